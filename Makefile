@@ -1,0 +1,64 @@
+# Needs Python 3.11 or newer (with pip) and make. Everything else goes into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-stamp
+
+# Processes that the tests are spread over, and further arguments to pytest, for instance
+#   make test PYTEST_ARGS="-m 'not slow'"
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+# Each test process keeps to one thread: more would only fight over the same cores.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench experiments-toy experiments-extreme experiments-tiny clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## create .venv and install the package with its development tools
+
+# Runs again only when the requirements change.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ecrt needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; choose another with: make setup PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup ## run the demonstration
+	$(BIN)/ecrt demo
+
+test: setup ## run the tests
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+check: setup ## check style, types, and the one-way import rule
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## put the code into the common format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## run every benchmarks/bench_*.py
+	@set -e; for script in benchmarks/bench_*.py; do \
+		if [ ! -e "$$script" ]; then echo "no benchmarks/bench_*.py to run"; break; fi; \
+		echo "== $$script"; $(BIN)/python "$$script"; \
+	done
+
+experiments-toy: setup ## reproduce the toy experiment of the paper
+	$(BIN)/ecrt reproduce toy
+
+experiments-extreme: setup ## reproduce the extreme-imbalance experiment
+	$(BIN)/ecrt reproduce extreme
+
+experiments-tiny: setup ## reproduce the Tiny-ImageNet experiment
+	$(BIN)/ecrt reproduce tinyimagenet
+
+clean: ## remove caches and build outputs (not .venv, not results)
+	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

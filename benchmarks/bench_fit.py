@@ -1,0 +1,71 @@
+"""Time of a default fit beside scikit-learn's MLPClassifier, and memory against rows, in one run."""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+from sklearn.datasets import make_classification
+from sklearn.neural_network import MLPClassifier
+
+from ecrt import ECRTClassifier
+
+REPEATS = 3
+RESULTS = Path(__file__).parent.parent / "results" / "bench_fit.json"
+
+
+def data(n_samples: int):
+    return make_classification(
+        n_samples, n_features=32, n_classes=10, n_informative=16, n_redundant=8, random_state=0
+    )
+
+
+def seconds(estimator, X, y) -> float:
+    started = time.perf_counter()
+    estimator.fit(X, y)
+    return time.perf_counter() - started
+
+
+def peak_mebibytes(n_samples: int) -> float:
+    """Peak memory of a process that fits on so many rows, a few epochs of each part."""
+    code = f"import bench_fit; bench_fit.fit_once({n_samples})"
+    output = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, check=True, capture_output=True, text=True
+    )
+    return float(output.stdout)
+
+
+def fit_once(n_samples: int) -> None:
+    X, y = data(n_samples)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    ECRTClassifier(epochs=2, n_restarts=1, random_state=0).fit(X, y)
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    X, y = data(10_000)
+    times: dict[str, list[float]] = {"MLPClassifier": [], "ECRTClassifier": []}
+    for repeat in range(REPEATS):
+        times["MLPClassifier"].append(seconds(MLPClassifier(random_state=repeat), X, y))
+        times["ECRTClassifier"].append(seconds(ECRTClassifier(random_state=repeat), X, y))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    memory = {n: peak_mebibytes(n) for n in (10_000, 20_000, 40_000)}
+    result = {
+        "command": "make bench",
+        "seconds": times,
+        "ratio": medians["ECRTClassifier"] / medians["MLPClassifier"],
+        "peak_mebibytes_by_rows": memory,
+    }
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""Learning from imbalanced data by energy-based causal representation transfer."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError
+from ecrt.estimators import ECRTClassifier
+
+try:
+    __version__ = version("ecrt")
+except PackageNotFoundError:  # run from a source tree that is not installed
+    __version__ = "0+unknown"
+
+__all__ = ["DivergenceError", "ECRTClassifier", "ECRTError", "ECRTWarning", "InputError", "__version__"]

@@ -1,0 +1,34 @@
+"""Raw data to (X, y): imbalance protocols, class roles, synthetic data, loaders."""
+
+from ecrt.data.imbalance import exponential_imbalance, step_imbalance, stratified_holdout, thin_out
+from ecrt.data.loaders import Split, data_folder, imbalanced_digits, load_embeddings
+from ecrt.data.minority import ClassRoles, MinorityRule, assign_roles, minority_mask
+from ecrt.data.synthetic import (
+    GaussianSources,
+    SyntheticData,
+    extreme_sources,
+    henon,
+    henon_inverse,
+    toy_sources,
+)
+
+__all__ = [
+    "ClassRoles",
+    "GaussianSources",
+    "MinorityRule",
+    "Split",
+    "SyntheticData",
+    "assign_roles",
+    "data_folder",
+    "exponential_imbalance",
+    "extreme_sources",
+    "henon",
+    "henon_inverse",
+    "imbalanced_digits",
+    "load_embeddings",
+    "minority_mask",
+    "step_imbalance",
+    "stratified_holdout",
+    "thin_out",
+    "toy_sources",
+]

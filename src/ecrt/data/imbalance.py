@@ -1,0 +1,55 @@
+"""Protocols that make a balanced training set imbalanced, and the stratified split all stages share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["exponential_imbalance", "step_imbalance", "stratified_holdout", "thin_out"]
+
+
+def thin_out(y: NDArray[Any], keep: dict[Any, int], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Rows that remain, in order, when every class in ``keep`` is cut to the number given there."""
+    rows = [rng.permutation(np.flatnonzero(y == label))[: keep.get(label)] for label in np.unique(y).tolist()]
+    return np.sort(np.concatenate(rows))
+
+
+def step_imbalance(
+    y: NDArray[Any], minority: Collection[Any], n_minority: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Cut every minority class to ``n_minority`` samples and leave the others whole.
+
+    >>> y = np.repeat([0, 1], 10)
+    >>> rows = step_imbalance(y, minority=[1], n_minority=2, rng=np.random.default_rng(0))
+    >>> np.bincount(y[rows]).tolist()
+    [10, 2]
+    """
+    return thin_out(y, dict.fromkeys(minority, n_minority), rng)
+
+
+def exponential_imbalance(y: NDArray[Any], ratio: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Cut class k of M to ``n * ratio ** (-k / (M - 1))`` samples: a long tail whose ends differ by ``ratio``."""
+    classes, counts = np.unique(y, return_counts=True)
+    shares = ratio ** (-np.arange(len(classes)) / max(len(classes) - 1, 1))
+    # The small term keeps a whole number whole: 98 / 49 comes out of the power as 1.999...
+    sizes = np.maximum(1, np.floor(counts * shares + 1e-9)).astype(int)
+    return thin_out(y, dict(zip(classes.tolist(), sizes.tolist(), strict=True)), rng)
+
+
+def stratified_holdout(
+    y: NDArray[np.int64], fraction: float, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split rows class by class; a class always keeps at least one row on the first side.
+
+    The held-out number of a class is rounded at random with the right expectation, so that a fifth of many classes
+    of three is a fifth of all rows. scikit-learn's stratified split refuses classes of one sample.
+    """
+    held_out = np.zeros(len(y), dtype=bool)
+    for label in np.unique(y):
+        rows = np.flatnonzero(y == label)
+        size = min(int(fraction * len(rows) + rng.random()), len(rows) - 1)
+        held_out[rng.permutation(rows)[:size]] = True
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)

@@ -1,0 +1,57 @@
+"""Data sets for the experiments. Files are looked for in the folder named by ``ECRT_DATA``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits as sklearn_digits
+from sklearn.model_selection import train_test_split
+
+from ecrt.data.imbalance import step_imbalance
+from ecrt.errors import InputError
+
+__all__ = ["Split", "data_folder", "imbalanced_digits", "load_embeddings"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A training and a test set."""
+
+    X_train: NDArray[np.float64]
+    y_train: NDArray[np.int64]
+    X_test: NDArray[np.float64]
+    y_test: NDArray[np.int64]
+
+
+def data_folder(path: str | Path | None = None) -> Path:
+    """Folder of the real data: ``path``, or else the environment variable ``ECRT_DATA``."""
+    chosen = path or os.environ.get("ECRT_DATA")
+    if not chosen or not Path(chosen).is_dir():
+        raise InputError(
+            f"No data folder{f' at {chosen}' if chosen else ''}: set the environment variable ECRT_DATA to the folder "
+            "that holds tiny_imagenet/, plankton/ and the others."
+        )
+    return Path(chosen)
+
+
+def load_embeddings(name: str, path: str | Path | None = None) -> Split:
+    """Frozen image embeddings, for example ``"tiny_imagenet"`` or ``"plankton"``, with their own test rows."""
+    file = data_folder(path) / name / "effnet_lite0_pca512.npz"
+    if not file.is_file():
+        raise InputError(f"{file} does not exist; known embeddings are tiny_imagenet and plankton.")
+    with np.load(file, allow_pickle=False) as arrays:
+        X = arrays["x"].astype(np.float32) * arrays["scale"]
+        y, test = arrays["y"].astype(np.int64), arrays["test"].astype(bool)
+    return Split(X[~test], y[~test], X[test], y[test])
+
+
+def imbalanced_digits(n_minority: int, seed: int, minority: tuple[int, ...] = (5, 6, 7, 8, 9)) -> Split:
+    """scikit-learn's digits: half the rows for testing, minority digits cut to ``n_minority`` training samples."""
+    X, y = sklearn_digits(return_X_y=True)
+    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, stratify=y, random_state=seed)
+    rows = step_imbalance(y_train, minority, n_minority, np.random.default_rng(seed))
+    return Split(X_train[rows], y_train[rows], X_test, y_test)

@@ -1,0 +1,122 @@
+"""Which classes are minority, and which classes each stage may learn from: the one owner of these rules."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecrt.errors import ECRTWarning, InputError
+
+__all__ = ["ClassRoles", "MinorityRule", "assign_roles", "minority_mask"]
+
+MinorityRule = str | int | Iterable[Any] | Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+LearnOn = Literal["majority", "all"]
+
+SMALL_CLASS = 200
+"""Without any minority, classes no larger than this are all augmented: 1,000 classes of 5, say."""
+
+FEWEST_DEMIXING_CLASSES = 3
+"""Fewer majority classes than this say too little about the mechanism: de-mix on all classes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassRoles:
+    """The part each class plays; every mask has one entry for each class.
+
+    Attributes
+    ----------
+    counts : number of training samples of each class.
+    minority : classes that are called minority.
+    augmented : classes that get synthetic samples.
+    encoded_on : classes that the encoder learns from.
+    demixed_on : classes that the de-mixing flow learns from.
+    """
+
+    counts: NDArray[np.int64]
+    minority: NDArray[np.bool_]
+    augmented: NDArray[np.bool_]
+    encoded_on: NDArray[np.bool_]
+    demixed_on: NDArray[np.bool_]
+
+
+def minority_mask(
+    counts: NDArray[np.int64], classes: NDArray[Any], minority: MinorityRule = "auto"
+) -> NDArray[np.bool_]:
+    """Say for each class whether it is minority.
+
+    Parameters
+    ----------
+    counts : samples of each class.
+    classes : the labels, in the order of ``counts``.
+    minority : ``"auto"``: fewer samples than half the median of the classes that hold at least a uniform share;
+        an integer: fewer samples than that; ``"all"``; a collection of labels; or a function from counts to a mask.
+
+    >>> minority_mask(np.array([500, 480, 30]), np.array(["a", "b", "c"])).tolist()
+    [False, False, True]
+    """
+    if isinstance(minority, str):
+        if minority == "all":
+            return np.ones(len(counts), dtype=bool)
+        if minority == "auto":
+            large = counts[counts >= counts.mean()]
+            return np.asarray(counts < np.median(large) / 2)
+        raise InputError(f"minority={minority!r}: use 'auto', 'all', a count, a list of labels or a function.")
+    if isinstance(minority, (int, np.integer)):
+        return np.asarray(counts < minority)
+    if callable(minority):
+        mask = np.asarray(minority(counts))
+        if mask.shape != counts.shape or mask.dtype != bool:
+            raise InputError(
+                f"The minority function must return one boolean for each of the {len(counts)} classes, "
+                f"it returned dtype {mask.dtype} with shape {mask.shape}."
+            )
+        return mask
+    wanted = np.asarray(list(minority))
+    unknown = wanted[~np.isin(wanted, classes)]
+    if len(unknown):
+        raise InputError(f"minority names labels that are not in y: {unknown.tolist()}. Known: {classes.tolist()}.")
+    return np.isin(classes, wanted)
+
+
+def assign_roles(
+    counts: NDArray[np.int64],
+    classes: NDArray[Any],
+    *,
+    minority: MinorityRule = "auto",
+    encode_on: LearnOn = "majority",
+    demix_on: LearnOn = "majority",
+) -> ClassRoles:
+    """Decide what every class is used for, and warn where a stage cannot have the classes it was meant to have."""
+    is_minority = minority_mask(counts, classes, minority)
+    everyone = np.ones(len(counts), dtype=bool)
+    n_majority = int((~is_minority).sum())
+    augmented = is_minority
+    if not is_minority.any() and isinstance(minority, str) and counts.max() <= SMALL_CLASS:
+        augmented = everyone
+
+    def learners(stage: str, learn_on: LearnOn) -> NDArray[np.bool_]:
+        if learn_on == "all" or not is_minority.any():
+            return everyone
+        if n_majority < FEWEST_DEMIXING_CLASSES:
+            if not (isinstance(minority, str) and minority == "all"):
+                warnings.warn(
+                    f"Only {n_majority} of {len(counts)} classes are majority classes, too few to learn the shared "
+                    f"mechanism from: {stage} learns from all classes.",
+                    ECRTWarning,
+                    stacklevel=4,
+                )
+            return everyone
+        return ~is_minority
+
+    return ClassRoles(
+        counts=counts,
+        minority=is_minority,
+        augmented=augmented,
+        encoded_on=learners("the encoder", encode_on),
+        demixed_on=learners("de-mixing", demix_on),
+    )

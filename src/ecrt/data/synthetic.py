@@ -1,0 +1,73 @@
+"""The paper's synthetic data (supplement D), with the truth attached: sources, mechanism and Bayes classifier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+__all__ = ["GaussianSources", "SyntheticData", "extreme_sources", "henon", "henon_inverse", "toy_sources"]
+
+Array = NDArray[np.float64]
+
+
+def henon(s: Array) -> Array:
+    """The Henon map from two sources to two features.
+
+    >>> henon(np.array([[1.0, 2.0]])).round(6).tolist()
+    [[1.6, 0.3]]
+    """
+    return np.column_stack([1 - 1.4 * s[:, 0] ** 2 + s[:, 1], 0.3 * s[:, 0]])
+
+
+def henon_inverse(z: Array) -> Array:
+    """The true de-mixing function of the toy.
+
+    >>> henon_inverse(np.array([[1.6, 0.3]])).round(6).tolist()
+    [[1.0, 2.0]]
+    """
+    first = z[:, 1] / 0.3
+    return np.column_stack([first, z[:, 0] - 1 + 1.4 * first**2])
+
+
+@dataclass(frozen=True)
+class SyntheticData:
+    """Features and labels, with the sources they came from."""
+
+    z: Array
+    y: NDArray[np.int64]
+    s: Array
+
+
+@dataclass(frozen=True)
+class GaussianSources:
+    """Classes that are Gaussians with independent coordinates in source space."""
+
+    means: Array
+    variances: Array
+
+    def draw(self, sizes: NDArray[np.int64] | list[int], rng: np.random.Generator) -> SyntheticData:
+        """Draw ``sizes[m]`` samples of each class m and send them through the Henon map."""
+        y = np.repeat(np.arange(len(self.means)), sizes)
+        s = self.means[y] + np.sqrt(self.variances[y]) * rng.standard_normal((len(y), self.means.shape[1]))
+        return SyntheticData(z=henon(s), y=y, s=s)
+
+    def log_posterior(self, s: Array) -> Array:
+        """Bayes classifier under equal class priors: log p(y | s), one column for each class."""
+        offset = -0.5 * (np.log(self.variances) + self.means**2 / self.variances).sum(axis=1)
+        log_density = s**2 @ (-0.5 / self.variances).T + s @ (self.means / self.variances).T + offset
+        return np.asarray(log_softmax(log_density, axis=1))
+
+
+def toy_sources() -> GaussianSources:
+    """Seven classes of the toy; the paper's Sigma are variances."""
+    means = [[-0.5, -1], [2, 1], [5, 2], [1, 3], [-2, 1], [-3.5, 4], [-4, -1]]
+    variances = [[0.5, 0.5], [3, 1], [1, 2], [0.3, 2], [1, 0.2], [1, 1], [2, 0.3]]
+    return GaussianSources(np.array(means, dtype=float), np.array(variances, dtype=float))
+
+
+def extreme_sources(n_classes: int, rng: np.random.Generator) -> GaussianSources:
+    """Many classes with means uniform on (-4, 4)^2 and variance 0.1 (the paper says sd; its figures say variance)."""
+    return GaussianSources(rng.uniform(-4, 4, (n_classes, 2)), np.full((n_classes, 2), 0.1))

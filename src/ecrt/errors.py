@@ -1,0 +1,35 @@
+"""Errors that say what was wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+__all__ = ["DivergenceError", "ECRTError", "ECRTWarning", "InputError"]
+
+
+class ECRTError(Exception):
+    """Base class of every error raised on purpose by this package."""
+
+
+class InputError(ECRTError, ValueError):
+    """The data or an option cannot be used as given."""
+
+
+class DivergenceError(ECRTError, ArithmeticError):
+    """A loss or a gradient stopped being finite.
+
+    Raised before the parameters are updated; the module that was being trained holds its best state so far.
+    """
+
+    def __init__(self, stage: str, step: int, quantity: str) -> None:
+        self.stage, self.step, self.quantity = stage, step, quantity
+        super().__init__(
+            f"{stage}: the {quantity} is not finite at step {step}. Training stopped before the update and the best "
+            f"state so far was kept. Try a smaller learning_rate, or look for extreme values in the input."
+        )
+
+    def __reduce__(self) -> tuple[type[DivergenceError], tuple[str, int, str]]:
+        # An exception is rebuilt from its message alone unless told otherwise, and would not come back from a worker.
+        return type(self), (self.stage, self.step, self.quantity)
+
+
+class ECRTWarning(UserWarning):
+    """Something was handled by a documented rule that the user should know about."""

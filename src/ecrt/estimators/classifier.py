@@ -1,0 +1,535 @@
+"""ECRT as a scikit-learn classifier."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+from torch.utils.data import Dataset
+
+from ecrt.data import MinorityRule, assign_roles, thin_out
+from ecrt.diagnostics import diagnose_sources
+from ecrt.errors import ECRTWarning, InputError
+from ecrt.estimators.inputs import array_items, check_columns, read_dataset, resolve_device, unlabelled
+from ecrt.nn import make_encoder
+from ecrt.stages import (
+    AugmentConfig,
+    DemixConfig,
+    EncodeConfig,
+    HeadConfig,
+    augment_classes,
+    balanced_logits,
+    encode,
+    features_of,
+    transfer,
+)
+from ecrt.training import BarProgress, Progress, SilentProgress, TrainingConfig, seeded
+
+__all__ = ["ECRTClassifier"]
+
+Array = NDArray[np.float64]
+
+FLOW_SOURCES = 64
+"""``demixing="auto"`` tries a flow on at most this many sources: beyond, linear de-mixing has always been ahead."""
+
+FLOW_ROWS = 500
+"""... and on at least this many rows."""
+
+MLP_SOURCES = 128
+"""``head="auto"`` tries an MLP on at most this many sources: longer vectors are embeddings, to be read linearly."""
+
+
+EXAMPLES_PER_CLASS = 500
+"""Sources kept of each class, to sample from and to measure independence on."""
+
+
+class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
+    """Classifier for imbalanced data by energy-based causal representation transfer.
+
+    One invertible mechanism is supposed to generate the features of every class. It is learned where data abound (the
+    majority classes) and undone; in the space of independent sources the rare classes are augmented, and a classifier
+    with balanced logits is trained there.
+
+    Parameters
+    ----------
+    encoder : {"identity", "mlp", "resnet18", "autoencoder"} or nn.Module, default="identity"
+        z = e(x). The default suits tables and embeddings. A module is copied before it is trained.
+    train_encoder : bool, default=True
+        Whether an encoder with parameters is trained here, or used as it is.
+    encode_on, demix_on : {"majority", "all"}, default="majority"
+        Classes that encoder and de-mixing learn from.
+    encoder_loss : {"cross-entropy", "hinge"}, default="cross-entropy"
+        Loss of a supervised encoder.
+    encoder_weighting : {"training", "balanced"}, default="training"
+        ``"balanced"`` weighs classes alike in that loss (importance weighting).
+    encoder_holdout : float, default=0.2
+        Share of rows that a trained encoder does not see, for de-mixing and head to learn from.
+    encoder_epochs : int, default=60
+        Passes over the data at most.
+    n_features : int, default=32
+        Features that a named, trained encoder gives.
+    demixing : {"auto", "none", "linear", "flow"}, default="auto"
+        ``"none"`` only standardises, for comparison; ``"linear"`` whitens within classes; ``"flow"`` trains a masked
+        autoregressive flow on top; ``"auto"`` tries the last two (the flow on up to 64 sources and at least 500 rows)
+        and keeps the flow only if it lowers the held-out loss beyond noise.
+    n_sources : int or None, default=None
+        Signal sources; ``None`` for as many as features.
+    objective : {"fdv", "gcl", "infonce"}, default="fdv"
+        Contrastive loss of the flow.
+    label_marginal : {"auto", "exact", "batch"}, default="auto"
+        Negative labels from the batch, or all labels with their frequencies; ``"auto"`` is exact up to 1,024 classes.
+    critic : {"additive", "cosine", "label-network"}, default="additive"
+        How labels and sources are compared.
+    critic_width : int, default=64
+        Units of the critic's hidden layers.
+    likelihood_weight : float, default=1.0
+        Weight of the flow's log-likelihood per dimension.
+    source_prior : {"per-class", "shared"}, default="per-class"
+        Gaussian prior of the sources, for each class (MP) or for all (1P).
+    n_restarts : int, default=2
+        Flows trained, with other starts and other orders of the features; held-out contrastive loss chooses.
+    flow_blocks : int or sequence of int, default=1
+        Autoregressive blocks of the flow (the paper's has 4). With several numbers restarts take them in turn, and the
+        fewest blocks that are as good as the best but for noise are kept.
+    flow_hidden : sequence of int, default=(128, 128)
+        Hidden layers of every block.
+    minority : "auto", "all", int, labels or callable, default="auto"
+        Who is minority: fewer samples than half the median of the classes that hold a uniform share; every class;
+        fewer samples than a number; the labels given; or what a function from counts to a mask says.
+    augmentation : {"parametric", "permutation"}, default="parametric"
+        Synthetic sources from a Gaussian, or by shuffling coordinates within the class.
+    augmentation_weight : float, default=0.5
+        Share of a minority class's weight that goes to its synthetic samples; 0 for no augmentation.
+    n_synthetic : int or None, default=None
+        Synthetic samples of each minority class; ``None`` makes half as many as rows in all, but no class larger than
+        the largest.
+    pseudo_samples : float, default=10
+        How many samples the common variance counts for in the variance of a class.
+    head : {"auto", "linear", "mlp", "gaussian"} or sequence of these, default="auto"
+        Classifier on the sources; with several, simplest first, a later one must lower the held-out loss beyond noise.
+    class_mass : {"training", "balanced"}, default="training"
+        Weight of classes in the head's loss: as frequent as in training, or alike.
+    logit_adjustment : bool, default=True
+        Train with the log class weights added to the logits.
+    weight_decay : float or None, default=None
+        Of the linear head; ``None`` chooses on held-out rows.
+    class_prior : {"balanced", "training"} or array, default="balanced"
+        Prior that ``predict_proba``, ``decision_function`` and ``predict`` assume.
+    validation_fraction : float, default=0.2
+        Share of each class held out to stop, choose and compare.
+    epochs, batch_size, learning_rate
+        Of the flow and of an MLP head. Training stops when the held-out loss has not improved for 15 epochs.
+    device : str, default="auto"
+        Where networks are trained: ``"cpu"``, ``"cuda"``, or a GPU if there is one.
+    verbose : bool, default=False
+        Show progress bars.
+    random_state : int, RandomState or None, default=None
+        The same seed gives the same result.
+
+    Attributes
+    ----------
+    classes_ : labels.
+    class_counts_ : samples of each class.
+    minority_classes_, demixed_on_ : labels called minority; labels that de-mixing learned from.
+    encoder_, demixer_, head_ : the fitted modules.
+    demixing_, head_name_ : what ``"auto"`` chose.
+    signal_weight_ : share of signal in each source.
+    history_ : losses of every trained part, restarts and candidates.
+    diagnostics_ : independence of sources in each class, round-trip error, likelihood, the theorem's conditions.
+    theory_met_ : whether those conditions hold.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> X, y = make_classification(600, n_classes=4, n_informative=6, weights=[.4, .3, .25, .05], random_state=0)
+    >>> clf = ECRTClassifier(demixing="linear", random_state=0).fit(X, y)
+    >>> clf.predict_proba(X).shape
+    (600, 4)
+    >>> clf.minority_classes_.tolist()
+    [3]
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "encoder": [StrOptions({"identity", "mlp", "resnet18", "autoencoder"}), nn.Module],
+        "train_encoder": ["boolean"],
+        "encode_on": [StrOptions({"majority", "all"})],
+        "demix_on": [StrOptions({"majority", "all"})],
+        "encoder_loss": [StrOptions({"cross-entropy", "hinge"})],
+        "encoder_weighting": [StrOptions({"training", "balanced"})],
+        "encoder_holdout": [Interval(Real, 0, 1, closed="neither")],
+        "encoder_epochs": [Interval(Integral, 1, None, closed="left")],
+        "n_features": [Interval(Integral, 1, None, closed="left")],
+        "demixing": [StrOptions({"auto", "none", "linear", "flow"})],
+        "n_sources": [None, Interval(Integral, 1, None, closed="left")],
+        "objective": [StrOptions({"fdv", "gcl", "infonce"})],
+        "label_marginal": [StrOptions({"auto", "exact", "batch"})],
+        "critic": [StrOptions({"additive", "cosine", "label-network"})],
+        "critic_width": [Interval(Integral, 1, None, closed="left")],
+        "likelihood_weight": [Interval(Real, 0, None, closed="left")],
+        "source_prior": [StrOptions({"per-class", "shared"})],
+        "n_restarts": [Interval(Integral, 1, None, closed="left")],
+        "flow_blocks": [Interval(Integral, 1, None, closed="left"), "array-like"],
+        "flow_hidden": ["array-like"],
+        "minority": [StrOptions({"auto", "all"}), Interval(Integral, 1, None, closed="left"), "array-like", callable],
+        "augmentation": [StrOptions({"parametric", "permutation"})],
+        "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
+        "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
+        "pseudo_samples": [Interval(Real, 0, None, closed="neither")],
+        "head": [StrOptions({"auto", "linear", "mlp", "gaussian"}), "array-like"],
+        "class_mass": [StrOptions({"training", "balanced"})],
+        "logit_adjustment": ["boolean"],
+        "weight_decay": [None, Interval(Real, 0, None, closed="left")],
+        "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 2, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "device": [str],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        *,
+        encoder: str | nn.Module = "identity",
+        train_encoder: bool = True,
+        encode_on: Literal["majority", "all"] = "majority",
+        demix_on: Literal["majority", "all"] = "majority",
+        encoder_loss: Literal["cross-entropy", "hinge"] = "cross-entropy",
+        encoder_weighting: Literal["training", "balanced"] = "training",
+        encoder_holdout: float = 0.2,
+        encoder_epochs: int = 60,
+        n_features: int = 32,
+        demixing: Literal["auto", "none", "linear", "flow"] = "auto",
+        n_sources: int | None = None,
+        objective: Literal["fdv", "gcl", "infonce"] = "fdv",
+        label_marginal: Literal["auto", "exact", "batch"] = "auto",
+        critic: Literal["additive", "cosine", "label-network"] = "additive",
+        critic_width: int = 64,
+        likelihood_weight: float = 1.0,
+        source_prior: Literal["per-class", "shared"] = "per-class",
+        n_restarts: int = 2,
+        flow_blocks: int | Sequence[int] = 1,
+        flow_hidden: Sequence[int] = (128, 128),
+        minority: MinorityRule = "auto",
+        augmentation: Literal["parametric", "permutation"] = "parametric",
+        augmentation_weight: float = 0.5,
+        n_synthetic: int | None = None,
+        pseudo_samples: float = 10.0,
+        head: str | Sequence[str] = "auto",
+        class_mass: Literal["training", "balanced"] = "training",
+        logit_adjustment: bool = True,
+        weight_decay: float | None = None,
+        class_prior: str | ArrayLike = "balanced",
+        validation_fraction: float = 0.2,
+        epochs: int = 100,
+        batch_size: int = 256,
+        learning_rate: float = 2e-3,
+        device: str = "auto",
+        verbose: bool | int = False,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.train_encoder = train_encoder
+        self.encode_on = encode_on
+        self.demix_on = demix_on
+        self.encoder_loss = encoder_loss
+        self.encoder_weighting = encoder_weighting
+        self.encoder_holdout = encoder_holdout
+        self.encoder_epochs = encoder_epochs
+        self.n_features = n_features
+        self.demixing = demixing
+        self.n_sources = n_sources
+        self.objective = objective
+        self.label_marginal = label_marginal
+        self.critic = critic
+        self.critic_width = critic_width
+        self.likelihood_weight = likelihood_weight
+        self.source_prior = source_prior
+        self.n_restarts = n_restarts
+        self.flow_blocks = flow_blocks
+        self.flow_hidden = flow_hidden
+        self.minority = minority
+        self.augmentation = augmentation
+        self.augmentation_weight = augmentation_weight
+        self.n_synthetic = n_synthetic
+        self.pseudo_samples = pseudo_samples
+        self.head = head
+        self.class_mass = class_mass
+        self.logit_adjustment = logit_adjustment
+        self.weight_decay = weight_decay
+        self.class_prior = class_prior
+        self.validation_fraction = validation_fraction
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
+        """Learn encoder, de-mixing and head.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_samples, n_features), images (n_samples, channels, height, width) for an
+            encoder that takes them, or a torch Dataset of (x, y).
+        y : labels; not given with a Dataset.
+        """
+        items, labels = self._read_training_data(X, y)
+        counts = np.bincount(labels, minlength=len(self.classes_))
+        roles = assign_roles(
+            counts, self.classes_, minority=self.minority, encode_on=self.encode_on, demix_on=self.demix_on
+        )
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        rng = np.random.default_rng(seed)
+        device = resolve_device(self.device)
+        with ExitStack() as stack:
+            progress: Progress = stack.enter_context(BarProgress()) if self.verbose else SilentProgress()
+            stack.enter_context(seeded(seed))
+            self.encoder_ = self._new_encoder(items)
+            encoded = encode(
+                self.encoder_, items, labels, roles, self._encode_config(), rng=rng, device=device, progress=progress
+            )
+            rows = encoded.unseen
+            z, y_rows = encoded.features[rows], labels[rows]
+            self._check_features(z)
+            result = transfer(
+                z, y_rows, roles=roles, candidates=self._demix_configs(z), head_config=self._head_config(z),
+                validation_fraction=self.validation_fraction, rng=rng, device=device, progress=progress,
+            )  # fmt: skip
+        self.encoder_ = self.encoder_.cpu()
+        if items[0][0].ndim == 1:
+            self.encoder_ = self.encoder_.double()  # rows cost little, and must not depend on their batch
+        self.class_counts_ = counts
+        self.minority_classes_ = self.classes_[roles.minority]
+        self.demixed_on_ = self.classes_[roles.demixed_on]
+        self.demixing_, self.demixer_ = result.method, result.demixed.demixer
+        self.head_name_, self.head_ = result.head.name, result.head.head
+        self.signal_weight_ = result.demixed.signal_weight
+        self.head_scale_ = result.demixed.head_scale
+        self.within_variance_ = result.demixed.within_variance
+        self.history_ = {
+            "encoder": encoded.history,
+            "restarts": result.demixed.restarts,
+            "head_candidates": result.head.candidates,
+            "head_setting": result.head.setting,
+            "demixing_held_out": result.held_out,
+        }
+        self._keep_examples(z, y_rows, roles.demixed_on, rng)
+        return self
+
+    def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Signal sources of X, unscaled."""
+        return self._sources(self._features(X))
+
+    def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Balanced logits plus log class prior; for two classes, that of the second less that of the first."""
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict_log_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Log-probabilities under ``class_prior``."""
+        return np.asarray(log_softmax(self._scores(X), axis=1))
+
+    def predict_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Probabilities under ``class_prior``, one column for each of ``classes_``."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: ArrayLike | Dataset[Any]) -> NDArray[Any]:
+        """The most probable label under ``class_prior``."""
+        best = self._scores(X).argmax(axis=1)
+        return self.classes_[best]
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Accuracy; labels that were not in training count as wrong, with a warning."""
+        check_is_fitted(self)
+        unknown = np.setdiff1d(np.asarray(y), self.classes_)
+        if len(unknown):
+            warnings.warn(
+                f"Labels that were not in training count as wrong: {unknown.tolist()}.", ECRTWarning, stacklevel=2
+            )
+        return float(super().score(X, y, sample_weight))
+
+    def sample(
+        self,
+        n_per_class: int,
+        classes: Iterable[Any] | None = None,
+        space: Literal["source", "feature"] = "source",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> tuple[Array, NDArray[Any]]:
+        """Draw synthetic samples by the fitted ``augmentation``.
+
+        Parameters
+        ----------
+        n_per_class : samples of each class.
+        classes : labels to draw; ``None`` for all.
+        space : ``"source"``, or ``"feature"`` to invert the de-mixing (with the identity encoder, the space of X).
+        random_state : seed of the draw.
+        """
+        check_is_fitted(self)
+        wanted = self.classes_ if classes is None else np.asarray(list(classes))
+        unknown = np.setdiff1d(wanted, self.classes_)
+        if len(unknown):
+            raise InputError(f"No such class: {unknown.tolist()}. Known: {self.classes_.tolist()}.")
+        s, y = self._examples
+        config = AugmentConfig(
+            kind=self.augmentation, weight=1.0, n_synthetic=n_per_class, pseudo_samples=self.pseudo_samples
+        )
+        rng = np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+        drawn = augment_classes(s, y, np.isin(self.classes_, wanted), self.within_variance_, config, rng)
+        values = drawn.s if space == "source" else self.demixer_.inverse(torch.from_numpy(drawn.s)).numpy()
+        return values, self.classes_[drawn.y]
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.demixer_.linear.n_signal)
+
+    def _read_training_data(self, X: Any, y: Any) -> tuple[Dataset[Any], NDArray[np.int64]]:
+        if isinstance(X, Dataset):
+            if y is not None:
+                raise InputError("A Dataset yields (x, y): do not pass y as well.")
+            items, self.classes_, labels = read_dataset(X)
+        else:
+            check_columns(X)
+            X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=self._takes_images(), ensure_min_samples=2)
+            check_classification_targets(y)
+            self.classes_, labels = np.unique(y, return_inverse=True)
+            labels = labels.astype(np.int64)
+            items = array_items(X, labels)
+        if len(self.classes_) < 2:
+            raise InputError(f"y holds one class only ({self.classes_.tolist()}); at least 2 classes are needed.")
+        if np.bincount(labels).max() < 2:
+            raise InputError(f"Each of the {len(self.classes_)} classes has a single sample; one at least needs two.")
+        return items, labels
+
+    def _takes_images(self) -> bool:
+        return isinstance(self.encoder, nn.Module) or self.encoder == "resnet18"
+
+    def _new_encoder(self, items: Dataset[Any]) -> nn.Module:
+        if isinstance(self.encoder, nn.Module):
+            return copy.deepcopy(self.encoder)
+        return make_encoder(self.encoder, tuple(items[0][0].shape), n_features=self.n_features)  # type: ignore[arg-type]
+
+    def _check_features(self, z: Array) -> None:
+        if np.ptp(z, axis=0).max(initial=0.0) == 0:
+            raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
+
+    def _encode_config(self) -> EncodeConfig:
+        return EncodeConfig(
+            trained=self.train_encoder,
+            loss=self.encoder_loss,
+            weighting=self.encoder_weighting,
+            holdout=self.encoder_holdout,
+            training=TrainingConfig(
+                epochs=self.encoder_epochs, batch_size=self.batch_size, learning_rate=1e-3, weight_decay=1e-4
+            ),
+        )
+
+    def _demix_configs(self, z: Array) -> list[DemixConfig]:
+        """Ways of de-mixing to try, the simplest first."""
+        n_sources = z.shape[1] if self.n_sources is None else min(self.n_sources, z.shape[1])
+        methods: list[Literal["none", "linear", "flow"]] = (
+            ["linear", "flow"] if self.demixing == "auto" else [self.demixing]
+        )
+        if self.demixing == "auto" and (n_sources > FLOW_SOURCES or len(z) < FLOW_ROWS):
+            methods = ["linear"]
+        return [
+            DemixConfig(
+                method=method,
+                n_sources=self.n_sources,
+                objective=self.objective,
+                label_marginal=self.label_marginal,
+                critic=self.critic,
+                critic_width=self.critic_width,
+                likelihood_weight=self.likelihood_weight,
+                source_prior=self.source_prior,
+                pseudo_samples=self.pseudo_samples,
+                n_restarts=self.n_restarts,
+                n_blocks=tuple(np.atleast_1d(self.flow_blocks).tolist()),
+                hidden=tuple(self.flow_hidden),
+                training=TrainingConfig(
+                    epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate
+                ),
+            )
+            for method in methods
+        ]
+
+    def _head_config(self, z: Array) -> HeadConfig:
+        n_sources = z.shape[1] if self.n_sources is None else min(self.n_sources, z.shape[1])
+        if isinstance(self.head, str) and self.head == "auto":
+            heads: tuple[Any, ...] = (
+                ("linear", "gaussian", "mlp") if n_sources <= MLP_SOURCES else ("linear", "gaussian")
+            )
+        else:
+            heads = (self.head,) if isinstance(self.head, str) else tuple(self.head)
+        return HeadConfig(
+            heads=heads,
+            mass=self.class_mass,
+            logit_adjustment=self.logit_adjustment,
+            weight_decay=self.weight_decay,
+            augmentation=AugmentConfig(
+                kind=self.augmentation,
+                weight=self.augmentation_weight,
+                n_synthetic=self.n_synthetic,
+                pseudo_samples=self.pseudo_samples,
+            ),
+            training=TrainingConfig(
+                epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate, weight_decay=1e-2
+            ),
+        )
+
+    def _keep_examples(
+        self, z: Array, y: NDArray[np.int64], demixed_on: NDArray[np.bool_], rng: np.random.Generator
+    ) -> None:
+        """Keep some sources of each class, to sample from, and measure independence on them."""
+        keep = thin_out(y, dict.fromkeys(range(len(self.classes_)), EXAMPLES_PER_CLASS), rng)
+        s = self._sources(z[keep])
+        self._examples = s, y[keep]
+        self.diagnostics_ = diagnose_sources(self.demixer_, z[keep], s, y[keep], self.classes_, demixed_on)
+        self.theory_met_ = self.diagnostics_.theory_met
+
+    def _features(self, X: Any) -> Array:
+        check_is_fitted(self)
+        if isinstance(X, Dataset):
+            return features_of(self.encoder_, unlabelled(X), device=torch.device("cpu"))
+        check_columns(X)
+        X = validate_data(self, X, dtype=np.float64, allow_nd=self._takes_images(), reset=False)
+        return features_of(self.encoder_, array_items(X), device=torch.device("cpu"))
+
+    def _sources(self, z: Array) -> Array:
+        with torch.no_grad():
+            return np.concatenate([self.demixer_(part).numpy() for part in torch.from_numpy(z).split(8192)])
+
+    def _scores(self, X: Any) -> Array:
+        """Balanced logits plus log class prior."""
+        scaled = self._sources(self._features(X)) * self.head_scale_
+        return balanced_logits(self.head_, scaled) + self._log_class_prior()
+
+    def _log_class_prior(self) -> Array:
+        if isinstance(self.class_prior, str):
+            balanced = self.class_prior == "balanced"
+            return np.zeros(len(self.classes_)) if balanced else np.log(self.class_counts_ / self.class_counts_.sum())
+        prior = np.asarray(self.class_prior, dtype=np.float64)
+        if prior.shape != self.classes_.shape or not (np.isfinite(prior).all() and (prior > 0).all()):
+            raise InputError(
+                f"class_prior must hold one positive number for each of the {len(self.classes_)} classes "
+                f"{self.classes_.tolist()}; got {self.class_prior!r}."
+            )
+        return np.asarray(np.log(prior / prior.sum()))

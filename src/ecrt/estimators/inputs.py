@@ -1,0 +1,121 @@
+"""From what users pass (arrays, data frames, torch Datasets) to what the stages take."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset
+
+from ecrt.errors import InputError
+
+__all__ = ["array_items", "check_columns", "read_dataset", "resolve_device", "unlabelled"]
+
+
+def array_items(X: NDArray[Any], labels: NDArray[np.int64] | None = None) -> Dataset[tuple[Tensor, int]]:
+    """Rows of an array as a Dataset of (x, label)."""
+    y = np.zeros(len(X), dtype=np.int64) if labels is None else labels
+    # torch cannot mark memory as read-only and warns about it; nothing here writes to X.
+    rows = torch.from_numpy(X if X.flags.writeable else X.copy())
+    return cast("Dataset[tuple[Tensor, int]]", TensorDataset(rows, torch.from_numpy(y)))
+
+
+def check_columns(X: Any) -> None:
+    """Name the columns of a data frame that cannot be used, before anything tries to convert them."""
+    if not isinstance(X, pd.DataFrame):
+        return
+    text = {name: str(kind) for name, kind in X.dtypes.items() if not (is_numeric_dtype(kind) or is_bool_dtype(kind))}
+    if text:
+        raise InputError(
+            f"Columns {list(text)} do not hold numbers (dtypes {list(text.values())}). Encode them first, for example "
+            "with skrub.TableVectorizer in a Pipeline."
+        )
+    missing = [name for name in X.columns if X[name].isna().any()]
+    if missing:
+        raise InputError(
+            f"Columns {missing} contain NaN. Fill missing values first, for example with sklearn.impute.SimpleImputer."
+        )
+
+
+class unlabelled(Dataset[tuple[Tensor, int]]):  # noqa: N801
+    """A Dataset of x, or of (x, y), as pairs whose label is not used."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(cast(Sized, self.dataset))
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        item = self.dataset[index]
+        x = item[0] if isinstance(item, (tuple, list)) else item
+        return _as_tensor(x, index), 0
+
+
+class _Relabelled(Dataset[tuple[Tensor, int]]):
+    """A Dataset of (x, y) with y replaced by its class index."""
+
+    def __init__(self, dataset: Dataset[Any], labels: NDArray[np.int64]) -> None:
+        self.dataset, self.labels = dataset, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return _as_tensor(self.dataset[index][0], index), int(self.labels[index])
+
+
+def _as_tensor(x: Any, index: int) -> Tensor:
+    try:
+        tensor = torch.as_tensor(x)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"Item {index} of the dataset: x is {type(x).__name__}, not a tensor or an array.") from error
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise InputError(f"Item {index} of the dataset: x has dtype {tensor.dtype}, real numbers are needed.")
+    tensor = tensor if tensor.is_floating_point() else tensor.float()
+    if not torch.isfinite(tensor).all():
+        raise InputError(f"Item {index} of the dataset: x holds NaN or infinity.")
+    return tensor
+
+
+def read_dataset(dataset: Dataset[Any]) -> tuple[Dataset[tuple[Tensor, int]], NDArray[Any], NDArray[np.int64]]:
+    """Check every item once, and give relabelled items, the classes, and each item's class index."""
+    try:
+        n = len(cast(Sized, dataset))
+    except TypeError as error:
+        raise InputError("The dataset has no length: an iterable-only Dataset cannot be split and shuffled.") from error
+    if n == 0:
+        raise InputError("The dataset is empty.")
+    labels, shape = [], None
+    for index in range(n):
+        item = dataset[index]
+        if not isinstance(item, (tuple, list)) or len(item) != 2:
+            raise InputError(f"Item {index} of the dataset is {type(item).__name__}, a pair (x, y) is needed.")
+        x, label = _as_tensor(item[0], index), item[1]
+        shape = x.shape if shape is None else shape
+        if x.shape != shape:
+            raise InputError(f"Item {index} of the dataset has shape {tuple(x.shape)}, item 0 has {tuple(shape)}.")
+        if isinstance(label, (Tensor, np.ndarray)):
+            if label.size != 1 if isinstance(label, np.ndarray) else label.numel() != 1:
+                raise InputError(f"Item {index} of the dataset: y has shape {tuple(label.shape)}, one label is needed.")
+            label = label.item()
+        if not isinstance(label, (int, str, np.integer)) or isinstance(label, bool):
+            raise InputError(f"Item {index} of the dataset: y is {label!r}, a whole number or a string is needed.")
+        labels.append(label)
+    if len({type(label) is str for label in labels}) > 1:
+        raise InputError("The dataset mixes labels that are strings with labels that are numbers.")
+    classes, y = np.unique(np.asarray(labels), return_inverse=True)
+    return _Relabelled(dataset, y.astype(np.int64)), classes, y.astype(np.int64)
+
+
+def resolve_device(device: str) -> torch.device:
+    """``"auto"`` is a GPU when there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)

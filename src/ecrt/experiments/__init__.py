@@ -1,0 +1,1 @@
+"""Experiments: each is run by one function, and gives plain data."""

@@ -1,0 +1,115 @@
+"""Experiments by name: a recipe is a list of cells, run in parallel, and a summary of their results."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import joblib
+import torch
+
+from ecrt.errors import InputError
+from ecrt.experiments import extreme, tinyimagenet, toy
+from ecrt.training import Progress, SilentProgress
+
+__all__ = ["RECIPES", "Recipe", "run"]
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to run and how to sum it up.
+
+    Attributes
+    ----------
+    cells : options of each independent run; takes ``smoke`` for a version that ends in seconds.
+    run_cell : one run to one row of figures.
+    summarise : all rows to the rows of a table.
+    threads : torch threads of a cell; 0 for all cores, one cell at a time.
+    """
+
+    cells: Callable[[bool], Iterable[Row]]
+    run_cell: Callable[..., Row]
+    summarise: Callable[[list[Row]], list[Row]]
+    threads: int = 1
+
+
+RECIPES: dict[str, Recipe] = {
+    "toy": Recipe(toy.cells, toy.run_cell, toy.summarise),
+    "extreme": Recipe(extreme.cells, extreme.run_cell, extreme.summarise),
+    "tinyimagenet": Recipe(tinyimagenet.cells, tinyimagenet.run_cell, tinyimagenet.summarise, threads=0),
+}
+
+
+def run(
+    name: str, *, smoke: bool = False, jobs: int = 1, progress: Progress | None = None, journal: Path | None = None
+) -> Row:
+    """Run every cell of a recipe and return rows, summary, time and machine.
+
+    Parameters
+    ----------
+    name : a key of ``RECIPES``.
+    jobs : cells run at the same time.
+    journal : file that every finished cell is added to; cells found there are not run again.
+    """
+    if name not in RECIPES:
+        raise InputError(f"No experiment is called {name!r}; there are {sorted(RECIPES)}.")
+    recipe = RECIPES[name]
+    cells = list(recipe.cells(smoke))
+    progress = progress or SilentProgress()
+    started = time.perf_counter()
+    progress.start(name, len(cells))
+    rows = _read_journal(journal, cells)
+    done = [row["cell"] for row in rows]
+    for _ in rows:
+        progress.advance("from the journal")
+    parallel = joblib.Parallel(n_jobs=1 if recipe.threads == 0 else jobs, return_as="generator_unordered")
+    left = [cell for cell in cells if cell not in done]
+    for row in parallel(joblib.delayed(_run_cell)(recipe.run_cell, recipe.threads, cell) for cell in left):
+        rows.append(row)
+        if journal is not None:
+            with journal.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        progress.advance()
+    progress.finish()
+    rows.sort(key=lambda row: str(sorted(row["cell"].items())))
+    return {
+        "experiment": name,
+        "command": f"ecrt reproduce {name}" + (" --smoke" if smoke else ""),
+        "seconds": round(time.perf_counter() - started, 1),
+        "cell_seconds": round(sum(row["seconds"] for row in rows), 1),
+        "machine": {"cpu_count": os.cpu_count(), "platform": platform.machine(), "torch": torch.__version__},
+        "summary": recipe.summarise(rows),
+        "rows": rows,
+    }
+
+
+def _read_journal(journal: Path | None, cells: list[Row]) -> list[Row]:
+    """Rows of cells that an interrupted run has finished; a last line cut short is left out."""
+    rows = []
+    for line in journal.read_text().splitlines() if journal is not None and journal.is_file() else []:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if row["cell"] in cells:
+            rows.append(row)
+    return rows
+
+
+def _run_cell(run_cell: Callable[..., Row], threads: int, cell: Row) -> Row:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    started = time.perf_counter()
+    try:
+        figures = run_cell(**cell)
+    finally:
+        torch.set_num_threads(before)
+    return {"cell": cell, **figures, "seconds": round(time.perf_counter() - started, 1)}

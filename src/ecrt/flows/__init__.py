@@ -1,0 +1,37 @@
+"""Features to sources and back: linear de-mixing, masked autoregressive flow, source priors."""
+
+from ecrt.flows.demixer import Demixer
+from ecrt.flows.linear import (
+    LinearDemixing,
+    Rotation,
+    between_class_variance,
+    column_spread,
+    fit_linear_demixing,
+    within_class_residuals,
+)
+from ecrt.flows.maf import MaskedFlow
+from ecrt.flows.priors import (
+    ClassPrior,
+    SharedPrior,
+    SourcePrior,
+    gaussian_log_density,
+    make_prior,
+    shrunk_moments,
+)
+
+__all__ = [
+    "ClassPrior",
+    "Demixer",
+    "LinearDemixing",
+    "MaskedFlow",
+    "Rotation",
+    "SharedPrior",
+    "SourcePrior",
+    "between_class_variance",
+    "column_spread",
+    "fit_linear_demixing",
+    "gaussian_log_density",
+    "make_prior",
+    "shrunk_moments",
+    "within_class_residuals",
+]

@@ -1,0 +1,186 @@
+"""Linear de-mixing: the part of the mechanism that class means and covariances reveal.
+
+Within-class whitening makes all coordinates uncorrelated given the label, which fixes the sources up to a rotation.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from sklearn.covariance import ledoit_wolf
+from torch import Tensor, nn
+
+__all__ = [
+    "LinearDemixing",
+    "Rotation",
+    "between_class_variance",
+    "column_spread",
+    "fit_linear_demixing",
+    "within_class_residuals",
+]
+
+Rotation = Literal["none", "symmetric", "discriminant", "triangular"]
+Array = NDArray[np.float64]
+
+RIDGE = 3e-2
+"""Added to the whitened covariance, as a share of the mean variance: keeps duplicated columns invertible."""
+
+
+class LinearDemixing(nn.Module):
+    r"""An invertible linear map :math:`(s, r) = W (z - c)`: q signal sources s and d - q rest coordinates r.
+
+    Columns of z that never vary carry no information: they are left out of the map and restored by the inverse.
+
+    Parameters
+    ----------
+    center_d, kept_k, weight_kk : c, the columns that vary, and W on those.
+    n_signal : q.
+    """
+
+    center_d: Tensor
+    kept_k: Tensor
+    weight_kk: Tensor
+    inverse_kk: Tensor
+    log_det: Tensor
+
+    def __init__(self, center_d: Tensor, kept_k: Tensor, weight_kk: Tensor, n_signal: int) -> None:
+        super().__init__()
+        self.n_signal = n_signal
+        self.register_buffer("center_d", center_d)
+        self.register_buffer("kept_k", kept_k)
+        self.register_buffer("weight_kk", weight_kk)
+        self.register_buffer("inverse_kk", torch.linalg.inv(weight_kk))
+        self.register_buffer("log_det", torch.linalg.slogdet(weight_kk).logabsdet)
+
+    @property
+    def n_features(self) -> int:
+        """d, constant columns included."""
+        return len(self.center_d)
+
+    @property
+    def n_rest(self) -> int:
+        """Coordinates that are kept for inversion only."""
+        return len(self.kept_k) - self.n_signal
+
+    def forward(self, z_nd: Tensor) -> tuple[Tensor, Tensor]:
+        """Signal and rest."""
+        whitened_nk = (z_nd - self.center_d)[:, self.kept_k] @ self.weight_kk.T
+        return whitened_nk[:, : self.n_signal], whitened_nk[:, self.n_signal :]
+
+    def inverse(self, signal_nq: Tensor, rest_nr: Tensor | None = None) -> Tensor:
+        """Features of a signal; the rest is set to its mean, zero, unless given."""
+        if rest_nr is None:
+            rest_nr = signal_nq.new_zeros(len(signal_nq), self.n_rest)
+        z_nd = self.center_d.expand(len(signal_nq), -1).clone()
+        z_nd[:, self.kept_k] += torch.cat([signal_nq, rest_nr], dim=1) @ self.inverse_kk.T
+        return z_nd
+
+
+def within_class_residuals(z: Array, y: NDArray[np.int64]) -> tuple[Array, Array, NDArray[np.int64]]:
+    """Deviations from class means, the means of the classes present, and their counts."""
+    _, member, counts = np.unique(y, return_inverse=True, return_counts=True)
+    means = np.zeros((len(counts), z.shape[1]))
+    np.add.at(means, member, z)
+    means /= counts[:, None]
+    return z - means[member], means, counts
+
+
+def between_class_variance(means: Array, counts: NDArray[np.int64], within: Array) -> Array:
+    """Variance of the true class means along each coordinate, in units of its within-class variance.
+
+    That of the observed means, less what sampling adds to it, drawn towards the average over coordinates: K means say
+    it with K - 1 degrees of freedom, the average counts for two more.
+    """
+    freedom = len(means) - 1
+    if freedom < 1:
+        return np.ones(means.shape[1])
+    observed = means.var(axis=0, ddof=1) / within - (1 / counts).mean()
+    observed = np.maximum(observed, 0.0)
+    average = max(float(observed.mean()), 1e-3)
+    return (freedom * observed + 2 * average) / (freedom + 2)
+
+
+def column_spread(z: Array) -> Array:
+    """Standard deviation of each column, exactly 0 where it varies by rounding alone."""
+    spread = z.std(axis=0)
+    return np.where(spread > 1e-9 * np.abs(z).max(axis=0, initial=0.0), spread, 0.0)
+
+
+def fit_linear_demixing(
+    z: Array,
+    y: NDArray[np.int64],
+    *,
+    spread: Array | None = None,
+    n_sources: int | None = None,
+    rotation: Rotation = "symmetric",
+    order: NDArray[np.int64] | None = None,
+) -> LinearDemixing:
+    """Whiten within classes, in float64.
+
+    Parameters
+    ----------
+    z, y : features and labels of the de-mixing classes.
+    spread : standard deviation of each column, its unit here; columns of spread 0 are dropped. ``None`` measures z, but
+        other classes may vary where these do not.
+    n_sources : q; the rest of the map serves inversion only. ``None`` keeps every coordinate as a source.
+    rotation : ``"none"`` standardises columns without whitening. The others settle what whitening leaves open.
+        ``"symmetric"`` keeps every source as close to its own feature as can be. ``"discriminant"`` turns to the axes
+        along which class means differ most, first things first; their covariance is shrunk (Ledoit-Wolf), for there may
+        be fewer classes than axes. ``"triangular"`` lets source k depend on the first k features in ``order`` alone, so
+        that an autoregressive flow on top stays autoregressive in the features themselves; its sources have unit
+        variance over all classes instead of within them.
+    order : order of the columns for ``"triangular"``.
+    """
+    spread = column_spread(z) if spread is None else spread
+    varies = spread > 0
+    kept = np.flatnonzero(varies)
+    if rotation == "triangular" and order is not None:
+        kept = order[varies[order]]
+    center = z.mean(axis=0)
+    scale = spread[kept]
+    n_signal = len(kept) if n_sources is None else min(n_sources, len(kept))
+
+    residuals, means, counts = within_class_residuals((z - center)[:, kept] / scale, y)
+    whitener = np.eye(len(kept))
+    if rotation != "none":
+        whitener = _whitener(residuals, len(residuals) - len(counts), symmetric=rotation == "symmetric")
+    if rotation == "triangular":
+        # A flow on top learns fastest on inputs of unit spread, classes and all.
+        unit = ((z - center)[:, kept] / scale @ whitener.T).std(axis=0)
+        whitener /= np.where(unit > 1e-6, unit, 1.0)[:, None]  # a column may vary in other classes alone
+    if rotation == "discriminant":
+        whitener = _discriminant_axes(means @ whitener.T, counts) @ whitener
+    return LinearDemixing(
+        torch.from_numpy(center), torch.from_numpy(kept), torch.from_numpy(whitener / scale), n_signal
+    )
+
+
+def _whitener(residuals: Array, degrees_of_freedom: int, *, symmetric: bool) -> Array:
+    """Inverse square root of the shrunk covariance of the residuals: symmetric, or else lower triangular."""
+    d = residuals.shape[1]
+    if d == 0:
+        return np.zeros((0, 0))
+    covariance = ledoit_wolf(residuals, assume_centered=True)[0]
+    covariance *= len(residuals) / max(degrees_of_freedom, 1)
+    mean_variance = np.trace(covariance) / d
+    if mean_variance <= 0:  # every class is a single point
+        return np.eye(d)
+    covariance += RIDGE * mean_variance * np.eye(d)
+    if symmetric:
+        variances, axes = np.linalg.eigh(covariance)
+        return np.asarray((axes / np.sqrt(variances)) @ axes.T)
+    return np.asarray(solve_triangular(np.linalg.cholesky(covariance), np.eye(d), lower=True))
+
+
+def _discriminant_axes(means: Array, counts: NDArray[np.int64]) -> Array:
+    """Rotation to the eigenvectors of the shrunk between-class covariance, largest first."""
+    if len(means) < 2 or means.shape[1] == 0:
+        return np.eye(means.shape[1])
+    between = ledoit_wolf(means - means.mean(axis=0), assume_centered=True)[0]
+    axes = np.linalg.eigh(between)[1][:, ::-1].T
+    # An eigenvector's sign is arbitrary: make its largest entry positive, so that every machine agrees.
+    return axes * np.sign(np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1))

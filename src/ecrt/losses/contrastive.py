@@ -1,0 +1,68 @@
+"""Contrastive losses for nonlinear ICA: which label belongs to which source vector?
+
+All take scores g (critic over temperature) and return one value for each sample; nothing is reduced here.
+``scores_bb[i, j]`` scores sample i against the label of sample j; ``scores_bm[i, m]`` against label m.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["dv_exact", "fdv_in_batch", "gcl_exact", "gcl_in_batch", "infonce_in_batch"]
+
+
+def gcl_in_batch(positive_b: Tensor, negative_b: Tensor) -> Tensor:
+    r"""Generalised contrastive learning, Eq. 1: :math:`h(-r(y_i, z_i)) + h(r(y_j, z_i))`, h the softplus.
+
+    The negative label comes from the label marginal: permute the labels of the batch. A label that happens to equal
+    the true one stays, as the density ratio p(z, y) / p(z) p(y) asks.
+    """
+    return nn.functional.softplus(-positive_b) + nn.functional.softplus(negative_b)
+
+
+def gcl_exact(scores_bm: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tensor:
+    r"""Eq. 1 with the expectation over the label marginal p(m) in place of one sampled negative label.
+
+    .. math:: h(-r(y_i, z_i)) + \sum_m p(m) h(r(m, z_i))
+    """
+    positive_b = scores_bm.gather(1, y_b[:, None]).squeeze(1)
+    return nn.functional.softplus(-positive_b) + nn.functional.softplus(scores_bm) @ label_prior_m
+
+
+def fdv_in_batch(scores_bb: Tensor) -> Tensor:
+    r"""Fenchel-Donsker-Varadhan, Eq. 4 (negated, to be minimised), with all other labels of the batch as negatives.
+
+    With :math:`D_i = \sum_{j \ne i} e^{g_{ij} - g_{ii}}` the value is :math:`-I_{DV} = \log(D_i / (B - 1))` and the
+    gradient that of :math:`\log D_i`: the log is detached and the ratio of :math:`D_i` to its detached self, minus 1,
+    is added. The supplement's "-1" is used; the main text's "+1" is a misprint. Sample i itself is no negative: with
+    it this would be InfoNCE.
+    """
+    if len(scores_bb) < 2:
+        return scores_bb.new_zeros(0)
+    contrast_bb = scores_bb - scores_bb.diagonal()[:, None]
+    contrast_bb = contrast_bb.masked_fill(
+        torch.eye(len(scores_bb), dtype=torch.bool, device=scores_bb.device), -torch.inf
+    )
+    log_sum_b = torch.logsumexp(contrast_bb, dim=1).detach()
+    ratio_b = torch.exp(contrast_bb - log_sum_b[:, None]).sum(1)
+    return log_sum_b - torch.log(log_sum_b.new_tensor(len(scores_bb) - 1)) + ratio_b - 1
+
+
+def infonce_in_batch(scores_bb: Tensor) -> Tensor:
+    r"""InfoNCE: as :func:`fdv_in_batch`, but with sample i among its own negatives.
+
+    .. math:: -g_{ii} + \log \mathrm{mean}_j e^{g_{ij}}
+    """
+    log_mean_b = torch.logsumexp(scores_bb, dim=1) - torch.log(scores_bb.new_tensor(len(scores_bb)))
+    return log_mean_b - scores_bb.diagonal()
+
+
+def dv_exact(scores_bm: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tensor:
+    r"""Donsker-Varadhan with the exact label marginal: :math:`-g(y_i, z_i) + \log \sum_m p(m) e^{g(m, z_i)}`.
+
+    The limit of FDV and of InfoNCE for many negatives, without sampling noise. It is the cross-entropy of a
+    classifier with logits g + log p, less the constant -log p(y_i).
+    """
+    positive_b = scores_bm.gather(1, y_b[:, None]).squeeze(1)
+    return torch.logsumexp(scores_bm + torch.log(label_prior_m), dim=1) - positive_b

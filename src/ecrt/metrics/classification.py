@@ -1,0 +1,59 @@
+"""How good are predicted probabilities, overall and for each class alike?"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import balanced_accuracy_score, f1_score
+
+__all__ = ["better_beyond_noise", "classification_metrics", "mean_over_classes", "nll_per_sample", "top_k_hits"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+def nll_per_sample(log_proba: Array, y: Labels) -> Array:
+    """Negative log-probability of the true class (an index into the columns)."""
+    return -log_proba[np.arange(len(y)), y]
+
+
+def top_k_hits(scores: Array, y: Labels, k: int) -> NDArray[np.bool_]:
+    """Whether the true class is among the k best scored; fewer than k classes always hit.
+
+    Of equal scores the first counts as the best, as in ``argmax``; a true class whose score is NaN comes last.
+    """
+    true = scores[np.arange(len(y)), y][:, None]
+    earlier = np.arange(scores.shape[1]) < y[:, None]
+    ahead = ~(scores <= true) | ((scores == true) & earlier)
+    return np.asarray(ahead.sum(axis=1) < k)
+
+
+def mean_over_classes(values: Array, y: Labels) -> float:
+    """Average within each class first, then over the classes present: every class counts the same."""
+    counts = np.bincount(y)
+    sums = np.bincount(y, weights=values)
+    return float((sums[counts > 0] / counts[counts > 0]).mean())
+
+
+def better_beyond_noise(challenger: Array, champion: Array, y: Labels) -> bool:
+    """Whether the challenger's losses are lower than the champion's, row by row, by more than one standard error.
+
+    Every class counts alike.
+    """
+    gain = champion - challenger
+    weight = (1 / np.maximum(np.bincount(y), 1))[y]
+    weight = weight / weight.sum()
+    mean = float(weight @ gain)
+    return mean > float(np.sqrt(weight**2 @ (gain - mean) ** 2))
+
+
+def classification_metrics(log_proba: Array, y: Labels) -> dict[str, float]:
+    """Top-1, top-5, NLL, macro F1 and balanced accuracy of log-probabilities against class indices."""
+    predicted = log_proba.argmax(axis=1)
+    return {
+        "top1": float((predicted == y).mean()),
+        "top5": float(top_k_hits(log_proba, y, 5).mean()),
+        "nll": float(nll_per_sample(log_proba, y).mean()),
+        "macro_f1": float(f1_score(y, predicted, average="macro", zero_division=0)),
+        "balanced_accuracy": float(balanced_accuracy_score(y, predicted)),
+    }

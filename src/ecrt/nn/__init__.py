@@ -1,0 +1,23 @@
+"""Network parts that know nothing of the rest: perceptrons, encoders, critics, heads."""
+
+from ecrt.nn.critics import AdditiveCritic, CosineCritic, Critic, CriticName, LabelNetworkCritic, make_critic
+from ecrt.nn.encoders import AutoEncoder, EncoderName, ResNet18, make_encoder
+from ecrt.nn.heads import GaussianHead, make_head
+from ecrt.nn.mlp import MLP, CoordinateNetworks
+
+__all__ = [
+    "MLP",
+    "AdditiveCritic",
+    "AutoEncoder",
+    "CoordinateNetworks",
+    "CosineCritic",
+    "Critic",
+    "CriticName",
+    "EncoderName",
+    "GaussianHead",
+    "LabelNetworkCritic",
+    "ResNet18",
+    "make_critic",
+    "make_encoder",
+    "make_head",
+]

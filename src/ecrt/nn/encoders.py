@@ -1,0 +1,103 @@
+"""Encoders z = e(x). Any ``nn.Module`` that maps a batch to a matrix serves; these are the ready-made ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ecrt.errors import InputError
+from ecrt.nn.mlp import MLP
+
+__all__ = ["AutoEncoder", "EncoderName", "ResNet18", "make_encoder"]
+
+EncoderName = Literal["identity", "mlp", "resnet18", "autoencoder"]
+
+
+class AutoEncoder(nn.Module):
+    """An encoder learned without labels, by reconstructing its standardised input through a narrow code."""
+
+    def __init__(self, in_features: int, hidden: Sequence[int], n_features: int) -> None:
+        super().__init__()
+        self.standardise = nn.BatchNorm1d(in_features, affine=False)
+        self.encoder = MLP(in_features, hidden, n_features)
+        self.decoder = MLP(n_features, tuple(reversed(hidden)), in_features)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The code of x."""
+        return self.encoder(self.standardise(x))
+
+    def reconstruction_errors(self, x: Tensor) -> Tensor:
+        """Mean squared error of every sample, in standardised units."""
+        target = self.standardise(x)
+        return ((self.decoder(self.encoder(target)) - target) ** 2).mean(1)
+
+
+class _ResidualBlock(nn.Module):
+    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(channels),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(channels, channels, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or in_channels != channels:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(in_channels, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.residual(x) + self.shortcut(x))
+
+
+class ResNet18(nn.Sequential):
+    """ResNet-18 for small images: a 3x3 stem without pooling, four groups of two blocks, global average pooling.
+
+    Parameters
+    ----------
+    in_channels : channels of the images.
+    n_features : size of a last linear layer; ``None`` gives the 512 pooled features themselves.
+    width : channels of the first group; 64 is the standard network.
+    """
+
+    def __init__(self, in_channels: int = 3, n_features: int | None = None, width: int = 64) -> None:
+        layers: list[nn.Module] = [
+            nn.Conv2d(in_channels, width, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+        ]
+        channels = width
+        for group in range(4):
+            for block in range(2):
+                stride = 2 if group > 0 and block == 0 else 1
+                layers.append(_ResidualBlock(channels, width * 2**group, stride))
+                channels = width * 2**group
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        if n_features is not None:
+            layers.append(nn.Linear(channels, n_features))
+        super().__init__(*layers)
+
+
+def make_encoder(
+    name: EncoderName, in_shape: Sequence[int], *, n_features: int = 32, hidden: Sequence[int] = (512, 256)
+) -> nn.Module:
+    """Build an encoder by name for inputs of shape ``in_shape`` (without the batch axis)."""
+    if name == "identity":
+        return nn.Identity()
+    if name == "resnet18":
+        if len(in_shape) != 3:
+            raise InputError(f"encoder='resnet18' needs images (channels, height, width), got shape {tuple(in_shape)}.")
+        return ResNet18(in_shape[0], n_features)
+    if name not in ("mlp", "autoencoder"):
+        raise InputError(f"encoder={name!r}: use 'identity', 'mlp', 'resnet18', 'autoencoder' or an nn.Module.")
+    if len(in_shape) != 1:
+        raise InputError(f"encoder={name!r} needs rows of features, got samples of shape {tuple(in_shape)}.")
+    if name == "mlp":
+        standardise = nn.BatchNorm1d(in_shape[0], affine=False)
+        return nn.Sequential(standardise, MLP(in_shape[0], hidden, n_features, dropout=0.1))
+    return AutoEncoder(in_shape[0], hidden, n_features)

@@ -1,0 +1,75 @@
+"""Stage 3: synthetic sources for the classes that need them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ecrt.augmentation import Augmentation, augment
+
+__all__ = ["AugmentConfig", "Synthetic", "augment_classes"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentConfig:
+    """Which synthetic samples, how many, and how much they count.
+
+    Attributes
+    ----------
+    kind : ``"parametric"`` (Gaussian) or ``"permutation"`` (shuffled coordinates).
+    weight : lambda, the share of a class's mass that its synthetic samples hold; 0 switches augmentation off.
+    n_synthetic : samples for each augmented class; ``None`` makes half as many as there are rows in all, but no
+        class larger than the largest.
+    pseudo_samples : nu of the shrunk variance.
+    """
+
+    kind: Augmentation = "parametric"
+    weight: float = 0.5
+    n_synthetic: int | None = None
+    pseudo_samples: float = 10.0
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Synthetic sources and their classes."""
+
+    s: Array
+    y: Labels
+
+
+def augment_classes(
+    s: Array,
+    y: Labels,
+    augmented: NDArray[np.bool_],
+    within_variance: Array,
+    config: AugmentConfig,
+    rng: np.random.Generator,
+) -> Synthetic:
+    """Draw synthetic sources for every augmented class that has at least one sample."""
+    counts = np.bincount(y, minlength=len(augmented))
+    labels = np.flatnonzero(augmented & (counts > 0)) if config.weight > 0 else np.empty(0, dtype=np.int64)
+    if len(labels) == 0:
+        return Synthetic(np.empty((0, s.shape[1])), np.empty(0, dtype=np.int64))
+    size = config.n_synthetic or int(np.clip(len(y) // (2 * len(labels)), 20, max(counts.max(), 20)))
+    generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+    variance = torch.from_numpy(within_variance)
+    by_class = np.argsort(y, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    parts = [
+        augment(
+            config.kind,
+            torch.from_numpy(s[by_class[starts[label] : starts[label + 1]]]),
+            size,
+            generator,
+            variance_d=variance,
+            pseudo_samples=config.pseudo_samples,
+        ).numpy()
+        for label in labels
+    ]
+    return Synthetic(np.concatenate(parts), np.repeat(labels, size))

@@ -1,0 +1,182 @@
+"""How each kind of head is fitted, with the settings worth trying."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ecrt.losses import logit_adjusted
+from ecrt.nn import GaussianHead, make_head
+from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, train
+
+__all__ = ["GaussianFitter", "HeadFitter", "HeadName", "HeadSample", "LinearFitter", "MLPFitter"]
+
+HeadName = Literal["linear", "mlp", "gaussian"]
+
+WEIGHT_DECAYS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
+PSEUDO_SAMPLES = (1e6, 100.0, 20.0, 5.0, 1.0)
+ROWS_AT_ONCE = 8192
+PATH_ITERATIONS, FINAL_ITERATIONS = 40, 120
+
+
+@dataclass(frozen=True)
+class HeadSample:
+    """Rows that a head learns from: scaled sources, class indices, weights that sum to one, and what is synthetic."""
+
+    s: Tensor
+    y: Tensor
+    weight: Tensor
+    synthetic: Tensor
+
+
+class HeadFitter(Protocol):
+    """Fits one kind of head."""
+
+    def path(
+        self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
+    ) -> Iterator[tuple[float, nn.Module]]:
+        """Heads under the settings to try, the most regular first."""
+
+    def fit(self, sample: HeadSample, setting: float) -> nn.Module:
+        """The head under one setting."""
+
+
+@dataclass(frozen=True)
+class LinearFitter:
+    """Multinomial logistic regression by L-BFGS; the setting is its weight decay, on the mean loss.
+
+    Parameters
+    ----------
+    log_prior_m : added to the logits in training.
+    weight_decay : fixed instead of tried.
+    """
+
+    log_prior_m: Tensor
+    weight_decay: float | None = None
+
+    def path(
+        self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
+    ) -> Iterator[tuple[float, nn.Module]]:
+        """From strong to weak weight decay, each started from the solution before it."""
+        settings = WEIGHT_DECAYS if self.weight_decay is None else (self.weight_decay,)
+        head = make_head(sample.s.shape[1], len(self.log_prior_m)).to(sample.s)
+        for setting in settings:
+            self._minimise(head, sample, setting, PATH_ITERATIONS)
+            yield setting, copy.deepcopy(head)
+
+    def fit(self, sample: HeadSample, setting: float) -> nn.Module:
+        """Minimise the weighted, adjusted cross-entropy plus half the decay times the squared weights."""
+        head = make_head(sample.s.shape[1], len(self.log_prior_m)).to(sample.s)
+        self._minimise(head, sample, setting, FINAL_ITERATIONS)
+        return head
+
+    def _minimise(self, head: nn.Module, sample: HeadSample, decay: float, iterations: int) -> None:
+        weight = head.get_parameter("weight")
+
+        def loss_and_backward() -> float:
+            total = 0.0
+            # In blocks, so that memory holds the logits of a block only.
+            for s, y, w in zip(*(t.split(ROWS_AT_ONCE) for t in (sample.s, sample.y, sample.weight)), strict=True):
+                loss = (logit_adjusted(head(s), y, self.log_prior_m) * w).sum()
+                loss.backward()
+                total += loss.item()
+            penalty = 0.5 * decay * (weight**2).sum()
+            penalty.backward()
+            return total + penalty.item()
+
+        minimise_convex(head, loss_and_backward, stage="linear head", max_iterations=iterations)
+
+
+@dataclass(frozen=True)
+class MLPFitter:
+    """An MLP stopped early; the setting is its number of epochs."""
+
+    log_prior_m: Tensor
+    hidden: tuple[int, ...]
+    dropout: float
+    training: TrainingConfig
+    generator: torch.Generator
+    progress: Progress | None = None
+
+    def path(
+        self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
+    ) -> Iterator[tuple[float, nn.Module]]:
+        """One run, stopped where held-out loss is lowest."""
+        head = self._new(sample)
+        history = train(
+            head, self._loss(head, sample), self._batches(sample), lambda: held_out_loss(head), self.training,
+            stage="MLP head", progress=self.progress,
+        )  # fmt: skip
+        yield history.best_epoch + 1, head
+
+    def fit(self, sample: HeadSample, setting: float) -> nn.Module:
+        """Train for that many epochs of the same schedule."""
+        head = self._new(sample)
+        train(
+            head, self._loss(head, sample), self._batches(sample), None, self.training, stage="MLP head, all rows",
+            stop_after=int(setting), progress=self.progress,
+        )  # fmt: skip
+        return head
+
+    def _new(self, sample: HeadSample) -> nn.Module:
+        return make_head(sample.s.shape[1], len(self.log_prior_m), self.hidden, self.dropout).to(sample.s)
+
+    def _loss(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], Tensor]:
+        def loss(batch: Tensor) -> Tensor:
+            rows = batch.to(sample.s.device)
+            losses = logit_adjusted(head(sample.s[rows]), sample.y[rows], self.log_prior_m)
+            return (losses * sample.weight[rows]).mean() * len(sample.y)
+
+        return loss
+
+    def _batches(self, sample: HeadSample) -> IndexBatches:
+        return IndexBatches(len(sample.y), self.training.batch_size, self.generator)
+
+
+@dataclass(frozen=True)
+class GaussianFitter:
+    r"""Gaussians of classes in closed form; the setting is nu, the weight of the common variance.
+
+    With few samples a class mean is uncertain. It is drawn towards the grand mean as far as the spread b of class
+    means warrants, and what uncertainty is left widens the predictive variance: for n samples of variance v,
+    :math:`\hat\mu = \bar s_0 + k (\bar s - \bar s_0)` with :math:`k = b / (b + v / n)`, and :math:`v + k v / n`.
+
+    Parameters
+    ----------
+    variance_d : common within-class variance of the scaled sources.
+    between_d : variance of class means of the scaled sources.
+    n_classes : number of classes.
+    """
+
+    variance_d: Tensor
+    between_d: Tensor
+    n_classes: int
+
+    def path(
+        self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
+    ) -> Iterator[tuple[float, nn.Module]]:
+        """From one common variance to each class its own."""
+        for setting in PSEUDO_SAMPLES:
+            yield setting, self.fit(sample, setting)
+
+    def fit(self, sample: HeadSample, setting: float) -> nn.Module:
+        """Moments of the real samples; synthetic ones, made from those moments, add nothing."""
+        s_nd, y_n = sample.s[~sample.synthetic].double(), sample.y[~sample.synthetic]
+        variance_d, between_d = self.variance_d.to(s_nd), self.between_d.to(s_nd)
+        n_m1 = torch.bincount(y_n, minlength=self.n_classes).to(s_nd)[:, None]
+
+        def class_sums(values_nd: Tensor) -> Tensor:
+            return values_nd.new_zeros(self.n_classes, values_nd.shape[1]).index_add_(0, y_n, values_nd)
+
+        mean_md = class_sums(s_nd) / n_m1.clamp(min=1)
+        squares_md = class_sums((s_nd - mean_md[y_n]) ** 2)
+        variance_md = (squares_md + setting * variance_d) / ((n_m1 - 1).clamp(min=0) + setting)
+        error_md = variance_d / n_m1.clamp(min=1e-9)
+        trust_md = between_d / (between_d + error_md)
+        grand_d = mean_md[n_m1[:, 0] > 0].mean(0)
+        return GaussianHead(grand_d + trust_md * (mean_md - grand_d), variance_md + trust_md * error_md)

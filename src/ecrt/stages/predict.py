@@ -1,0 +1,249 @@
+"""Stage 4: the head h(s), trained on real and synthetic sources, chosen on held-out rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ecrt.data import ClassRoles, stratified_holdout
+from ecrt.errors import InputError
+from ecrt.losses import ClassMass, class_mass, sample_weights
+from ecrt.metrics import better_beyond_noise, mean_over_classes, nll_per_sample
+from ecrt.nn import GaussianHead
+from ecrt.stages.augment import AugmentConfig, Synthetic, augment_classes
+from ecrt.stages.demix import DemixResult
+from ecrt.stages.heads import GaussianFitter, HeadFitter, HeadName, HeadSample, LinearFitter, MLPFitter
+from ecrt.training import Progress, TrainingConfig, seeded, torch_generator
+
+__all__ = ["HeadConfig", "HeadResult", "balanced_logits", "fit_head"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+FEW_ROWS = 5000
+"""Up to this many rows heads are chosen by cross-validation: one held-out fifth would leave too few of a rare class."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadConfig:
+    """Which head, under which risk.
+
+    Attributes
+    ----------
+    heads : candidates, the simplest first; a later one must lower the held-out loss, every class counted alike, beyond
+        noise.
+    mass : w_m, the weight of classes in the risk.
+    logit_adjustment : train logits + log of the classes' mass, so that the logits are balanced ones. Without it the
+        log mass is taken off afterwards.
+    weight_decay : of the linear head, on the mean loss; ``None`` chooses on held-out rows.
+    hidden, dropout, training : of the MLP head.
+    augmentation : synthetic samples and their weight.
+    """
+
+    heads: tuple[HeadName, ...] = ("linear", "gaussian")
+    mass: ClassMass = "training"
+    logit_adjustment: bool = True
+    weight_decay: float | None = None
+    hidden: tuple[int, ...] = (256,)
+    dropout: float = 0.1
+    augmentation: AugmentConfig = AugmentConfig()
+    training: TrainingConfig = TrainingConfig(epochs=100, batch_size=512, learning_rate=2e-3, weight_decay=1e-2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadResult:
+    """A head that gives balanced logits, and how it was chosen.
+
+    Attributes
+    ----------
+    head : scaled sources to balanced logits, float64 on the CPU.
+    name, setting : which head, with which weight decay, epochs or pseudo-samples.
+    held_out_losses : balanced NLL of each held-out row under the choice, before the fit on all rows.
+    candidates : held-out balanced NLL, every class counted alike, of all that was tried.
+    """
+
+    head: nn.Module
+    name: HeadName
+    setting: float
+    held_out_losses: Array
+    candidates: dict[str, float]
+
+
+class BalancedHead(nn.Module):
+    """Balanced logits of a head trained without adjustment: its logits less the log mass of the classes."""
+
+    log_mass_m: Tensor
+
+    def __init__(self, head: nn.Module, log_mass_m: Tensor) -> None:
+        super().__init__()
+        self.head = head
+        self.register_buffer("log_mass_m", log_mass_m)
+
+    def forward(self, s_nd: Tensor) -> Tensor:
+        """Balanced logits."""
+        return self.head(s_nd) - self.log_mass_m
+
+
+@torch.no_grad()
+def balanced_logits(head: nn.Module, scaled_sources: Array) -> Array:
+    """Logits in batches, as arrays."""
+    reference = next(iter(head.state_dict().values()))
+    parts = torch.from_numpy(scaled_sources).split(8192)
+    return np.concatenate([head(part.to(reference)).double().cpu().numpy() for part in parts])
+
+
+def fit_head(
+    s: Array,
+    y: Labels,
+    *,
+    train_rows: Labels,
+    held_out_rows: Labels,
+    roles: ClassRoles,
+    demixed: DemixResult,
+    config: HeadConfig,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> HeadResult:
+    """Choose head and setting on held-out rows, then fit the choice again on all rows.
+
+    Synthetic sources are drawn here, each time from the very rows that the fit may see.
+    """
+    mass_m = class_mass(torch.from_numpy(roles.counts), config.mass)
+    scale = demixed.head_scale
+
+    def sample(rows: Labels) -> HeadSample:
+        synthetic = augment_classes(
+            s[rows], y[rows], roles.augmented, demixed.within_variance, config.augmentation, rng
+        )
+        return _sample(s[rows], y[rows], synthetic, scale, mass_m, roles, config, device)
+
+    def losses_on(rows: Labels, head: nn.Module) -> Array:
+        logits = balanced_logits(_balanced(head.eval(), mass_m, config), s[rows] * scale)
+        return nll_per_sample(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True), y[rows])
+
+    folds = _folds(y, train_rows, held_out_rows, rng)
+    y_checked = np.concatenate([y[check] for _, check in folds])
+    best: _Candidate | None = None
+    candidates: dict[str, float] = {}
+    with seeded(int(rng.integers(2**62))):
+        fitters = {name: _fitter(name, mass_m, demixed, config, rng, device, progress) for name in config.heads}
+        for name, fitter in fitters.items():
+            paths = [_walk(fitter, sample(learn), y[check], partial(losses_on, check)) for learn, check in folds]
+            tried = [_Candidate.over_folds(name, steps, y_checked) for steps in zip(*paths, strict=False)]
+            candidates |= {f"{name} {candidate.setting:g}": candidate.loss for candidate in tried}
+            lowest = min(tried, key=lambda candidate: candidate.loss)
+            if best is None or better_beyond_noise(lowest.losses, best.losses, y_checked):
+                best = lowest
+        if best is None:
+            raise InputError("No head to choose from: name at least one of 'linear', 'mlp', 'gaussian'.")
+        final = fitters[best.name].fit(sample(np.concatenate([train_rows, held_out_rows])), best.setting)
+    head = _balanced(final, mass_m, config).double().cpu().eval()
+    first_fold = best.losses[: len(held_out_rows)]
+    return HeadResult(
+        head=head, name=best.name, setting=best.setting, held_out_losses=first_fold, candidates=candidates
+    )
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A head under one setting, with its losses on all rows that were held out in turn."""
+
+    name: HeadName
+    setting: float
+    losses: Array
+    loss: float
+
+    @classmethod
+    def over_folds(cls, name: HeadName, steps: tuple[tuple[float, Array], ...], y: Labels) -> _Candidate:
+        """The same step of the path in every fold; where the setting was found in training, its median."""
+        losses = np.concatenate([losses for _, losses in steps])
+        return cls(name, float(np.median([setting for setting, _ in steps])), losses, mean_over_classes(losses, y))
+
+
+def _folds(
+    y: Labels, train_rows: Labels, held_out_rows: Labels, rng: np.random.Generator
+) -> list[tuple[Labels, Labels]]:
+    """The given split; with few rows also others that hold out the training rows in turn, for a steadier choice."""
+    folds = [(train_rows, held_out_rows)]
+    everything = np.concatenate([train_rows, held_out_rows])
+    if len(everything) <= FEW_ROWS:
+        left = train_rows
+        for share in (1 / 4, 1 / 3, 1 / 2):
+            kept, taken = stratified_holdout(y[left], share, rng)
+            folds.append((np.setdiff1d(everything, left[taken]), left[taken]))
+            left = left[kept]
+    return [(learn, check) for learn, check in folds if len(check)]
+
+
+def _walk(
+    fitter: HeadFitter, sample: HeadSample, y: Labels, losses_of: Callable[[nn.Module], Array]
+) -> list[tuple[float, Array]]:
+    """Settings along a fitter's path with the losses of held-out rows, until these have risen twice."""
+    steps: list[tuple[float, Array]] = []
+    lowest, rises = np.inf, 0
+    for setting, head in fitter.path(sample, lambda head: mean_over_classes(losses_of(head), y)):
+        losses = losses_of(head)
+        steps.append((setting, losses))
+        loss = mean_over_classes(losses, y)
+        rises = rises + 1 if loss >= lowest else 0
+        lowest = min(lowest, loss)
+        if rises == 2:
+            break
+    return steps
+
+
+def _balanced(head: nn.Module, mass_m: Tensor, config: HeadConfig) -> nn.Module:
+    """Gaussian heads, and heads trained with adjustment, give balanced logits as they are."""
+    if config.logit_adjustment or isinstance(head, GaussianHead):
+        return head
+    return BalancedHead(head, torch.log(mass_m).to(next(iter(head.parameters()))))
+
+
+def _sample(
+    s: Array,
+    y: Labels,
+    synthetic: Synthetic,
+    scale: Array,
+    mass_m: Tensor,
+    roles: ClassRoles,
+    config: HeadConfig,
+    device: torch.device,
+) -> HeadSample:
+    labels = torch.from_numpy(np.concatenate([y, synthetic.y]))
+    is_synthetic = torch.arange(len(labels)) >= len(y)
+    share_m = torch.from_numpy(roles.augmented * config.augmentation.weight)
+    weight = sample_weights(labels, is_synthetic, mass_m, share_m)
+    # Classes that none of these rows belong to (one sample, held out) leave some mass over.
+    weight = weight / weight.sum()
+    scaled = torch.from_numpy(np.concatenate([s, synthetic.s]) * scale)
+    return HeadSample(scaled.float().to(device), labels.to(device), weight.float().to(device), is_synthetic.to(device))
+
+
+def _fitter(
+    name: HeadName,
+    mass_m: Tensor,
+    demixed: DemixResult,
+    config: HeadConfig,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None,
+) -> HeadFitter:
+    log_prior_m = torch.log(mass_m) if config.logit_adjustment else torch.zeros_like(mass_m)
+    log_prior_m = log_prior_m.float().to(device)
+    if name == "linear":
+        return LinearFitter(log_prior_m, config.weight_decay)
+    if name == "mlp":
+        return MLPFitter(log_prior_m, config.hidden, config.dropout, config.training, torch_generator(rng), progress)
+    if name == "gaussian":
+        variance = demixed.within_variance * demixed.head_scale**2
+        between = demixed.signal_to_noise * variance
+        return GaussianFitter(torch.from_numpy(variance), torch.from_numpy(between), len(mass_m))
+    raise InputError(f"head={name!r}: use 'auto', 'linear', 'mlp' or 'gaussian'.")

@@ -1,0 +1,81 @@
+"""Stages 2 to 4 together, for each way of de-mixing under consideration; held-out rows decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ecrt.data import ClassRoles, stratified_holdout
+from ecrt.errors import InputError
+from ecrt.metrics import better_beyond_noise
+from ecrt.stages.demix import DemixConfig, DemixResult, demix
+from ecrt.stages.predict import HeadConfig, HeadResult, fit_head
+from ecrt.training import Progress
+
+__all__ = ["TransferResult", "transfer"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferResult:
+    """The chosen de-mixing with its head.
+
+    Attributes
+    ----------
+    demixed, head : results of the two stages.
+    method : name of the chosen de-mixing.
+    held_out : for each method tried, the held-out balanced NLL of its best head.
+    """
+
+    demixed: DemixResult
+    head: HeadResult
+    method: str
+    held_out: dict[str, float]
+
+
+def transfer(
+    z: Array,
+    y: Labels,
+    *,
+    roles: ClassRoles,
+    candidates: list[DemixConfig],
+    head_config: HeadConfig,
+    validation_fraction: float,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> TransferResult:
+    """De-mix and fit a head for every candidate, simplest first; a later one must be better beyond noise.
+
+    Parameters
+    ----------
+    z, y : features and class indices of rows that the encoder was not trained on.
+    validation_fraction : share of each class held out to stop, choose and compare.
+    """
+    train_rows, held_out_rows = stratified_holdout(y, validation_fraction, rng)
+    if len(held_out_rows) == 0:
+        raise InputError(
+            f"No row can be held out of {len(y)} rows in {len(np.unique(y))} classes: one class at least needs two."
+        )
+    best: tuple[DemixConfig, DemixResult, HeadResult] | None = None
+    held_out: dict[str, float] = {}
+    for config in candidates:
+        demixed = demix(
+            z, y, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=roles.demixed_on, config=config,
+            rng=rng, device=device, progress=progress,
+        )  # fmt: skip
+        head = fit_head(
+            demixed.sources(z), y, train_rows=train_rows, held_out_rows=held_out_rows, roles=roles, demixed=demixed,
+            config=head_config, rng=rng, device=device, progress=progress,
+        )  # fmt: skip
+        held_out[config.method] = min(head.candidates.values())
+        if best is None or better_beyond_noise(head.held_out_losses, best[2].held_out_losses, y[held_out_rows]):
+            best = config, demixed, head
+    if best is None:
+        raise InputError("No way of de-mixing was given.")
+    return TransferResult(demixed=best[1], head=best[2], method=best[0].method, held_out=held_out)

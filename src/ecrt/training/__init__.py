@@ -1,0 +1,26 @@
+"""Optimisation: the loop, its guards, seeds and progress."""
+
+from ecrt.training.loop import (
+    History,
+    IndexBatches,
+    Progress,
+    SilentProgress,
+    TrainingConfig,
+    minimise_convex,
+    train,
+)
+from ecrt.training.progress import BarProgress
+from ecrt.training.seeding import seeded, torch_generator
+
+__all__ = [
+    "BarProgress",
+    "History",
+    "IndexBatches",
+    "Progress",
+    "SilentProgress",
+    "TrainingConfig",
+    "minimise_convex",
+    "seeded",
+    "torch_generator",
+    "train",
+]

@@ -1,0 +1,231 @@
+"""The only place with an optimizer: one loop for every network, one solver for convex heads."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ecrt.errors import DivergenceError
+
+__all__ = ["History", "IndexBatches", "Progress", "SilentProgress", "TrainingConfig", "minimise_convex", "train"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How a network is trained.
+
+    Attributes
+    ----------
+    epochs : passes over the data at most.
+    batch_size : samples of a step.
+    learning_rate : of AdamW, warmed up over the first epoch and decayed along a cosine to zero.
+    weight_decay : decoupled, of AdamW.
+    patience : epochs without a better held-out loss after which training stops.
+    gradient_norm : gradients are scaled down to this norm.
+    """
+
+    epochs: int = 100
+    batch_size: int = 512
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.0
+    patience: int = 15
+    gradient_norm: float = 5.0
+
+
+@dataclass
+class History:
+    """What happened: mean training loss and held-out loss of every epoch, and which epoch was kept."""
+
+    train_loss: list[float] = field(default_factory=list)
+    held_out_loss: list[float] = field(default_factory=list)
+    best_epoch: int = 0
+    best_loss: float = math.inf
+
+
+class Progress(Protocol):
+    """Where long work reports to."""
+
+    def start(self, stage: str, total: int) -> None:
+        """A stage of ``total`` steps begins."""
+
+    def advance(self, note: str = "") -> None:
+        """One step is done."""
+
+    def finish(self) -> None:
+        """The stage is over, perhaps before all its steps."""
+
+
+class SilentProgress:
+    """Reports nothing."""
+
+    def start(self, stage: str, total: int) -> None:
+        """Say nothing."""
+
+    def advance(self, note: str = "") -> None:
+        """Say nothing."""
+
+    def finish(self) -> None:
+        """Say nothing."""
+
+
+@dataclass(frozen=True)
+class IndexBatches:
+    """Shuffled index batches over data that sit in memory; a last batch of one is dropped (it has no negatives)."""
+
+    n_samples: int
+    batch_size: int
+    generator: torch.Generator
+
+    def __len__(self) -> int:
+        full, left = divmod(self.n_samples, self.batch_size)
+        return max(full + (left > 1), 1)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        order = torch.randperm(self.n_samples, generator=self.generator)
+        yield from order.split(self.batch_size)[: len(self)]
+
+
+def train(
+    module: nn.Module,
+    loss: Callable[[Any], Tensor],
+    batches: Iterable[Any],
+    held_out_loss: Callable[[], float] | None,
+    config: TrainingConfig,
+    *,
+    stage: str,
+    stop_after: int | None = None,
+    progress: Progress | None = None,
+) -> History:
+    """Minimise ``loss`` of batches over the parameters of ``module`` and leave it in its best state.
+
+    Parameters
+    ----------
+    loss : a batch to a scalar.
+    batches : iterated once an epoch.
+    held_out_loss : measured after every epoch, decides which state is best and when to stop; ``None`` trains all
+        epochs and keeps the last state.
+    stop_after : end after this many epochs of a schedule made for ``config.epochs``.
+
+    Raises
+    ------
+    DivergenceError
+        When a loss or a gradient is not finite: before the update, with the best state so far left in ``module``.
+    """
+    progress = progress or SilentProgress()
+    history = History()
+    best_state = _snapshot(module)
+    steps_per_epoch = len(batches)  # type: ignore[arg-type]
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, _warm_cosine(warmup=steps_per_epoch, total=steps_per_epoch * config.epochs)
+    )
+    n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
+    progress.start(stage, n_epochs)
+    try:
+        for epoch in range(n_epochs):
+            module.train()
+            history.train_loss.append(_run_epoch(loss, batches, parameters, optimizer, scheduler, config, stage))
+            if held_out_loss is None:
+                progress.advance(f"loss {history.train_loss[-1]:.4f}")
+                continue
+            module.eval()
+            with torch.no_grad():
+                current = held_out_loss()
+            history.held_out_loss.append(current)
+            if current < history.best_loss:
+                history.best_epoch, history.best_loss = epoch, current
+                best_state = _snapshot(module)
+            progress.advance(f"held-out loss {current:.4f}, best {history.best_loss:.4f}")
+            if epoch - history.best_epoch >= config.patience:
+                break
+        if held_out_loss is None:
+            best_state = _snapshot(module)
+            history.best_epoch = n_epochs - 1
+    finally:
+        module.load_state_dict(best_state)
+        module.eval()
+        progress.finish()
+    return history
+
+
+def _run_epoch(
+    loss: Callable[[Any], Tensor],
+    batches: Iterable[Any],
+    parameters: list[nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    scheduler: torch.optim.lr_scheduler.LambdaLR,
+    config: TrainingConfig,
+    stage: str,
+) -> float:
+    total, n_steps = 0.0, 0
+    for batch in batches:
+        step = scheduler.last_epoch
+        value = loss(batch)
+        current = value.item()
+        if not math.isfinite(current):
+            raise DivergenceError(stage, step, "loss")
+        optimizer.zero_grad(set_to_none=True)
+        value.backward()
+        if not torch.isfinite(nn.utils.clip_grad_norm_(parameters, config.gradient_norm)):
+            raise DivergenceError(stage, step, "gradient")
+        optimizer.step()
+        scheduler.step()
+        total, n_steps = total + current, n_steps + 1
+    return total / max(n_steps, 1)
+
+
+def _warm_cosine(warmup: int, total: int) -> Callable[[int], float]:
+    def factor(step: int) -> float:
+        return min(1.0, (step + 1) / max(warmup, 1)) * 0.5 * (1 + math.cos(math.pi * min(step / max(total, 1), 1.0)))
+
+    return factor
+
+
+def _snapshot(module: nn.Module) -> dict[str, Any]:
+    return copy.deepcopy(module.state_dict())
+
+
+def minimise_convex(
+    module: nn.Module,
+    loss_and_backward: Callable[[], float],
+    *,
+    stage: str,
+    max_iterations: int = 100,
+    tolerance: float = 1e-5,
+) -> int:
+    """Minimise a smooth convex loss with L-BFGS, all rows at once; returns the evaluations it took.
+
+    Parameters
+    ----------
+    loss_and_backward : returns the loss after adding its gradient to the parameters of ``module``.
+    tolerance : stop when no gradient entry, or no change of the loss, is larger.
+    """
+    parameters = list(module.parameters())
+    optimizer = torch.optim.LBFGS(
+        parameters, max_iter=max_iterations, tolerance_grad=tolerance, tolerance_change=tolerance * 1e-2,
+        history_size=10, line_search_fn="strong_wolfe",
+    )  # fmt: skip
+    evaluations = 0
+    best_loss, best_state = math.inf, _snapshot(module)
+
+    def closure() -> float:
+        nonlocal evaluations, best_loss, best_state
+        optimizer.zero_grad(set_to_none=False)
+        value = loss_and_backward()
+        if not math.isfinite(value):
+            module.load_state_dict(best_state)
+            raise DivergenceError(stage, evaluations, "loss")
+        if value < best_loss:
+            best_loss, best_state = value, _snapshot(module)
+        evaluations += 1
+        return value
+
+    optimizer.step(closure)
+    return evaluations

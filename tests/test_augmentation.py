@@ -1,0 +1,94 @@
+"""One contract for every augmenter, then what each promises of its own."""
+
+import numpy as np
+import pytest
+import torch
+
+from ecrt.augmentation import augment, parametric, permutation
+from ecrt.errors import InputError
+
+KINDS = ["parametric", "permutation"]
+every_augmenter = pytest.mark.parametrize("kind", KINDS)
+
+
+def seeded_generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def sources() -> torch.Tensor:
+    """A class whose three coordinates depend on one another."""
+    shared, own = torch.randn(2, 400, 3, generator=seeded_generator(), dtype=torch.float64)
+    return 2 * shared[:, :1] + own + torch.tensor([5.0, 0.0, -3.0])
+
+
+@every_augmenter
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [1, 2, 7])
+@pytest.mark.parametrize("size", [0, 1, 50])
+def test_shape_and_dtype(kind, dtype, n, size):
+    s = torch.randn(n, 3, dtype=dtype)
+    synthetic = augment(kind, s, size, seeded_generator(), variance_d=torch.ones(3, dtype=dtype))
+    assert synthetic.shape == (size, 3)
+    assert synthetic.dtype == dtype
+    assert torch.isfinite(synthetic).all()
+
+
+@every_augmenter
+def test_the_seed_decides(kind, sources):
+    draws = [augment(kind, sources, 20, seeded_generator(seed), variance_d=torch.ones(3)) for seed in (1, 1, 2)]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+@every_augmenter
+def test_the_class_itself_is_left_alone(kind, sources):
+    before = sources.clone()
+    augment(kind, sources, 20, seeded_generator(), variance_d=torch.ones(3))
+    assert torch.equal(sources, before)
+
+
+@every_augmenter
+def test_mean_and_variance_are_those_of_the_class(kind, sources):
+    synthetic = augment(kind, sources, 40_000, seeded_generator(), variance_d=sources.var(0))
+    torch.testing.assert_close(synthetic.mean(0), sources.mean(0), rtol=0, atol=0.06)
+    torch.testing.assert_close(synthetic.var(0), sources.var(0), rtol=0.04, atol=0)
+
+
+@every_augmenter
+def test_coordinates_become_independent(kind, sources):
+    """Correlated in the class, which the sources should not be; the synthetic ones are not."""
+    synthetic = augment(kind, sources, 40_000, seeded_generator(), variance_d=sources.var(0))
+    off_diagonal = ~np.eye(3, dtype=bool)
+    assert np.abs(np.corrcoef(sources.T)[off_diagonal]).min() > 0.6
+    assert np.abs(np.corrcoef(synthetic.T)[off_diagonal]).max() < 0.03
+
+
+def test_permutation_takes_every_value_from_the_same_coordinate_of_the_class(sources):
+    synthetic = permutation(sources[:10], 300, seeded_generator())
+    for a in range(3):
+        assert set(synthetic[:, a].tolist()) == set(sources[:10, a].tolist())
+
+
+def test_permutation_of_one_sample_is_that_sample():
+    s = torch.tensor([[1.0, 2.0]])
+    assert torch.equal(permutation(s, 3, seeded_generator()), s.expand(3, 2))
+
+
+def test_one_sample_borrows_the_variance_of_the_others():
+    s, variance = torch.tensor([[1.0, -2.0]]), torch.tensor([4.0, 0.25])
+    synthetic = parametric(s, 20_000, seeded_generator(), variance, pseudo_samples=10.0)
+    torch.testing.assert_close(synthetic.mean(0), s[0], rtol=0, atol=0.06)
+    torch.testing.assert_close(synthetic.var(0), variance, rtol=0.05, atol=0)
+
+
+def test_pseudo_samples_draw_the_variance_away_from_the_class(sources):
+    borrowed = torch.full((3,), 100.0, dtype=torch.float64)
+    for pseudo_samples, expected in [(0.0, sources.var(0)), (1e9, borrowed)]:
+        synthetic = parametric(sources, 20_000, seeded_generator(), borrowed, pseudo_samples)
+        torch.testing.assert_close(synthetic.var(0), expected, rtol=0.05, atol=0)
+
+
+def test_an_unknown_augmentation_is_refused_with_the_choices():
+    with pytest.raises(InputError, match=r"'parametric' or 'permutation'"):
+        augment("smote", torch.ones(2, 2), 1, seeded_generator(), variance_d=torch.ones(2))
