@@ -21,9 +21,7 @@ RESULTS = Path(__file__).parent.parent / "results" / "bench_fit.json"
 
 
 def data(n_samples: int):
-    return make_classification(
-        n_samples, n_features=32, n_classes=10, n_informative=16, n_redundant=8, random_state=0
-    )
+    return make_classification(n_samples, n_features=32, n_classes=10, n_informative=16, n_redundant=8, random_state=0)
 
 
 def seconds(estimator, X, y) -> float:

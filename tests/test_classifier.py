@@ -140,7 +140,7 @@ def test_pandas_in_and_out_pipeline_and_grid_search(table):
 
 def test_two_classes():
     X, y = make_blobs([180, 20], centers=[[-2.0, 0.0], [2.0, 0.0]], random_state=0)
-    with pytest.warns(ECRTWarning, match="learns from all classes"):
+    with pytest.warns(ECRTWarning, match="learn from all classes"):
         clf = ECRTClassifier(random_state=0).fit(X, y)
     assert clf.demixed_on_.tolist() == [0, 1]
     assert clf.minority_classes_.tolist() == [1]
@@ -235,6 +235,26 @@ def test_divergence_names_stage_and_step(table):
     X, y = table
     with pytest.raises(DivergenceError, match=r"encoder: the (loss|gradient) is not finite at step \d+"):
         ECRTClassifier(encoder=Exploding(8), random_state=0).fit(X, y)
+
+
+def test_a_flow_that_diverges_gives_way_to_linear_demixing(table):
+    X, y = table
+    options = {"head": "linear", "learning_rate": 1e30, "n_restarts": 1, "random_state": 0}
+    with pytest.warns(ECRTWarning, match="De-mixing by 'flow' was given up"):
+        clf = ECRTClassifier(**options).fit(X, y)
+    assert clf.demixing_ == "linear"
+    with pytest.raises(DivergenceError, match="de-mixing"):
+        ECRTClassifier(demixing="flow", **options).fit(X, y)
+
+
+@pytest.mark.parametrize("demixing", ["none", "linear", "flow"])
+def test_a_column_that_varies_in_the_minority_alone(table, demixing):
+    X, y = table
+    rare = y == "rare"
+    wide = np.column_stack([X, np.where(rare, np.random.default_rng(0).normal(3, 1, len(X)), 0.0)])
+    clf = ECRTClassifier(**{**SMALL_FLOW, "demixing": demixing}, head="linear", random_state=0).fit(wide, y)
+    assert np.isfinite(clf.predict_log_proba(wide)).all()
+    assert clf.score(wide[rare], y[rare]) > 0.9
 
 
 class Exploding(nn.Module):

@@ -103,9 +103,12 @@ def reproduce(
             raise InputError(f"No experiment is called {name!r}. Known: {', '.join(sorted(recipes.RECIPES))}.")
         file = output or Path("results") / f"{name}.json"
         _make_folder(file.parent)
+        # Finished cells survive an interruption: the same command goes on where it stopped.
+        journal = file.with_suffix(".smoke.jsonl" if smoke else ".jsonl")
         with BarProgress() as progress:
-            result: dict[str, Any] = recipes.run(name, smoke=smoke, jobs=jobs, progress=progress)
-        file.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            result: dict[str, Any] = recipes.run(name, smoke=smoke, jobs=jobs, progress=progress, journal=journal)
+        file.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        journal.unlink(missing_ok=True)
         console = Console()
         console.print(summary_table(name, result.get("summary", [])))
         console.print(f"Results: {file}", highlight=False, soft_wrap=True)

@@ -99,24 +99,24 @@ def assign_roles(
     if not is_minority.any() and isinstance(minority, str) and counts.max() <= SMALL_CLASS:
         augmented = everyone
 
-    def learners(stage: str, learn_on: LearnOn) -> NDArray[np.bool_]:
-        if learn_on == "all" or not is_minority.any():
-            return everyone
-        if n_majority < FEWEST_DEMIXING_CLASSES:
-            if not (isinstance(minority, str) and minority == "all"):
-                warnings.warn(
-                    f"Only {n_majority} of {len(counts)} classes are majority classes, too few to learn the shared "
-                    f"mechanism from: {stage} learns from all classes.",
-                    ECRTWarning,
-                    stacklevel=4,
-                )
-            return everyone
-        return ~is_minority
+    too_few = n_majority < FEWEST_DEMIXING_CLASSES and "majority" in (encode_on, demix_on)
+    if not is_minority.any():
+        _say_all("No class is clearly a minority class")
+    elif too_few and not (isinstance(minority, str) and minority == "all"):
+        _say_all(f"Only {n_majority} of {len(counts)} classes are majority classes, too few to learn from")
+
+    def learners(learn_on: LearnOn) -> NDArray[np.bool_]:
+        transfers = is_minority.any() and not too_few and learn_on == "majority"
+        return ~is_minority if transfers else everyone
 
     return ClassRoles(
         counts=counts,
         minority=is_minority,
         augmented=augmented,
-        encoded_on=learners("the encoder", encode_on),
-        demixed_on=learners("de-mixing", demix_on),
+        encoded_on=learners(encode_on),
+        demixed_on=learners(demix_on),
     )
+
+
+def _say_all(reason: str) -> None:
+    warnings.warn(f"{reason}: encoder and de-mixing learn from all classes.", ECRTWarning, stacklevel=4)

@@ -6,7 +6,6 @@ import copy
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -15,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
@@ -25,33 +23,28 @@ from ecrt.data import MinorityRule, assign_roles, thin_out
 from ecrt.diagnostics import diagnose_sources
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.estimators.inputs import array_items, check_columns, read_dataset, resolve_device, unlabelled
+from ecrt.estimators.options import (
+    PARAMETER_CONSTRAINTS,
+    demix_configs,
+    encode_config,
+    head_config,
+    log_class_prior,
+)
 from ecrt.nn import make_encoder
 from ecrt.stages import (
     AugmentConfig,
-    DemixConfig,
-    EncodeConfig,
-    HeadConfig,
     augment_classes,
     balanced_logits,
     encode,
     features_of,
+    sources_of,
     transfer,
 )
-from ecrt.training import BarProgress, Progress, SilentProgress, TrainingConfig, seeded
+from ecrt.training import BarProgress, Progress, SilentProgress, seeded
 
 __all__ = ["ECRTClassifier"]
 
 Array = NDArray[np.float64]
-
-FLOW_SOURCES = 64
-"""``demixing="auto"`` tries a flow on at most this many sources: beyond, linear de-mixing has always been ahead."""
-
-FLOW_ROWS = 500
-"""... and on at least this many rows."""
-
-MLP_SOURCES = 128
-"""``head="auto"`` tries an MLP on at most this many sources: longer vectors are embeddings, to be read linearly."""
-
 
 EXAMPLES_PER_CLASS = 500
 """Sources kept of each class, to sample from and to measure independence on."""
@@ -163,45 +156,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     [3]
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "encoder": [StrOptions({"identity", "mlp", "resnet18", "autoencoder"}), nn.Module],
-        "train_encoder": ["boolean"],
-        "encode_on": [StrOptions({"majority", "all"})],
-        "demix_on": [StrOptions({"majority", "all"})],
-        "encoder_loss": [StrOptions({"cross-entropy", "hinge"})],
-        "encoder_weighting": [StrOptions({"training", "balanced"})],
-        "encoder_holdout": [Interval(Real, 0, 1, closed="neither")],
-        "encoder_epochs": [Interval(Integral, 1, None, closed="left")],
-        "n_features": [Interval(Integral, 1, None, closed="left")],
-        "demixing": [StrOptions({"auto", "none", "linear", "flow"})],
-        "n_sources": [None, Interval(Integral, 1, None, closed="left")],
-        "objective": [StrOptions({"fdv", "gcl", "infonce"})],
-        "label_marginal": [StrOptions({"auto", "exact", "batch"})],
-        "critic": [StrOptions({"additive", "cosine", "label-network"})],
-        "critic_width": [Interval(Integral, 1, None, closed="left")],
-        "likelihood_weight": [Interval(Real, 0, None, closed="left")],
-        "source_prior": [StrOptions({"per-class", "shared"})],
-        "n_restarts": [Interval(Integral, 1, None, closed="left")],
-        "flow_blocks": [Interval(Integral, 1, None, closed="left"), "array-like"],
-        "flow_hidden": ["array-like"],
-        "minority": [StrOptions({"auto", "all"}), Interval(Integral, 1, None, closed="left"), "array-like", callable],
-        "augmentation": [StrOptions({"parametric", "permutation"})],
-        "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
-        "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
-        "pseudo_samples": [Interval(Real, 0, None, closed="neither")],
-        "head": [StrOptions({"auto", "linear", "mlp", "gaussian"}), "array-like"],
-        "class_mass": [StrOptions({"training", "balanced"})],
-        "logit_adjustment": ["boolean"],
-        "weight_decay": [None, Interval(Real, 0, None, closed="left")],
-        "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "epochs": [Interval(Integral, 1, None, closed="left")],
-        "batch_size": [Interval(Integral, 2, None, closed="left")],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "device": [str],
-        "verbose": ["verbose"],
-        "random_state": ["random_state"],
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = PARAMETER_CONSTRAINTS
 
     def __init__(
         self,
@@ -305,14 +260,13 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             stack.enter_context(seeded(seed))
             self.encoder_ = self._new_encoder(items)
             encoded = encode(
-                self.encoder_, items, labels, roles, self._encode_config(), rng=rng, device=device, progress=progress
+                self.encoder_, items, labels, roles, encode_config(self), rng=rng, device=device, progress=progress
             )
             rows = encoded.unseen
             z, y_rows = encoded.features[rows], labels[rows]
-            self._check_features(z)
             result = transfer(
-                z, y_rows, roles=roles, candidates=self._demix_configs(z), head_config=self._head_config(z),
-                validation_fraction=self.validation_fraction, rng=rng, device=device, progress=progress,
+                z, y_rows, roles=roles, candidates=demix_configs(self, *z.shape), validation=self.validation_fraction,
+                head_config=head_config(self, z.shape[1]), rng=rng, device=device, progress=progress,
             )  # fmt: skip
         self.encoder_ = self.encoder_.cpu()
         if items[0][0].ndim == 1:
@@ -337,7 +291,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Signal sources of X, unscaled."""
-        return self._sources(self._features(X))
+        return self._sources(X)
 
     def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Balanced logits plus log class prior; for two classes, that of the second less that of the first."""
@@ -427,109 +381,27 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             return copy.deepcopy(self.encoder)
         return make_encoder(self.encoder, tuple(items[0][0].shape), n_features=self.n_features)  # type: ignore[arg-type]
 
-    def _check_features(self, z: Array) -> None:
-        if np.ptp(z, axis=0).max(initial=0.0) == 0:
-            raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
-
-    def _encode_config(self) -> EncodeConfig:
-        return EncodeConfig(
-            trained=self.train_encoder,
-            loss=self.encoder_loss,
-            weighting=self.encoder_weighting,
-            holdout=self.encoder_holdout,
-            training=TrainingConfig(
-                epochs=self.encoder_epochs, batch_size=self.batch_size, learning_rate=1e-3, weight_decay=1e-4
-            ),
-        )
-
-    def _demix_configs(self, z: Array) -> list[DemixConfig]:
-        """Ways of de-mixing to try, the simplest first."""
-        n_sources = z.shape[1] if self.n_sources is None else min(self.n_sources, z.shape[1])
-        methods: list[Literal["none", "linear", "flow"]] = (
-            ["linear", "flow"] if self.demixing == "auto" else [self.demixing]
-        )
-        if self.demixing == "auto" and (n_sources > FLOW_SOURCES or len(z) < FLOW_ROWS):
-            methods = ["linear"]
-        return [
-            DemixConfig(
-                method=method,
-                n_sources=self.n_sources,
-                objective=self.objective,
-                label_marginal=self.label_marginal,
-                critic=self.critic,
-                critic_width=self.critic_width,
-                likelihood_weight=self.likelihood_weight,
-                source_prior=self.source_prior,
-                pseudo_samples=self.pseudo_samples,
-                n_restarts=self.n_restarts,
-                n_blocks=tuple(np.atleast_1d(self.flow_blocks).tolist()),
-                hidden=tuple(self.flow_hidden),
-                training=TrainingConfig(
-                    epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate
-                ),
-            )
-            for method in methods
-        ]
-
-    def _head_config(self, z: Array) -> HeadConfig:
-        n_sources = z.shape[1] if self.n_sources is None else min(self.n_sources, z.shape[1])
-        if isinstance(self.head, str) and self.head == "auto":
-            heads: tuple[Any, ...] = (
-                ("linear", "gaussian", "mlp") if n_sources <= MLP_SOURCES else ("linear", "gaussian")
-            )
-        else:
-            heads = (self.head,) if isinstance(self.head, str) else tuple(self.head)
-        return HeadConfig(
-            heads=heads,
-            mass=self.class_mass,
-            logit_adjustment=self.logit_adjustment,
-            weight_decay=self.weight_decay,
-            augmentation=AugmentConfig(
-                kind=self.augmentation,
-                weight=self.augmentation_weight,
-                n_synthetic=self.n_synthetic,
-                pseudo_samples=self.pseudo_samples,
-            ),
-            training=TrainingConfig(
-                epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate, weight_decay=1e-2
-            ),
-        )
-
     def _keep_examples(
         self, z: Array, y: NDArray[np.int64], demixed_on: NDArray[np.bool_], rng: np.random.Generator
     ) -> None:
         """Keep some sources of each class, to sample from, and measure independence on them."""
         keep = thin_out(y, dict.fromkeys(range(len(self.classes_)), EXAMPLES_PER_CLASS), rng)
-        s = self._sources(z[keep])
+        s = sources_of(self.demixer_, z[keep])
         self._examples = s, y[keep]
         self.diagnostics_ = diagnose_sources(self.demixer_, z[keep], s, y[keep], self.classes_, demixed_on)
         self.theory_met_ = self.diagnostics_.theory_met
 
-    def _features(self, X: Any) -> Array:
+    def _sources(self, X: Any) -> Array:
+        """s = f(e(x)), whatever output format ``transform`` is set to."""
         check_is_fitted(self)
         if isinstance(X, Dataset):
-            return features_of(self.encoder_, unlabelled(X), device=torch.device("cpu"))
-        check_columns(X)
-        X = validate_data(self, X, dtype=np.float64, allow_nd=self._takes_images(), reset=False)
-        return features_of(self.encoder_, array_items(X), device=torch.device("cpu"))
-
-    def _sources(self, z: Array) -> Array:
-        with torch.no_grad():
-            return np.concatenate([self.demixer_(part).numpy() for part in torch.from_numpy(z).split(8192)])
+            items: Dataset[Any] = unlabelled(X)
+        else:
+            check_columns(X)
+            items = array_items(validate_data(self, X, dtype=np.float64, allow_nd=self._takes_images(), reset=False))
+        return sources_of(self.demixer_, features_of(self.encoder_, items, device=torch.device("cpu")))
 
     def _scores(self, X: Any) -> Array:
         """Balanced logits plus log class prior."""
-        scaled = self._sources(self._features(X)) * self.head_scale_
-        return balanced_logits(self.head_, scaled) + self._log_class_prior()
-
-    def _log_class_prior(self) -> Array:
-        if isinstance(self.class_prior, str):
-            balanced = self.class_prior == "balanced"
-            return np.zeros(len(self.classes_)) if balanced else np.log(self.class_counts_ / self.class_counts_.sum())
-        prior = np.asarray(self.class_prior, dtype=np.float64)
-        if prior.shape != self.classes_.shape or not (np.isfinite(prior).all() and (prior > 0).all()):
-            raise InputError(
-                f"class_prior must hold one positive number for each of the {len(self.classes_)} classes "
-                f"{self.classes_.tolist()}; got {self.class_prior!r}."
-            )
-        return np.asarray(np.log(prior / prior.sum()))
+        scaled = self._sources(X) * self.head_scale_
+        return balanced_logits(self.head_, scaled) + log_class_prior(self)

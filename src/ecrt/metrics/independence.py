@@ -63,5 +63,6 @@ def mean_correlation_coefficient(true: Array, found: Array) -> float:
     """
     ranks = np.hstack([rankdata(true, axis=0), rankdata(found, axis=0)])
     correlation = np.abs(np.asarray(np.corrcoef(ranks, rowvar=False))[: true.shape[1], true.shape[1] :])
+    correlation = np.nan_to_num(correlation)  # a constant coordinate corresponds to nothing
     rows, columns = linear_sum_assignment(-correlation)
     return float(correlation[rows, columns].mean())

@@ -1,7 +1,7 @@
 """The method, step by step: encode, de-mix, augment, predict."""
 
 from ecrt.stages.augment import AugmentConfig, Synthetic, augment_classes
-from ecrt.stages.demix import DemixConfig, DemixResult, Restart, demix
+from ecrt.stages.demix import DemixConfig, DemixResult, Restart, demix, sources_of
 from ecrt.stages.encode import EncodeConfig, EncodeResult, encode, features_of
 from ecrt.stages.heads import HeadName
 from ecrt.stages.predict import HeadConfig, HeadResult, balanced_logits, fit_head
@@ -25,5 +25,6 @@ __all__ = [
     "encode",
     "features_of",
     "fit_head",
+    "sources_of",
     "transfer",
 ]

@@ -31,7 +31,7 @@ from ecrt.losses import dv_exact, fdv_in_batch, flow_nll, gcl_exact, gcl_in_batc
 from ecrt.nn import Critic, CriticName, make_critic
 from ecrt.training import History, IndexBatches, Progress, TrainingConfig, seeded, torch_generator, train
 
-__all__ = ["DemixConfig", "DemixResult", "Restart", "demix"]
+__all__ = ["DemixConfig", "DemixResult", "Restart", "demix", "sources_of"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -127,10 +127,14 @@ class DemixResult:
         )
 
     def sources(self, z: Array) -> Array:
-        """s = f(z), in batches."""
-        parts = torch.from_numpy(np.ascontiguousarray(z, dtype=np.float64)).split(8192)
-        with torch.no_grad():
-            return np.concatenate([self.demixer(part).numpy() for part in parts])
+        """s = f(z)."""
+        return sources_of(self.demixer, z)
+
+
+@torch.no_grad()
+def sources_of(demixer: Demixer, z: Array) -> Array:
+    """s = f(z) in float64, in batches."""
+    return np.concatenate([demixer(part).numpy() for part in torch.from_numpy(z).split(8192)])
 
 
 def demix(
@@ -164,8 +168,7 @@ def demix(
         demixer, restarts = _best_restart(z, y, used, held_out, config, rng, device, progress)
     demixer.double().cpu().eval()
 
-    with torch.no_grad():
-        s = np.concatenate([demixer(part).numpy() for part in torch.from_numpy(z).split(8192)])
+    s = sources_of(demixer, z)
     residuals, means, counts = within_class_residuals(s[used], y[used])
     within = (residuals**2).sum(axis=0) / max(len(used) - len(counts), 1)
     # A source that hardly varies in the de-mixing classes would otherwise be blown up wherever another class varies.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.errors import InputError
@@ -87,7 +88,7 @@ def features_of(
     """Map all rows in batches."""
     encoder.to(device).eval()
     parts, dtype = [], _dtype(encoder)
-    for x, _ in DataLoader(items, batch_size=batch_size):
+    for x in _batches_of_inputs(items, batch_size):
         z = encoder(x.to(device, dtype))
         if not isinstance(z, Tensor) or z.ndim != 2:
             shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
@@ -98,6 +99,14 @@ def features_of(
         row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
         raise InputError(f"The encoder gave a value that is not finite for row {row}.")
     return features
+
+
+def _batches_of_inputs(items: Dataset[Any], batch_size: int) -> Iterator[Tensor]:
+    """Inputs in batches; rows that sit in memory are sliced, not collected one by one."""
+    if isinstance(items, TensorDataset):
+        yield from items.tensors[0].split(batch_size)
+    else:
+        yield from (x for x, _ in DataLoader(items, batch_size=batch_size))
 
 
 def _dtype(encoder: nn.Module) -> torch.dtype | None:

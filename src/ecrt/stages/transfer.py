@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ecrt.data import ClassRoles, stratified_holdout
-from ecrt.errors import InputError
+from ecrt.errors import DivergenceError, ECRTWarning, InputError
 from ecrt.metrics import better_beyond_noise
 from ecrt.stages.demix import DemixConfig, DemixResult, demix
 from ecrt.stages.predict import HeadConfig, HeadResult, fit_head
@@ -45,7 +47,7 @@ def transfer(
     roles: ClassRoles,
     candidates: list[DemixConfig],
     head_config: HeadConfig,
-    validation_fraction: float,
+    validation: float,
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
@@ -55,24 +57,29 @@ def transfer(
     Parameters
     ----------
     z, y : features and class indices of rows that the encoder was not trained on.
-    validation_fraction : share of each class held out to stop, choose and compare.
+    validation : share of each class held out to stop, choose and compare.
     """
-    train_rows, held_out_rows = stratified_holdout(y, validation_fraction, rng)
+    if np.ptp(z, axis=0).max(initial=0.0) == 0:
+        raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
+    train_rows, held_out_rows = stratified_holdout(y, validation, rng)
     if len(held_out_rows) == 0:
         raise InputError(
             f"No row can be held out of {len(y)} rows in {len(np.unique(y))} classes: one class at least needs two."
         )
     best: tuple[DemixConfig, DemixResult, HeadResult] | None = None
     held_out: dict[str, float] = {}
+    shared: dict[str, Any] = {
+        "train_rows": train_rows, "held_out_rows": held_out_rows, "rng": rng, "device": device, "progress": progress
+    }  # fmt: skip
     for config in candidates:
-        demixed = demix(
-            z, y, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=roles.demixed_on, config=config,
-            rng=rng, device=device, progress=progress,
-        )  # fmt: skip
-        head = fit_head(
-            demixed.sources(z), y, train_rows=train_rows, held_out_rows=held_out_rows, roles=roles, demixed=demixed,
-            config=head_config, rng=rng, device=device, progress=progress,
-        )  # fmt: skip
+        try:
+            demixed = demix(z, y, demixed_on=roles.demixed_on, config=config, **shared)
+        except DivergenceError as error:
+            if best is None:
+                raise
+            warnings.warn(f"De-mixing by {config.method!r} was given up. {error}", ECRTWarning, stacklevel=3)
+            continue
+        head = fit_head(demixed.sources(z), y, roles=roles, demixed=demixed, config=head_config, **shared)
         held_out[config.method] = min(head.candidates.values())
         if best is None or better_beyond_noise(head.held_out_losses, best[2].held_out_losses, y[held_out_rows]):
             best = config, demixed, head

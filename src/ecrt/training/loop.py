@@ -133,11 +133,14 @@ def train(
             module.train()
             history.train_loss.append(_run_epoch(loss, batches, parameters, optimizer, scheduler, config, stage))
             if held_out_loss is None:
+                best_state, history.best_epoch = _snapshot(module), epoch
                 progress.advance(f"loss {history.train_loss[-1]:.4f}")
                 continue
             module.eval()
             with torch.no_grad():
                 current = held_out_loss()
+            if not math.isfinite(current):
+                raise DivergenceError(stage, scheduler.last_epoch, "held-out loss")
             history.held_out_loss.append(current)
             if current < history.best_loss:
                 history.best_epoch, history.best_loss = epoch, current
@@ -145,9 +148,6 @@ def train(
             progress.advance(f"held-out loss {current:.4f}, best {history.best_loss:.4f}")
             if epoch - history.best_epoch >= config.patience:
                 break
-        if held_out_loss is None:
-            best_state = _snapshot(module)
-            history.best_epoch = n_epochs - 1
     finally:
         module.load_state_dict(best_state)
         module.eval()

@@ -1,0 +1,145 @@
+"""Options of the estimators: what they may be, and which settings of the stages they stand for."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils._param_validation import Interval, StrOptions
+from torch import nn
+
+from ecrt.errors import InputError
+from ecrt.stages import AugmentConfig, DemixConfig, EncodeConfig, HeadConfig
+from ecrt.training import TrainingConfig
+
+__all__ = ["PARAMETER_CONSTRAINTS", "demix_configs", "encode_config", "head_config", "log_class_prior"]
+
+Array = NDArray[np.float64]
+
+FLOW_SOURCES = 64
+"""``demixing="auto"`` tries a flow on at most this many sources: beyond, linear de-mixing has always been ahead."""
+
+FLOW_ROWS = 500
+"""... and on at least this many rows."""
+
+MLP_SOURCES = 128
+"""``head="auto"`` tries an MLP on at most this many sources: longer vectors are embeddings, to be read linearly."""
+
+PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
+    "encoder": [StrOptions({"identity", "mlp", "resnet18", "autoencoder"}), nn.Module],
+    "train_encoder": ["boolean"],
+    "encode_on": [StrOptions({"majority", "all"})],
+    "demix_on": [StrOptions({"majority", "all"})],
+    "encoder_loss": [StrOptions({"cross-entropy", "hinge"})],
+    "encoder_weighting": [StrOptions({"training", "balanced"})],
+    "encoder_holdout": [Interval(Real, 0, 1, closed="neither")],
+    "encoder_epochs": [Interval(Integral, 1, None, closed="left")],
+    "n_features": [Interval(Integral, 1, None, closed="left")],
+    "demixing": [StrOptions({"auto", "none", "linear", "flow"})],
+    "n_sources": [None, Interval(Integral, 1, None, closed="left")],
+    "objective": [StrOptions({"fdv", "gcl", "infonce"})],
+    "label_marginal": [StrOptions({"auto", "exact", "batch"})],
+    "critic": [StrOptions({"additive", "cosine", "label-network"})],
+    "critic_width": [Interval(Integral, 1, None, closed="left")],
+    "likelihood_weight": [Interval(Real, 0, None, closed="left")],
+    "source_prior": [StrOptions({"per-class", "shared"})],
+    "n_restarts": [Interval(Integral, 1, None, closed="left")],
+    "flow_blocks": [Interval(Integral, 1, None, closed="left"), "array-like"],
+    "flow_hidden": ["array-like"],
+    "minority": [StrOptions({"auto", "all"}), Interval(Integral, 1, None, closed="left"), "array-like", callable],
+    "augmentation": [StrOptions({"parametric", "permutation"})],
+    "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
+    "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
+    "pseudo_samples": [Interval(Real, 0, None, closed="neither")],
+    "head": [StrOptions({"auto", "linear", "mlp", "gaussian"}), "array-like"],
+    "class_mass": [StrOptions({"training", "balanced"})],
+    "logit_adjustment": ["boolean"],
+    "weight_decay": [None, Interval(Real, 0, None, closed="left")],
+    "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
+    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "epochs": [Interval(Integral, 1, None, closed="left")],
+    "batch_size": [Interval(Integral, 2, None, closed="left")],
+    "learning_rate": [Interval(Real, 0, None, closed="neither")],
+    "device": [str],
+    "verbose": ["verbose"],
+    "random_state": ["random_state"],
+}
+
+
+def encode_config(clf: Any) -> EncodeConfig:
+    """How the encoder is trained."""
+    return EncodeConfig(
+        trained=clf.train_encoder,
+        loss=clf.encoder_loss,
+        weighting=clf.encoder_weighting,
+        holdout=clf.encoder_holdout,
+        training=TrainingConfig(
+            epochs=clf.encoder_epochs, batch_size=clf.batch_size, learning_rate=1e-3, weight_decay=1e-4
+        ),
+    )
+
+
+def demix_configs(clf: Any, n_rows: int, n_features: int) -> list[DemixConfig]:
+    """Ways of de-mixing to try, the simplest first."""
+    n_sources = n_features if clf.n_sources is None else min(clf.n_sources, n_features)
+    methods: list[Literal["none", "linear", "flow"]] = ["linear", "flow"] if clf.demixing == "auto" else [clf.demixing]
+    if clf.demixing == "auto" and (n_sources > FLOW_SOURCES or n_rows < FLOW_ROWS):
+        methods = ["linear"]
+    return [
+        DemixConfig(
+            method=method,
+            n_sources=clf.n_sources,
+            objective=clf.objective,
+            label_marginal=clf.label_marginal,
+            critic=clf.critic,
+            critic_width=clf.critic_width,
+            likelihood_weight=clf.likelihood_weight,
+            source_prior=clf.source_prior,
+            pseudo_samples=clf.pseudo_samples,
+            n_restarts=clf.n_restarts,
+            n_blocks=tuple(np.atleast_1d(clf.flow_blocks).tolist()),
+            hidden=tuple(clf.flow_hidden),
+            training=TrainingConfig(epochs=clf.epochs, batch_size=clf.batch_size, learning_rate=clf.learning_rate),
+        )
+        for method in methods
+    ]
+
+
+def head_config(clf: Any, n_features: int) -> HeadConfig:
+    """Heads to try, under which risk."""
+    n_sources = n_features if clf.n_sources is None else min(clf.n_sources, n_features)
+    if isinstance(clf.head, str) and clf.head == "auto":
+        heads: tuple[Any, ...] = ("linear", "gaussian", "mlp") if n_sources <= MLP_SOURCES else ("linear", "gaussian")
+    else:
+        heads = (clf.head,) if isinstance(clf.head, str) else tuple(clf.head)
+    return HeadConfig(
+        heads=heads,
+        mass=clf.class_mass,
+        logit_adjustment=clf.logit_adjustment,
+        weight_decay=clf.weight_decay,
+        augmentation=AugmentConfig(
+            kind=clf.augmentation,
+            weight=clf.augmentation_weight,
+            n_synthetic=clf.n_synthetic,
+            pseudo_samples=clf.pseudo_samples,
+        ),
+        training=TrainingConfig(
+            epochs=clf.epochs, batch_size=clf.batch_size, learning_rate=clf.learning_rate, weight_decay=1e-2
+        ),
+    )
+
+
+def log_class_prior(clf: Any) -> Array:
+    """Log of the prior that predictions assume, one entry for each class."""
+    if isinstance(clf.class_prior, str):
+        balanced = clf.class_prior == "balanced"
+        return np.zeros(len(clf.classes_)) if balanced else np.log(clf.class_counts_ / clf.class_counts_.sum())
+    prior = np.asarray(clf.class_prior, dtype=np.float64)
+    if prior.shape != clf.classes_.shape or not (np.isfinite(prior).all() and (prior > 0).all()):
+        raise InputError(
+            f"class_prior must hold one positive number for each of the {len(clf.classes_)} classes "
+            f"{clf.classes_.tolist()}; got {clf.class_prior!r}."
+        )
+    return np.asarray(np.log(prior / prior.sum()))
