@@ -87,14 +87,15 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         Negative labels from the batch, or all labels with their frequencies; ``"auto"`` is exact up to 1,024 classes.
     critic : {"additive", "cosine", "label-network"}, default="additive"
         How labels and sources are compared.
-    critic_width : int, default=64
-        Units of the critic's hidden layers.
+    critic_width : int or None, default=None
+        Units of the critic's hidden layers; ``None`` for 64 on up to 8 sources and 32 on more.
     likelihood_weight : float, default=1.0
         Weight of the flow's log-likelihood per dimension.
     source_prior : {"per-class", "shared"}, default="per-class"
         Gaussian prior of the sources, for each class (MP) or for all (1P).
-    n_restarts : int, default=2
-        Flows trained, with other starts and other orders of the features; held-out contrastive loss chooses.
+    n_restarts : int or None, default=None
+        Flows trained, with other starts and other orders of the features; held-out contrastive loss chooses. ``None``
+        for two on up to 8 sources, where the order decides what one block can undo, and one on more.
     flow_blocks : int or sequence of int, default=1
         Autoregressive blocks of the flow (the paper's has 4). With several numbers restarts take them in turn, and the
         fewest blocks that are as good as the best but for noise are kept.
@@ -125,7 +126,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     validation_fraction : float, default=0.2
         Share of each class held out to stop, choose and compare.
     epochs, batch_size, learning_rate
-        Of the flow and of an MLP head. Training stops when the held-out loss has not improved for 15 epochs.
+        Of the flow; the encoder shares the batch size, an MLP head epochs and learning rate. Training stops when the
+        held-out loss has not improved for 15 epochs.
     device : str, default="auto"
         Where networks are trained: ``"cpu"``, ``"cuda"``, or a GPU if there is one.
     verbose : bool, default=False
@@ -175,10 +177,10 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         objective: Literal["fdv", "gcl", "infonce"] = "fdv",
         label_marginal: Literal["auto", "exact", "batch"] = "auto",
         critic: Literal["additive", "cosine", "label-network"] = "additive",
-        critic_width: int = 64,
+        critic_width: int | None = None,
         likelihood_weight: float = 1.0,
         source_prior: Literal["per-class", "shared"] = "per-class",
-        n_restarts: int = 2,
+        n_restarts: int | None = None,
         flow_blocks: int | Sequence[int] = 1,
         flow_hidden: Sequence[int] = (128, 128),
         minority: MinorityRule = "auto",
@@ -275,15 +277,15 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on]
         self.demixing_, self.demixer_ = result.method, result.demixed.demixer
-        self.head_name_, self.head_ = result.head.name, result.head.head
+        self.head_name_, self.head_ = result.choice.name, result.head
         self.signal_weight_ = result.demixed.signal_weight
         self.head_scale_ = result.demixed.head_scale
         self.within_variance_ = result.demixed.within_variance
         self.history_ = {
             "encoder": encoded.history,
             "restarts": result.demixed.restarts,
-            "head_candidates": result.head.candidates,
-            "head_setting": result.head.setting,
+            "head_candidates": result.choice.candidates,
+            "head_setting": result.choice.setting,
             "demixing_held_out": result.held_out,
         }
         self._keep_examples(z, y_rows, roles.demixed_on, rng)

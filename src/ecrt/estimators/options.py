@@ -24,6 +24,9 @@ FLOW_SOURCES = 64
 FLOW_ROWS = 500
 """... and on at least this many rows."""
 
+FEW_SOURCES = 8
+"""Up to this many sources a second restart and a wider critic cost little and pay."""
+
 MLP_SOURCES = 128
 """``head="auto"`` tries an MLP on at most this many sources: longer vectors are embeddings, to be read linearly."""
 
@@ -42,10 +45,10 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "objective": [StrOptions({"fdv", "gcl", "infonce"})],
     "label_marginal": [StrOptions({"auto", "exact", "batch"})],
     "critic": [StrOptions({"additive", "cosine", "label-network"})],
-    "critic_width": [Interval(Integral, 1, None, closed="left")],
+    "critic_width": [None, Interval(Integral, 1, None, closed="left")],
     "likelihood_weight": [Interval(Real, 0, None, closed="left")],
     "source_prior": [StrOptions({"per-class", "shared"})],
-    "n_restarts": [Interval(Integral, 1, None, closed="left")],
+    "n_restarts": [None, Interval(Integral, 1, None, closed="left")],
     "flow_blocks": [Interval(Integral, 1, None, closed="left"), "array-like"],
     "flow_hidden": ["array-like"],
     "minority": [StrOptions({"auto", "all"}), Interval(Integral, 1, None, closed="left"), "array-like", callable],
@@ -94,11 +97,11 @@ def demix_configs(clf: Any, n_rows: int, n_features: int) -> list[DemixConfig]:
             objective=clf.objective,
             label_marginal=clf.label_marginal,
             critic=clf.critic,
-            critic_width=clf.critic_width,
+            critic_width=clf.critic_width or (64 if n_sources <= FEW_SOURCES else 32),
             likelihood_weight=clf.likelihood_weight,
             source_prior=clf.source_prior,
             pseudo_samples=clf.pseudo_samples,
-            n_restarts=clf.n_restarts,
+            n_restarts=clf.n_restarts or (2 if n_sources <= FEW_SOURCES else 1),
             n_blocks=tuple(np.atleast_1d(clf.flow_blocks).tolist()),
             hidden=tuple(clf.flow_hidden),
             training=TrainingConfig(epochs=clf.epochs, batch_size=clf.batch_size, learning_rate=clf.learning_rate),
@@ -125,9 +128,7 @@ def head_config(clf: Any, n_features: int) -> HeadConfig:
             n_synthetic=clf.n_synthetic,
             pseudo_samples=clf.pseudo_samples,
         ),
-        training=TrainingConfig(
-            epochs=clf.epochs, batch_size=clf.batch_size, learning_rate=clf.learning_rate, weight_decay=1e-2
-        ),
+        training=TrainingConfig(epochs=clf.epochs, batch_size=512, learning_rate=clf.learning_rate, weight_decay=1e-2),
     )
 
 

@@ -4,7 +4,7 @@ from ecrt.stages.augment import AugmentConfig, Synthetic, augment_classes
 from ecrt.stages.demix import DemixConfig, DemixResult, Restart, demix, sources_of
 from ecrt.stages.encode import EncodeConfig, EncodeResult, encode, features_of
 from ecrt.stages.heads import HeadName
-from ecrt.stages.predict import HeadConfig, HeadResult, balanced_logits, fit_head
+from ecrt.stages.predict import HeadChoice, HeadConfig, balanced_logits, choose_head
 from ecrt.stages.transfer import TransferResult, transfer
 
 __all__ = [
@@ -13,18 +13,18 @@ __all__ = [
     "DemixResult",
     "EncodeConfig",
     "EncodeResult",
+    "HeadChoice",
     "HeadConfig",
     "HeadName",
-    "HeadResult",
     "Restart",
     "Synthetic",
     "TransferResult",
     "augment_classes",
     "balanced_logits",
+    "choose_head",
     "demix",
     "encode",
     "features_of",
-    "fit_head",
     "sources_of",
     "transfer",
 ]

@@ -21,7 +21,7 @@ from ecrt.stages.demix import DemixResult
 from ecrt.stages.heads import GaussianFitter, HeadFitter, HeadName, HeadSample, LinearFitter, MLPFitter
 from ecrt.training import Progress, TrainingConfig, seeded, torch_generator
 
-__all__ = ["HeadConfig", "HeadResult", "balanced_logits", "fit_head"]
+__all__ = ["HeadChoice", "HeadConfig", "balanced_logits", "choose_head"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -58,22 +58,22 @@ class HeadConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadResult:
-    """A head that gives balanced logits, and how it was chosen.
+class HeadChoice:
+    """The head that held-out rows chose.
 
     Attributes
     ----------
-    head : scaled sources to balanced logits, float64 on the CPU.
     name, setting : which head, with which weight decay, epochs or pseudo-samples.
-    held_out_losses : balanced NLL of each held-out row under the choice, before the fit on all rows.
+    held_out_losses : balanced NLL of each held-out row under the choice.
     candidates : held-out balanced NLL, every class counted alike, of all that was tried.
+    fit : fits the choice on all rows: scaled sources to balanced logits, float64 on the CPU.
     """
 
-    head: nn.Module
     name: HeadName
     setting: float
     held_out_losses: Array
     candidates: dict[str, float]
+    fit: Callable[[], nn.Module]
 
 
 class BalancedHead(nn.Module):
@@ -99,7 +99,7 @@ def balanced_logits(head: nn.Module, scaled_sources: Array) -> Array:
     return np.concatenate([head(part.to(reference)).double().cpu().numpy() for part in parts])
 
 
-def fit_head(
+def choose_head(
     s: Array,
     y: Labels,
     *,
@@ -111,8 +111,8 @@ def fit_head(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
-) -> HeadResult:
-    """Choose head and setting on held-out rows, then fit the choice again on all rows.
+) -> HeadChoice:
+    """Choose head and setting on held-out rows; the choice can then be fitted on all rows.
 
     Synthetic sources are drawn here, each time from the very rows that the fit may see.
     """
@@ -144,11 +144,19 @@ def fit_head(
                 best = lowest
         if best is None:
             raise InputError("No head to choose from: name at least one of 'linear', 'mlp', 'gaussian'.")
-        final = fitters[best.name].fit(sample(np.concatenate([train_rows, held_out_rows])), best.setting)
-    head = _balanced(final, mass_m, config).double().cpu().eval()
-    first_fold = best.losses[: len(held_out_rows)]
-    return HeadResult(
-        head=head, name=best.name, setting=best.setting, held_out_losses=first_fold, candidates=candidates
+    chosen, everything = best, np.concatenate([train_rows, held_out_rows])
+
+    def fit() -> nn.Module:
+        with seeded(int(rng.integers(2**62))):
+            final = fitters[chosen.name].fit(sample(everything), chosen.setting)
+        return _balanced(final, mass_m, config).double().cpu().eval()
+
+    return HeadChoice(
+        name=chosen.name,
+        setting=chosen.setting,
+        held_out_losses=chosen.losses[: len(held_out_rows)],  # of the first fold, the given split
+        candidates=candidates,
+        fit=fit,
     )
 
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.errors import DivergenceError, ECRTWarning, InputError
 from ecrt.metrics import better_beyond_noise
 from ecrt.stages.demix import DemixConfig, DemixResult, demix
-from ecrt.stages.predict import HeadConfig, HeadResult, fit_head
+from ecrt.stages.predict import HeadChoice, HeadConfig, choose_head
 from ecrt.training import Progress
 
 __all__ = ["TransferResult", "transfer"]
@@ -29,13 +30,16 @@ class TransferResult:
 
     Attributes
     ----------
-    demixed, head : results of the two stages.
+    demixed : the de-mixing.
+    head : scaled sources to balanced logits.
+    choice : how that head was chosen.
     method : name of the chosen de-mixing.
     held_out : for each method tried, the held-out balanced NLL of its best head.
     """
 
     demixed: DemixResult
-    head: HeadResult
+    head: nn.Module
+    choice: HeadChoice
     method: str
     held_out: dict[str, float]
 
@@ -66,7 +70,7 @@ def transfer(
         raise InputError(
             f"No row can be held out of {len(y)} rows in {len(np.unique(y))} classes: one class at least needs two."
         )
-    best: tuple[DemixConfig, DemixResult, HeadResult] | None = None
+    best: tuple[DemixConfig, DemixResult, HeadChoice] | None = None
     held_out: dict[str, float] = {}
     shared: dict[str, Any] = {
         "train_rows": train_rows, "held_out_rows": held_out_rows, "rng": rng, "device": device, "progress": progress
@@ -79,10 +83,11 @@ def transfer(
                 raise
             warnings.warn(f"De-mixing by {config.method!r} was given up. {error}", ECRTWarning, stacklevel=3)
             continue
-        head = fit_head(demixed.sources(z), y, roles=roles, demixed=demixed, config=head_config, **shared)
+        head = choose_head(demixed.sources(z), y, roles=roles, demixed=demixed, config=head_config, **shared)
         held_out[config.method] = min(head.candidates.values())
         if best is None or better_beyond_noise(head.held_out_losses, best[2].held_out_losses, y[held_out_rows]):
             best = config, demixed, head
     if best is None:
         raise InputError("No way of de-mixing was given.")
-    return TransferResult(demixed=best[1], head=best[2], method=best[0].method, held_out=held_out)
+    config, demixed, choice = best
+    return TransferResult(demixed=demixed, head=choice.fit(), choice=choice, method=config.method, held_out=held_out)

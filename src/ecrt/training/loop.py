@@ -122,16 +122,14 @@ def train(
     best_state = _snapshot(module)
     steps_per_epoch = len(batches)  # type: ignore[arg-type]
     parameters = [p for p in module.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, _warm_cosine(warmup=steps_per_epoch, total=steps_per_epoch * config.epochs)
-    )
+    optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)
+    schedule = _Schedule(optimizer, config.learning_rate, steps_per_epoch, steps_per_epoch * config.epochs)
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
     progress.start(stage, n_epochs)
     try:
         for epoch in range(n_epochs):
             module.train()
-            history.train_loss.append(_run_epoch(loss, batches, parameters, optimizer, scheduler, config, stage))
+            history.train_loss.append(_run_epoch(loss, batches, parameters, optimizer, schedule, config, stage))
             if held_out_loss is None:
                 best_state, history.best_epoch = _snapshot(module), epoch
                 progress.advance(f"loss {history.train_loss[-1]:.4f}")
@@ -140,7 +138,7 @@ def train(
             with torch.no_grad():
                 current = held_out_loss()
             if not math.isfinite(current):
-                raise DivergenceError(stage, scheduler.last_epoch, "held-out loss")
+                raise DivergenceError(stage, schedule.step, "held-out loss")
             history.held_out_loss.append(current)
             if current < history.best_loss:
                 history.best_epoch, history.best_loss = epoch, current
@@ -160,32 +158,41 @@ def _run_epoch(
     batches: Iterable[Any],
     parameters: list[nn.Parameter],
     optimizer: torch.optim.Optimizer,
-    scheduler: torch.optim.lr_scheduler.LambdaLR,
+    schedule: _Schedule,
     config: TrainingConfig,
     stage: str,
 ) -> float:
     total, n_steps = 0.0, 0
     for batch in batches:
-        step = scheduler.last_epoch
         value = loss(batch)
         current = value.item()
         if not math.isfinite(current):
-            raise DivergenceError(stage, step, "loss")
+            raise DivergenceError(stage, schedule.step, "loss")
         optimizer.zero_grad(set_to_none=True)
         value.backward()
         if not torch.isfinite(nn.utils.clip_grad_norm_(parameters, config.gradient_norm)):
-            raise DivergenceError(stage, step, "gradient")
+            raise DivergenceError(stage, schedule.step, "gradient")
         optimizer.step()
-        scheduler.step()
+        schedule.advance()
         total, n_steps = total + current, n_steps + 1
     return total / max(n_steps, 1)
 
 
-def _warm_cosine(warmup: int, total: int) -> Callable[[int], float]:
-    def factor(step: int) -> float:
-        return min(1.0, (step + 1) / max(warmup, 1)) * 0.5 * (1 + math.cos(math.pi * min(step / max(total, 1), 1.0)))
+class _Schedule:
+    """Learning rate: a linear warm-up times a cosine to zero, and the count of steps."""
 
-    return factor
+    def __init__(self, optimizer: torch.optim.Optimizer, peak: float, warmup: int, total: int) -> None:
+        self.optimizer, self.peak, self.warmup, self.total = optimizer, peak, max(warmup, 1), max(total, 1)
+        self.step = -1
+        self.advance()
+
+    def advance(self) -> None:
+        """Set the rate of the next step."""
+        self.step += 1
+        warm = min(1.0, (self.step + 1) / self.warmup)
+        rate = self.peak * warm * 0.5 * (1 + math.cos(math.pi * min(self.step / self.total, 1.0)))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
 
 
 def _snapshot(module: nn.Module) -> dict[str, Any]:
