@@ -287,7 +287,7 @@ def recipes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A registry with one experiment that works and one that fails."""
     module = ModuleType("ecrt.experiments.recipes")
 
-    def run(name: str, *, smoke: bool, jobs: int, progress: object) -> dict[str, object]:
+    def run(name: str, *, smoke: bool, jobs: int, progress: object, journal: Path) -> dict[str, object]:
         if name == "broken":
             raise InputError("no data\n  in the folder")
         if name == "stopped":
