@@ -54,7 +54,7 @@ def main() -> None:
         times["MLPClassifier"].append(seconds(MLPClassifier(random_state=repeat), X, y))
         times["ECRTClassifier"].append(seconds(ECRTClassifier(random_state=repeat), X, y))
     medians = {name: statistics.median(values) for name, values in times.items()}
-    memory = {n: peak_mebibytes(n) for n in (10_000, 20_000, 40_000)}
+    memory = {n: peak_mebibytes(n) for n in (40_000, 80_000, 160_000)}
     result = {
         "command": "make bench",
         "seconds": times,
