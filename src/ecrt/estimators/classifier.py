@@ -268,7 +268,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             z, y_rows = encoded.features[rows], labels[rows]
             result = transfer(
                 z, y_rows, roles=roles, candidates=demix_configs(self, *z.shape), validation=self.validation_fraction,
-                head_config=head_config(self, z.shape[1]), rng=rng, device=device, progress=progress,
+                head_config=head_config(self, *z.shape), rng=rng, device=device, progress=progress,
             )  # fmt: skip
         self.encoder_ = self.encoder_.cpu()
         if items[0][0].ndim == 1:

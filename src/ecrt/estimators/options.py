@@ -110,7 +110,7 @@ def demix_configs(clf: Any, n_rows: int, n_features: int) -> list[DemixConfig]:
     ]
 
 
-def head_config(clf: Any, n_features: int) -> HeadConfig:
+def head_config(clf: Any, n_rows: int, n_features: int) -> HeadConfig:
     """Heads to try, under which risk."""
     n_sources = n_features if clf.n_sources is None else min(clf.n_sources, n_features)
     if isinstance(clf.head, str) and clf.head == "auto":
@@ -128,7 +128,12 @@ def head_config(clf: Any, n_features: int) -> HeadConfig:
             n_synthetic=clf.n_synthetic,
             pseudo_samples=clf.pseudo_samples,
         ),
-        training=TrainingConfig(epochs=clf.epochs, batch_size=512, learning_rate=clf.learning_rate, weight_decay=1e-2),
+        training=TrainingConfig(
+            epochs=clf.epochs,
+            batch_size=256 if n_rows <= 8192 else 512,  # few rows need the steps, many make them costly
+            learning_rate=clf.learning_rate,
+            weight_decay=1e-2,
+        ),
     )
 
 
