@@ -197,10 +197,10 @@ def _fit_priors(s: Array, y: Labels, n_classes: int, within: Array, pseudo_sampl
 class _ContrastiveModel(nn.Module):
     """Flow, critic and prior trained together: Eq. 5 on batches."""
 
-    def __init__(self, flow: MaskedFlow, critic: Critic, prior: nn.Module, config: DemixConfig, exact: bool) -> None:
+    def __init__(self, flow: MaskedFlow, critic: Critic, prior: nn.Module, config: DemixConfig) -> None:
         super().__init__()
         self.flow, self.critic, self.prior = flow, critic, prior
-        self.config, self.exact = config, exact
+        self.config = config
 
     def contrast(self, s_bq: Tensor, y_b: Tensor, label_prior_m: Tensor, *, exact: bool) -> Tensor:
         if exact:
@@ -321,7 +321,6 @@ def _train_flow(
         make_critic(config.critic, n_sources, len(classes), config.critic_width),
         prior,
         config,
-        exact,
     ).to(device)
 
     def loss(batch: Tensor) -> Tensor:
