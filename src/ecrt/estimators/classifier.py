@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -22,15 +21,22 @@ from torch.utils.data import Dataset
 from ecrt.data import MinorityRule, assign_roles, thin_out
 from ecrt.diagnostics import diagnose_sources
 from ecrt.errors import ECRTWarning, InputError
-from ecrt.estimators.inputs import array_items, check_columns, read_dataset, resolve_device, unlabelled
+from ecrt.estimators.inputs import (
+    array_items,
+    check_class_counts,
+    check_columns,
+    read_dataset,
+    resolve_device,
+    unlabelled,
+)
 from ecrt.estimators.options import (
     PARAMETER_CONSTRAINTS,
     demix_configs,
     encode_config,
     head_config,
     log_class_prior,
+    new_encoder,
 )
-from ecrt.nn import make_encoder
 from ecrt.stages import (
     AugmentConfig,
     augment_classes,
@@ -126,8 +132,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     validation_fraction : float, default=0.2
         Share of each class held out to stop, choose and compare.
     epochs, batch_size, learning_rate
-        Of the flow; the encoder shares the batch size, an MLP head epochs and learning rate. Training stops when the
-        held-out loss has not improved for 15 epochs.
+        Of the flow; the encoder shares the batch size, an MLP head the epochs at four times the learning rate. Training
+        stops when the held-out loss has not improved for 15 epochs.
     device : str, default="auto"
         Where networks are trained: ``"cpu"``, ``"cuda"``, or a GPU if there is one.
     verbose : bool, default=False
@@ -260,7 +266,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         with ExitStack() as stack:
             progress: Progress = stack.enter_context(BarProgress()) if self.verbose else SilentProgress()
             stack.enter_context(seeded(seed))
-            self.encoder_ = self._new_encoder(items)
+            self.encoder_ = new_encoder(self, items)
             encoded = encode(
                 self.encoder_, items, labels, roles, encode_config(self), rng=rng, device=device, progress=progress
             )
@@ -369,19 +375,11 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             self.classes_, labels = np.unique(y, return_inverse=True)
             labels = labels.astype(np.int64)
             items = array_items(X, labels)
-        if len(self.classes_) < 2:
-            raise InputError(f"y holds one class only ({self.classes_.tolist()}); at least 2 classes are needed.")
-        if np.bincount(labels).max() < 2:
-            raise InputError(f"Each of the {len(self.classes_)} classes has a single sample; one at least needs two.")
+        check_class_counts(self.classes_, labels)
         return items, labels
 
     def _takes_images(self) -> bool:
         return isinstance(self.encoder, nn.Module) or self.encoder == "resnet18"
-
-    def _new_encoder(self, items: Dataset[Any]) -> nn.Module:
-        if isinstance(self.encoder, nn.Module):
-            return copy.deepcopy(self.encoder)
-        return make_encoder(self.encoder, tuple(items[0][0].shape), n_features=self.n_features)  # type: ignore[arg-type]
 
     def _keep_examples(
         self, z: Array, y: NDArray[np.int64], demixed_on: NDArray[np.bool_], rng: np.random.Generator

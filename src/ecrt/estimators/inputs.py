@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from ecrt.errors import InputError
 
-__all__ = ["array_items", "check_columns", "read_dataset", "resolve_device", "unlabelled"]
+__all__ = ["array_items", "check_class_counts", "check_columns", "read_dataset", "resolve_device", "unlabelled"]
 
 
 def array_items(X: NDArray[Any], labels: NDArray[np.int64] | None = None) -> Dataset[tuple[Tensor, int]]:
@@ -112,6 +112,14 @@ def read_dataset(dataset: Dataset[Any]) -> tuple[Dataset[tuple[Tensor, int]], ND
         raise InputError("The dataset mixes labels that are strings with labels that are numbers.")
     classes, y = np.unique(np.asarray(labels), return_inverse=True)
     return _Relabelled(dataset, y.astype(np.int64)), classes, y.astype(np.int64)
+
+
+def check_class_counts(classes: NDArray[Any], labels: NDArray[np.int64]) -> None:
+    """Two classes at least, and one of them with two samples, are needed to learn anything."""
+    if len(classes) < 2:
+        raise InputError(f"y holds one class only ({classes.tolist()}); at least 2 classes are needed.")
+    if np.bincount(labels).max() < 2:
+        raise InputError(f"Each of the {len(classes)} classes has a single sample; one at least needs two.")
 
 
 def resolve_device(device: str) -> torch.device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -9,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import nn
+from torch.utils.data import Dataset
 
 from ecrt.errors import InputError
+from ecrt.nn import make_encoder
 from ecrt.stages import AugmentConfig, DemixConfig, EncodeConfig, HeadConfig
 from ecrt.training import TrainingConfig
 
-__all__ = ["PARAMETER_CONSTRAINTS", "demix_configs", "encode_config", "head_config", "log_class_prior"]
+__all__ = ["PARAMETER_CONSTRAINTS", "demix_configs", "encode_config", "head_config", "log_class_prior", "new_encoder"]
 
 Array = NDArray[np.float64]
 
@@ -69,6 +72,13 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "verbose": ["verbose"],
     "random_state": ["random_state"],
 }
+
+
+def new_encoder(clf: Any, items: Dataset[Any]) -> nn.Module:
+    """The encoder to train or use: a copy of the module given, or one made by name for such items."""
+    if isinstance(clf.encoder, nn.Module):
+        return copy.deepcopy(clf.encoder)
+    return make_encoder(clf.encoder, tuple(items[0][0].shape), n_features=clf.n_features)
 
 
 def encode_config(clf: Any) -> EncodeConfig:
@@ -131,7 +141,7 @@ def head_config(clf: Any, n_rows: int, n_features: int) -> HeadConfig:
         training=TrainingConfig(
             epochs=clf.epochs,
             batch_size=256 if n_rows <= 8192 else 512,  # few rows need the steps, many make them costly
-            learning_rate=clf.learning_rate,
+            learning_rate=4 * clf.learning_rate,  # held-out loss is lower than at the flow's rate, and sooner
             weight_decay=1e-2,
         ),
     )
