@@ -11,13 +11,16 @@ from ecrt.data.synthetic import (
     henon_inverse,
     toy_sources,
 )
+from ecrt.data.tables import Column, TableEncoder
 
 __all__ = [
     "ClassRoles",
+    "Column",
     "GaussianSources",
     "MinorityRule",
     "Split",
     "SyntheticData",
+    "TableEncoder",
     "assign_roles",
     "data_folder",
     "exponential_imbalance",

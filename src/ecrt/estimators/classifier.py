@@ -11,23 +11,22 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from torch.utils.data import Dataset
 
 from ecrt.data import MinorityRule, assign_roles, thin_out
 from ecrt.diagnostics import diagnose_sources
 from ecrt.errors import ECRTWarning, InputError
+from ecrt.estimators.base import ECRTBase
 from ecrt.estimators.inputs import (
     array_items,
     check_class_counts,
-    check_columns,
     read_dataset,
     resolve_device,
-    unlabelled,
 )
 from ecrt.estimators.options import (
     PARAMETER_CONSTRAINTS,
@@ -42,7 +41,6 @@ from ecrt.stages import (
     augment_classes,
     balanced_logits,
     encode,
-    features_of,
     sources_of,
     transfer,
 )
@@ -56,7 +54,7 @@ EXAMPLES_PER_CLASS = 500
 """Sources kept of each class, to sample from and to measure independence on."""
 
 
-class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
+class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, ECRTBase):
     """Classifier for imbalanced data by energy-based causal representation transfer.
 
     One invertible mechanism is supposed to generate the features of every class. It is learned where data abound (the
@@ -144,6 +142,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     Attributes
     ----------
     classes_ : labels.
+    table_ : how columns are read, ``None`` for images and Datasets.
     class_counts_ : samples of each class.
     minority_classes_, demixed_on_ : labels called minority; labels that de-mixing learned from.
     encoder_, demixer_, head_ : the fitted modules.
@@ -251,8 +250,9 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
         Parameters
         ----------
-        X : array or data frame of shape (n_samples, n_features), images (n_samples, channels, height, width) for an
-            encoder that takes them, or a torch Dataset of (x, y).
+        X : array, sparse matrix or data frame of shape (n_samples, n_features), images (n_samples, channels, height,
+            width) for an encoder that takes them, or a torch Dataset of (x, y). A table may hold categories, dates and
+            missing values; ``table_`` says how each column was read.
         y : labels; not given with a Dataset.
         """
         items, labels = self._read_training_data(X, y)
@@ -368,18 +368,15 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             if y is not None:
                 raise InputError("A Dataset yields (x, y): do not pass y as well.")
             items, self.classes_, labels = read_dataset(X)
+            self.table_ = None
         else:
-            check_columns(X)
-            X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=self._takes_images(), ensure_min_samples=2)
+            rows, y = self._learn_rows(X, y)
             check_classification_targets(y)
             self.classes_, labels = np.unique(y, return_inverse=True)
             labels = labels.astype(np.int64)
-            items = array_items(X, labels)
+            items = array_items(rows, labels)
         check_class_counts(self.classes_, labels)
         return items, labels
-
-    def _takes_images(self) -> bool:
-        return isinstance(self.encoder, nn.Module) or self.encoder == "resnet18"
 
     def _keep_examples(
         self, z: Array, y: NDArray[np.int64], demixed_on: NDArray[np.bool_], rng: np.random.Generator
@@ -390,16 +387,6 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self._examples = s, y[keep]
         self.diagnostics_ = diagnose_sources(self.demixer_, z[keep], s, y[keep], self.classes_, demixed_on)
         self.theory_met_ = self.diagnostics_.theory_met
-
-    def _sources(self, X: Any) -> Array:
-        """s = f(e(x)), whatever output format ``transform`` is set to."""
-        check_is_fitted(self)
-        if isinstance(X, Dataset):
-            items: Dataset[Any] = unlabelled(X)
-        else:
-            check_columns(X)
-            items = array_items(validate_data(self, X, dtype=np.float64, allow_nd=self._takes_images(), reset=False))
-        return sources_of(self.demixer_, features_of(self.encoder_, items, device=torch.device("cpu")))
 
     def _scores(self, X: Any) -> Array:
         """Balanced logits plus log class prior."""

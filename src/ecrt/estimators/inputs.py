@@ -6,16 +6,14 @@ from collections.abc import Sized
 from typing import Any, cast
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from ecrt.errors import InputError
 
-__all__ = ["array_items", "check_class_counts", "check_columns", "read_dataset", "resolve_device", "unlabelled"]
+__all__ = ["array_items", "check_class_counts", "read_dataset", "resolve_device", "unlabelled"]
 
 
 def array_items(X: NDArray[Any], labels: NDArray[np.int64] | None = None) -> Dataset[tuple[Tensor, int]]:
@@ -24,23 +22,6 @@ def array_items(X: NDArray[Any], labels: NDArray[np.int64] | None = None) -> Dat
     # torch cannot mark memory as read-only and warns about it; nothing here writes to X.
     rows = torch.from_numpy(X if X.flags.writeable else X.copy())
     return cast("Dataset[tuple[Tensor, int]]", TensorDataset(rows, torch.from_numpy(y)))
-
-
-def check_columns(X: Any) -> None:
-    """Name the columns of a data frame that cannot be used, before anything tries to convert them."""
-    if not isinstance(X, pd.DataFrame):
-        return
-    text = {name: str(kind) for name, kind in X.dtypes.items() if not (is_numeric_dtype(kind) or is_bool_dtype(kind))}
-    if text:
-        raise InputError(
-            f"Columns {list(text)} do not hold numbers (dtypes {list(text.values())}). Encode them first, for example "
-            "with skrub.TableVectorizer in a Pipeline."
-        )
-    missing = [name for name in X.columns if X[name].isna().any()]
-    if missing:
-        raise InputError(
-            f"Columns {missing} contain NaN. Fill missing values first, for example with sklearn.impute.SimpleImputer."
-        )
 
 
 class unlabelled(Dataset[tuple[Tensor, int]]):  # noqa: N801

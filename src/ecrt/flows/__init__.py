@@ -2,6 +2,7 @@
 
 from ecrt.flows.demixer import Demixer
 from ecrt.flows.linear import (
+    ROUNDING,
     LinearDemixing,
     Rotation,
     between_class_variance,
@@ -20,6 +21,7 @@ from ecrt.flows.priors import (
 )
 
 __all__ = [
+    "ROUNDING",
     "ClassPrior",
     "Demixer",
     "LinearDemixing",

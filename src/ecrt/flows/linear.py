@@ -15,6 +15,7 @@ from sklearn.covariance import ledoit_wolf
 from torch import Tensor, nn
 
 __all__ = [
+    "ROUNDING",
     "LinearDemixing",
     "Rotation",
     "between_class_variance",
@@ -28,6 +29,9 @@ Array = NDArray[np.float64]
 
 RIDGE = 3e-2
 """Added to the whitened covariance, as a share of the mean variance: keeps duplicated columns invertible."""
+
+ROUNDING = 1e-12
+"""Variance within classes, in units of that over all rows, that is rounding error and no variance."""
 
 
 class LinearDemixing(nn.Module):
@@ -167,7 +171,7 @@ def _whitener(residuals: Array, degrees_of_freedom: int, *, symmetric: bool) -> 
     covariance = ledoit_wolf(residuals, assume_centered=True)[0]
     covariance *= len(residuals) / max(degrees_of_freedom, 1)
     mean_variance = np.trace(covariance) / d
-    if mean_variance <= 0:  # every class is a single point
+    if mean_variance <= ROUNDING:  # every class is a single point
         return np.eye(d)
     covariance += RIDGE * mean_variance * np.eye(d)
     if symmetric:

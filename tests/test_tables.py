@@ -1,0 +1,167 @@
+"""Tables as people have them: what each column becomes, at fit and at predict."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from ecrt import ECRTClassifier
+from ecrt.data import TableEncoder
+from ecrt.errors import ECRTWarning, InputError
+
+N = 60
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({
+        "age": rng.normal(40, 10, N),
+        "city": rng.choice(["Bonn", "Oslo", "Rome"], N),
+        "member": rng.random(N) > 0.5,
+        "grade": pd.Categorical(rng.integers(1, 4, N)),
+        "since": pd.date_range("2020-01-31", periods=N, freq="36h"),
+    })  # fmt: skip
+    frame.loc[4, "age"] = np.nan
+    frame.loc[7, "city"] = None
+    return frame
+
+
+def kinds(encoder):
+    return {column.name: column.kind for column in encoder.columns}
+
+
+def test_each_column_by_its_kind(table):
+    encoder = TableEncoder.learn(table)
+    assert kinds(encoder) == {
+        "age": "number", "city": "category", "member": "number", "grade": "category", "since": "date"
+    }  # fmt: skip
+    values = pd.DataFrame(encoder.encode(table), columns=encoder.names_out)
+    assert not values.isna().any().any()
+    assert values["age"][4] == np.nanmedian(table["age"])
+    assert values["age is missing"].tolist() == table["age"].isna().tolist()
+    assert values["city=Oslo"].tolist() == (table["city"] == "Oslo").tolist()
+    assert values["city=(missing)"].sum() == 1
+    assert values["grade=2"].tolist() == (table["grade"] == 2).tolist()
+    assert values["since year"].tolist() == table["since"].dt.year.tolist()
+    assert values["since hour"].tolist() == table["since"].dt.hour.tolist()
+    assert values["since seconds since 1970"][1] - values["since seconds since 1970"][0] == 36 * 3600
+
+
+def test_dates_written_as_text():
+    days = pd.DataFrame({"day": [f"2021-03-{1 + row % 28:02d}" for row in range(N)]})
+    encoder = TableEncoder.learn(days)
+    assert kinds(encoder) == {"day": "date"}
+    assert encoder.encode(days)[:3, 2].tolist() == [1, 2, 3]
+    assert np.isfinite(encoder.encode(pd.DataFrame({"day": ["no date", None]}))).all()
+
+
+def test_gaps_and_unseen_levels_at_predict_only(table):
+    encoder = TableEncoder.learn(table)
+    later = table.assign(member=None, grade=pd.Categorical([9] * N), since=pd.NaT, city="Paris")
+    values = pd.DataFrame(encoder.encode(later), columns=encoder.names_out)
+    assert not values.isna().any().any()
+    assert values[[name for name in values if name.startswith(("city=", "grade="))]].to_numpy().sum() == 0
+
+
+def test_whole_numbers_as_levels_survive_a_gap():
+    encoder = TableEncoder.learn(pd.DataFrame({"code": pd.Categorical([1, 2, 3] * 10)}))
+    with_gap = pd.DataFrame({"code": pd.Categorical([1.0, np.nan, 3.0])})
+    assert encoder.encode(with_gap).tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 1]]
+
+
+def test_many_levels_keep_the_frequent_ones():
+    rng = np.random.default_rng(0)
+    values = pd.Series(np.minimum(rng.geometric(0.02, 5000), 400)).map("level {}".format)
+    encoder = TableEncoder.learn(pd.DataFrame({"code": values}))
+    assert len(encoder.names_out) == 40
+    kept = {name.removeprefix("code=") for name in encoder.names_out}
+    assert set(values.value_counts().index[:30]) <= kept
+
+
+def test_identifiers_are_left_out_aloud():
+    frame = pd.DataFrame({"row": np.arange(100, 100 + N), "name": [f"u{i}" for i in range(N)], "x": np.arange(N) / 7})
+    with pytest.warns(ECRTWarning, match=r"\['row', 'name'\] are left out"):
+        encoder = TableEncoder.learn(frame)
+    assert encoder.names_out == ["x"]
+    with pytest.raises(InputError, match="No column to learn from"):
+        TableEncoder.learn(frame[["name"]])
+
+
+def test_text_is_refused_with_a_hint():
+    frame = pd.DataFrame({"review": [f"the film number {i} was rather dull to me" for i in range(N)]})
+    with pytest.raises(InputError, match=r"Column 'review' holds text.*sentence encoder"):
+        TableEncoder.learn(frame)
+
+
+def test_a_column_that_changes_its_kind_is_named(table):
+    encoder = TableEncoder.learn(table)
+    with pytest.raises(InputError, match="Column 'age' held numbers .* now 'old'"):
+        encoder.encode(table.assign(age="old"))
+
+
+def test_state_restores_the_encoder(table):
+    encoder = TableEncoder.learn(table)
+    again = TableEncoder.from_state(json.loads(json.dumps(encoder.state())))
+    assert again == encoder
+    np.testing.assert_array_equal(again.encode(table), encoder.encode(table))
+
+
+@given(
+    key=st.sampled_from(["name", "kind", "fill", "flagged", "levels"]),
+    value=st.none() | st.integers() | st.text() | st.lists(st.integers() | st.text() | st.floats()),
+)
+def test_a_state_that_is_rubbish_is_an_input_error(key, value):
+    state = {"name": "a", "kind": "number", "fill": [0.0], "flagged": False, "levels": []}
+    try:
+        column = TableEncoder.from_state({"columns": [state | {key: value}]}).columns[0]
+    except InputError:
+        return
+    assert len(column.names_out) == 1
+
+
+def test_classifier_on_a_mixed_table(table):
+    y = np.where(table["city"] == "Oslo", "north", "south")
+    clf = ECRTClassifier(head="linear", random_state=0).fit(table, y)
+    assert clf.feature_names_in_.tolist() == list(table.columns)
+    assert clf.score(table, y) > 0.9
+    assert clf.predict(table.assign(city="Paris", since=pd.NaT)).shape == (N,)
+    with pytest.raises(ValueError, match="feature names"):
+        clf.predict(table.drop(columns="age"))
+
+
+def test_missing_numbers_at_fit_or_only_at_predict():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    y = (X[:, 0] > 0).astype(int)
+    gaps = X.copy()
+    gaps[rng.random(X.shape) < 0.1] = np.nan
+    for rows in (X, gaps):
+        clf = ECRTClassifier(head="linear", random_state=0).fit(rows, y)
+        assert clf.score(X, y) > 0.9
+        assert np.isfinite(clf.predict_proba(gaps)).all()
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
+def test_sparse_input_is_as_good_as_dense(kind):
+    X = np.random.default_rng(0).poisson(0.5, (100, 5)).astype(float)
+    y = (X[:, 0] > 0).astype(int)
+    clf = ECRTClassifier(head="linear", demixing="linear", random_state=0)
+    np.testing.assert_array_equal(clf.fit(kind(X), y).predict_proba(kind(X)), clf.fit(X, y).predict_proba(X))
+
+
+def test_sparse_input_too_large_to_be_made_dense():
+    with pytest.raises(InputError, match="TruncatedSVD"):
+        ECRTClassifier().fit(sparse.csr_array((100_000, 100_000)), np.arange(100_000) % 2)
+
+
+def test_strings_in_an_array_are_categories():
+    X = np.array([["a", "x"], ["b", "y"]] * 30, dtype=object)
+    clf = ECRTClassifier(head="linear", random_state=0).fit(X, ["p", "q"] * 30)
+    assert clf.score(X, ["p", "q"] * 30) == 1.0
