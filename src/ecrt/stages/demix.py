@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ecrt.errors import DivergenceError, InputError
 from ecrt.flows import (
+    ROUNDING,
     ClassPrior,
     Demixer,
     LinearDemixing,
@@ -172,7 +173,7 @@ def demix(
     residuals, means, counts = within_class_residuals(s[used], y[used])
     within = (residuals**2).sum(axis=0) / max(len(used) - len(counts), 1)
     # A source that hardly varies in the de-mixing classes would otherwise be blown up wherever another class varies.
-    within = np.maximum(within, VARIANCE_SHARE * within.mean()) if within.any() else np.ones_like(within)
+    within = np.maximum(within, VARIANCE_SHARE * within.mean()) if within.mean() > ROUNDING else np.ones_like(within)
     if config.source_prior == "per-class":
         demixer.prior = _fit_priors(s, y, n_classes, within, config.pseudo_samples)
     return DemixResult(
