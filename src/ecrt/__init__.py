@@ -2,12 +2,21 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError
-from ecrt.estimators import ECRTClassifier
+from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError, ModelFileError
+from ecrt.estimators import ECRTClassifier, load
 
 try:
     __version__ = version("ecrt")
 except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0+unknown"
 
-__all__ = ["DivergenceError", "ECRTClassifier", "ECRTError", "ECRTWarning", "InputError", "__version__"]
+__all__ = [
+    "DivergenceError",
+    "ECRTClassifier",
+    "ECRTError",
+    "ECRTWarning",
+    "InputError",
+    "ModelFileError",
+    "__version__",
+    "load",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markdown import Markdown
 
-from ecrt.errors import ECRTError, InputError
+from ecrt.errors import ECRTError, ECRTWarning, InputError
 
 __all__ = ["app", "main"]
 
@@ -85,6 +87,125 @@ def demo(
         console.print(f"Report: {page}\nNumbers: {output / 'results.json'}", highlight=False, soft_wrap=True)
 
 
+Model = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that ecrt fit has written.")]
+Prior = Annotated[
+    str | None,
+    typer.Option(metavar="PRIOR", help="balanced, training, or a number for each class, such as 0.9,0.1."),
+]
+Threshold = Annotated[
+    float | None, typer.Option(help="Two classes: probability from which the rarer one is predicted.")
+]
+Costs = Annotated[
+    str | None,
+    typer.Option(metavar="MISS:FALSE_ALARM", help="Two classes: what the two mistakes cost, such as 10:1."),
+]
+
+
+@app.command()
+def fit(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet, JSONL or NPZ, or a folder of images by class.")],
+    target: Annotated[str | None, typer.Option(help="Column with the labels (NPZ: an array, y if not given).")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")] = Path(
+        "ecrt-model"
+    ),
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as model.epochs=20.")
+    ] = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Column that names rows; not learned from.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same model.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, or auto.")] = None,
+    class_prior: Prior = None,
+    threshold: Threshold = None,
+    costs: Costs = None,
+    force: Annotated[bool, typer.Option("--force", help="Write to a folder that holds other files.")] = False,
+) -> None:
+    """Fit a model on a file; write it, its figures and a report to a folder."""
+    with _one_line_errors(debug=context.obj):
+        from ecrt.report import write_model_page
+        from ecrt.runs import check_output, fit_file, read_config
+        from ecrt.training import stop_on_interrupt, stop_requested
+
+        target = target or ("y" if file.suffix == ".npz" else None)
+        chosen = read_config(
+            config, settings or [], target=target, id=ids, drop=drop, seed=seed, device=device,
+            class_prior=_read_prior(class_prior), threshold=threshold, costs=_read_costs(costs),
+        )  # fmt: skip
+        check_output(output, force=force)
+        console = Console(stderr=True)
+        with stop_on_interrupt(_say):
+            found = fit_file(file, output, chosen, say=lambda line: console.print(line, highlight=False))
+            stopped = stop_requested()
+        if found is not None:
+            _print_metrics(found)
+            _out(f"Report: {write_model_page(output)}")
+        _out(f"Model: {output / 'model'}")
+        if stopped:
+            _say("Interrupted: the model is the best that was reached by then.")
+            raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def predict(
+    context: typer.Context,
+    model: Model,
+    file: Annotated[Path, typer.Argument(help="Data like those of the fit, with or without labels.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write: .csv, .jsonl or .parquet.")
+    ] = Path("predictions.csv"),
+    class_prior: Prior = None,
+    threshold: Threshold = None,
+    costs: Costs = None,
+) -> None:
+    """Predict the rows of a file: ids, the label, and the probability of each class."""
+    with _one_line_errors(debug=context.obj):
+        from ecrt.runs import open_run, predict_file, write_predictions
+
+        run = open_run(model, class_prior=_read_prior(class_prior), threshold=threshold, costs=_read_costs(costs))
+        table = predict_file(run, file)
+        write_predictions(table, output)
+        counts = table["predicted"].value_counts()
+        _out(f"{len(table)} rows predicted: " + ", ".join(f"{n} {label}" for label, n in counts.head(10).items()) + ".")
+        _out(f"Predictions: {output}")
+
+
+@app.command()
+def evaluate(
+    context: typer.Context,
+    model: Model,
+    file: Annotated[Path, typer.Argument(help="Labelled data like those of the fit.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for figures and a report.")
+    ] = None,
+    class_prior: Prior = None,
+    threshold: Threshold = None,
+    costs: Costs = None,
+) -> None:
+    """Measure a model on labelled data it has not seen."""
+    with _one_line_errors(debug=context.obj):
+        from ecrt.report import write_model_page
+        from ecrt.runs import evaluate_file, open_run
+
+        run = open_run(model, class_prior=_read_prior(class_prior), threshold=threshold, costs=_read_costs(costs))
+        found, decided = evaluate_file(run, file)
+        _print_metrics(found, decided)
+        if output is not None:
+            _make_folder(output)
+            found.write(output)
+            _out(f"Report: {write_model_page(output)}")
+
+
+@app.command("inspect")
+def inspect_model(context: typer.Context, model: Model) -> None:
+    """Say what a model is: data, classes, choices, diagnostics."""
+    with _one_line_errors(debug=context.obj):
+        from ecrt.runs import card_of
+
+        Console().print(Markdown(card_of(model)))
+
+
 @app.command()
 def reproduce(
     context: typer.Context,
@@ -122,14 +243,56 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"Cannot write to the folder {folder}: {error.strerror or error}.") from error
 
 
+def _print_metrics(found: Any, decided: dict[str, float] | None = None) -> None:
+    from ecrt.report import summary_table
+
+    rows = [{"metric": name} | {prior: found.metrics[prior][name] for prior in ("balanced", "training")}
+            for name in found.metrics["balanced"]]  # fmt: skip
+    _out(f"{found.title}: {len(found.y)} test rows, under a balanced class prior and under that of training")
+    Console().print(summary_table("", rows))
+    if decided:
+        Console().print(summary_table("With the threshold", [dict(decided)]))
+
+
+def _read_prior(text: str | None) -> str | list[float] | None:
+    if text is None or text in ("balanced", "training"):
+        return text
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--class-prior {text}: use balanced, training, or numbers such as 0.9,0.1.") from None
+
+
+def _read_costs(text: str | None) -> dict[str, float] | None:
+    if text is None:
+        return None
+    try:
+        miss, false_alarm = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise InputError(f"--costs {text}: use two numbers such as 10:1, for a miss and a false alarm.") from None
+    return {"miss": miss, "false_alarm": false_alarm}
+
+
+def _out(line: str) -> None:
+    Console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 def _say(message: str) -> None:
     Console(stderr=True).print(message, style="bold red", highlight=False, markup=False, soft_wrap=True)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """Our own warnings as notes; what libraries say among themselves is not for users of the command."""
+    if issubclass(category, ECRTWarning):
+        Console(stderr=True).print(f"Note: {message}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def _one_line_errors(*, debug: bool) -> Iterator[None]:
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            yield
     except ECRTError as error:
         if debug:
             raise
@@ -138,3 +301,10 @@ def _one_line_errors(*, debug: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         _say("Interrupted.")
         raise typer.Exit(INTERRUPTED) from None
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        if debug:
+            raise
+        _say(f"Error: {' '.join(str(error).split())} ({type(error).__name__}; ecrt --debug shows where)")
+        raise typer.Exit(1) from None

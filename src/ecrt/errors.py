@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DivergenceError", "ECRTError", "ECRTWarning", "InputError"]
+__all__ = ["DivergenceError", "ECRTError", "ECRTWarning", "InputError", "ModelFileError"]
 
 
 class ECRTError(Exception):
@@ -29,6 +29,24 @@ class DivergenceError(ECRTError, ArithmeticError):
     def __reduce__(self) -> tuple[type[DivergenceError], tuple[str, int, str]]:
         # An exception is rebuilt from its message alone unless told otherwise, and would not come back from a worker.
         return type(self), (self.stage, self.step, self.quantity)
+
+
+class ModelFileError(ECRTError):
+    """A saved model cannot be read. Nothing in its files was run.
+
+    Attributes
+    ----------
+    path, problem, advice : which file, what is wrong with it, and what to do about it.
+    """
+
+    def __init__(
+        self, path: object, problem: str, advice: str = "Save the model again, or copy its folder anew."
+    ) -> None:
+        self.path, self.problem, self.advice = str(path), problem, advice
+        super().__init__(f"{self.path}: {problem} {advice}")
+
+    def __reduce__(self) -> tuple[type[ModelFileError], tuple[str, str, str]]:
+        return type(self), (self.path, self.problem, self.advice)
 
 
 class ECRTWarning(UserWarning):

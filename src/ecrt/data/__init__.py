@@ -1,5 +1,6 @@
 """Raw data to (X, y): imbalance protocols, class roles, synthetic data, loaders."""
 
+from ecrt.data.files import DataFile, Images, read_data
 from ecrt.data.imbalance import exponential_imbalance, step_imbalance, stratified_holdout, thin_out
 from ecrt.data.loaders import Split, data_folder, imbalanced_digits, load_embeddings
 from ecrt.data.minority import ClassRoles, MinorityRule, assign_roles, minority_mask
@@ -16,7 +17,9 @@ from ecrt.data.tables import Column, TableEncoder
 __all__ = [
     "ClassRoles",
     "Column",
+    "DataFile",
     "GaussianSources",
+    "Images",
     "MinorityRule",
     "Split",
     "SyntheticData",
@@ -30,6 +33,7 @@ __all__ = [
     "imbalanced_digits",
     "load_embeddings",
     "minority_mask",
+    "read_data",
     "step_imbalance",
     "stratified_holdout",
     "thin_out",

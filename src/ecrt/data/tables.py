@@ -242,10 +242,14 @@ def _refuse_infinity(numbers: Array, names: list[str]) -> None:
 
 
 def _as_text(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Values as strings, whole floats as whole numbers: a gap elsewhere in the column must not change 3 to 3.0."""
+    """Values as strings without spaces around them, and whole floats as whole numbers.
+
+    Files differ in the spaces they keep, and a gap elsewhere in the column must not change 3 to 3.0.
+    """
 
     def text(value: Any) -> str:
-        return str(int(value)) if isinstance(value, (float, np.floating)) and value == int(value) else str(value)
+        whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
+        return str(int(value)) if whole else str(value).strip()
 
     plain = values.astype(object)
     return plain.where(plain.notna(), MISSING).map(text)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -11,16 +14,18 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_consistent_length
+from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from torch.utils.data import Dataset
 
-from ecrt.data import TableEncoder
+from ecrt.data import ClassRoles, TableEncoder
 from ecrt.errors import InputError
-from ecrt.estimators.inputs import array_items, unlabelled
-from ecrt.flows import Demixer
-from ecrt.stages import features_of, sources_of
+from ecrt.estimators.inputs import array_items, check_class_counts, read_dataset, resolve_device, unlabelled
+from ecrt.estimators.options import encode_config, new_encoder
+from ecrt.stages import EncodeResult, encode, features_of, sources_of
+from ecrt.training import BarProgress, Progress, SilentProgress, seeded
 
 __all__ = ["ECRTBase"]
 
@@ -30,13 +35,50 @@ MOST_CELLS = 500_000_000
 """Cells that sparse input may have when it is made dense: 4 GB."""
 
 
-class ECRTBase(BaseEstimator):
-    """Base of the estimators: ``encoder`` among the options, ``encoder_`` and ``demixer_`` after ``fit``."""
+@dataclass(frozen=True)
+class Session:
+    """What the stages of one fit share."""
 
-    encoder: str | nn.Module
-    encoder_: nn.Module
-    demixer_: Demixer
-    table_: TableEncoder | None
+    rng: np.random.Generator
+    device: torch.device
+    progress: Progress
+
+
+@dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
+class ECRTBase(BaseEstimator):
+    """Options of encoder, de-mixing and training, and what is done with them whatever the task.
+
+    The options are described with ``ECRTClassifier``.
+    """
+
+    encoder: str | nn.Module = "identity"
+    train_encoder: bool = True
+    encode_on: Literal["majority", "all"] = "majority"
+    demix_on: Literal["majority", "all"] = "majority"
+    encoder_loss: Literal["cross-entropy", "hinge"] = "cross-entropy"
+    encoder_weighting: Literal["training", "balanced"] = "training"
+    encoder_holdout: float = 0.2
+    encoder_epochs: int = 60
+    n_features: int = 32
+    demixing: Literal["auto", "none", "linear", "flow"] = "auto"
+    n_sources: int | None = None
+    objective: Literal["fdv", "gcl", "infonce"] = "fdv"
+    label_marginal: Literal["auto", "exact", "batch"] = "auto"
+    critic: Literal["additive", "cosine", "label-network"] = "additive"
+    critic_width: int | None = None
+    likelihood_weight: float = 1.0
+    source_prior: Literal["per-class", "shared"] = "per-class"
+    n_restarts: int | None = None
+    flow_blocks: int | Sequence[int] = 1
+    flow_hidden: Sequence[int] = (128, 128)
+    pseudo_samples: float = 10.0
+    validation_fraction: float = 0.2
+    epochs: int = 100
+    batch_size: int = 256
+    learning_rate: float = 2e-3
+    device: str = "auto"
+    verbose: bool | int = False
+    random_state: int | np.random.RandomState | None = None
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model to a folder: tensors, a JSON file and a model card. ``ecrt.load`` reads it."""
@@ -52,6 +94,45 @@ class ECRTBase(BaseEstimator):
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.demixer_.linear.n_signal)
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        """Seeds, device and progress of a fit; the caller's random state is left as it was."""
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        with ExitStack() as stack:
+            progress: Progress = stack.enter_context(BarProgress()) if self.verbose else SilentProgress()
+            stack.enter_context(seeded(seed))
+            yield Session(np.random.default_rng(seed), resolve_device(self.device), progress)
+
+    def _encode(
+        self, items: Dataset[Any], labels: NDArray[np.int64], roles: ClassRoles, session: Session
+    ) -> EncodeResult:
+        """Stage 1; the encoder stays on the CPU afterwards."""
+        encoded = encode(new_encoder(self, items), items, labels, roles, encode_config(self), **vars(session))
+        self.encoder_ = encoded.encoder.cpu()
+        if items[0][0].ndim == 1:
+            self.encoder_ = self.encoder_.double()  # rows cost little, and must not depend on their batch
+        return encoded
+
+    def _read_classes(self, X: Any, y: Any) -> tuple[Dataset[Any], NDArray[np.int64]]:
+        """Items and class indices; ``classes_`` is learned on the way."""
+        if isinstance(X, Dataset):
+            if y is not None:
+                raise InputError("A Dataset yields (x, y): do not pass y as well.")
+            items, self.classes_, labels = read_dataset(X)
+            self.table_: TableEncoder | None = None
+        else:
+            rows, y = self._learn_rows(X, y)
+            check_classification_targets(y)
+            self.classes_, labels = np.unique(y, return_inverse=True)
+            labels = labels.astype(np.int64)
+            items = array_items(rows, labels)
+        check_class_counts(self.classes_, labels)
+        return items, labels
 
     def _takes_images(self) -> bool:
         return isinstance(self.encoder, nn.Module) or self.encoder == "resnet18"
@@ -84,7 +165,7 @@ class ECRTBase(BaseEstimator):
                     "and 1 is required."
                 )
             if reset:
-                y = validate_data(self, y=y, reset=False)
+                y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=None)
                 check_consistent_length(X, y)
             return X, y
         text = not sparse.issparse(X) and np.asarray(X).dtype.kind in "OUS"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,38 +13,26 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
 from torch.utils.data import Dataset
 
 from ecrt.data import MinorityRule, assign_roles, thin_out
 from ecrt.diagnostics import diagnose_sources
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.estimators.base import ECRTBase
-from ecrt.estimators.inputs import (
-    array_items,
-    check_class_counts,
-    read_dataset,
-    resolve_device,
-)
 from ecrt.estimators.options import (
     PARAMETER_CONSTRAINTS,
     demix_configs,
-    encode_config,
     head_config,
     log_class_prior,
-    new_encoder,
 )
 from ecrt.stages import (
     AugmentConfig,
     augment_classes,
     balanced_logits,
-    encode,
     sources_of,
     transfer,
 )
-from ecrt.training import BarProgress, Progress, SilentProgress, seeded
 
 __all__ = ["ECRTClassifier"]
 
@@ -54,6 +42,7 @@ EXAMPLES_PER_CLASS = 500
 """Sources kept of each class, to sample from and to measure independence on."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
 class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, ECRTBase):
     """Classifier for imbalanced data by energy-based causal representation transfer.
 
@@ -165,84 +154,15 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = PARAMETER_CONSTRAINTS
 
-    def __init__(
-        self,
-        *,
-        encoder: str | nn.Module = "identity",
-        train_encoder: bool = True,
-        encode_on: Literal["majority", "all"] = "majority",
-        demix_on: Literal["majority", "all"] = "majority",
-        encoder_loss: Literal["cross-entropy", "hinge"] = "cross-entropy",
-        encoder_weighting: Literal["training", "balanced"] = "training",
-        encoder_holdout: float = 0.2,
-        encoder_epochs: int = 60,
-        n_features: int = 32,
-        demixing: Literal["auto", "none", "linear", "flow"] = "auto",
-        n_sources: int | None = None,
-        objective: Literal["fdv", "gcl", "infonce"] = "fdv",
-        label_marginal: Literal["auto", "exact", "batch"] = "auto",
-        critic: Literal["additive", "cosine", "label-network"] = "additive",
-        critic_width: int | None = None,
-        likelihood_weight: float = 1.0,
-        source_prior: Literal["per-class", "shared"] = "per-class",
-        n_restarts: int | None = None,
-        flow_blocks: int | Sequence[int] = 1,
-        flow_hidden: Sequence[int] = (128, 128),
-        minority: MinorityRule = "auto",
-        augmentation: Literal["parametric", "permutation"] = "parametric",
-        augmentation_weight: float = 0.5,
-        n_synthetic: int | None = None,
-        pseudo_samples: float = 10.0,
-        head: str | Sequence[str] = "auto",
-        class_mass: Literal["training", "balanced"] = "training",
-        logit_adjustment: bool = True,
-        weight_decay: float | None = None,
-        class_prior: str | ArrayLike = "balanced",
-        validation_fraction: float = 0.2,
-        epochs: int = 100,
-        batch_size: int = 256,
-        learning_rate: float = 2e-3,
-        device: str = "auto",
-        verbose: bool | int = False,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.encoder = encoder
-        self.train_encoder = train_encoder
-        self.encode_on = encode_on
-        self.demix_on = demix_on
-        self.encoder_loss = encoder_loss
-        self.encoder_weighting = encoder_weighting
-        self.encoder_holdout = encoder_holdout
-        self.encoder_epochs = encoder_epochs
-        self.n_features = n_features
-        self.demixing = demixing
-        self.n_sources = n_sources
-        self.objective = objective
-        self.label_marginal = label_marginal
-        self.critic = critic
-        self.critic_width = critic_width
-        self.likelihood_weight = likelihood_weight
-        self.source_prior = source_prior
-        self.n_restarts = n_restarts
-        self.flow_blocks = flow_blocks
-        self.flow_hidden = flow_hidden
-        self.minority = minority
-        self.augmentation = augmentation
-        self.augmentation_weight = augmentation_weight
-        self.n_synthetic = n_synthetic
-        self.pseudo_samples = pseudo_samples
-        self.head = head
-        self.class_mass = class_mass
-        self.logit_adjustment = logit_adjustment
-        self.weight_decay = weight_decay
-        self.class_prior = class_prior
-        self.validation_fraction = validation_fraction
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.device = device
-        self.verbose = verbose
-        self.random_state = random_state
+    minority: MinorityRule = "auto"
+    augmentation: Literal["parametric", "permutation"] = "parametric"
+    augmentation_weight: float = 0.5
+    n_synthetic: int | None = None
+    head: str | Sequence[str] = "auto"
+    class_mass: Literal["training", "balanced"] = "training"
+    logit_adjustment: bool = True
+    weight_decay: float | None = None
+    class_prior: str | ArrayLike = "balanced"
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
@@ -255,30 +175,19 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             missing values; ``table_`` says how each column was read.
         y : labels; not given with a Dataset.
         """
-        items, labels = self._read_training_data(X, y)
+        items, labels = self._read_classes(X, y)
         counts = np.bincount(labels, minlength=len(self.classes_))
         roles = assign_roles(
             counts, self.classes_, minority=self.minority, encode_on=self.encode_on, demix_on=self.demix_on
         )
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        rng = np.random.default_rng(seed)
-        device = resolve_device(self.device)
-        with ExitStack() as stack:
-            progress: Progress = stack.enter_context(BarProgress()) if self.verbose else SilentProgress()
-            stack.enter_context(seeded(seed))
-            self.encoder_ = new_encoder(self, items)
-            encoded = encode(
-                self.encoder_, items, labels, roles, encode_config(self), rng=rng, device=device, progress=progress
-            )
+        with self._session() as session:
+            encoded = self._encode(items, labels, roles, session)
             rows = encoded.unseen
             z, y_rows = encoded.features[rows], labels[rows]
             result = transfer(
                 z, y_rows, roles=roles, candidates=demix_configs(self, *z.shape), validation=self.validation_fraction,
-                head_config=head_config(self, *z.shape), rng=rng, device=device, progress=progress,
+                head_config=head_config(self, *z.shape), **vars(session),
             )  # fmt: skip
-        self.encoder_ = self.encoder_.cpu()
-        if items[0][0].ndim == 1:
-            self.encoder_ = self.encoder_.double()  # rows cost little, and must not depend on their batch
         self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on]
@@ -294,7 +203,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             "head_setting": result.choice.setting,
             "demixing_held_out": result.held_out,
         }
-        self._keep_examples(z, y_rows, roles.demixed_on, rng)
+        self._keep_examples(z, y_rows, roles.demixed_on, session.rng)
         return self
 
     def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
@@ -358,25 +267,6 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         drawn = augment_classes(s, y, np.isin(self.classes_, wanted), self.within_variance_, config, rng)
         values = drawn.s if space == "source" else self.demixer_.inverse(torch.from_numpy(drawn.s)).numpy()
         return values, self.classes_[drawn.y]
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.demixer_.linear.n_signal)
-
-    def _read_training_data(self, X: Any, y: Any) -> tuple[Dataset[Any], NDArray[np.int64]]:
-        if isinstance(X, Dataset):
-            if y is not None:
-                raise InputError("A Dataset yields (x, y): do not pass y as well.")
-            items, self.classes_, labels = read_dataset(X)
-            self.table_ = None
-        else:
-            rows, y = self._learn_rows(X, y)
-            check_classification_targets(y)
-            self.classes_, labels = np.unique(y, return_inverse=True)
-            labels = labels.astype(np.int64)
-            items = array_items(rows, labels)
-        check_class_counts(self.classes_, labels)
-        return items, labels
 
     def _keep_examples(
         self, z: Array, y: NDArray[np.int64], demixed_on: NDArray[np.bool_], rng: np.random.Generator

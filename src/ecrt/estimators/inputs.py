@@ -107,4 +107,7 @@ def resolve_device(device: str) -> torch.device:
     """``"auto"`` is a GPU when there is one."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"device={device!r} is none that torch knows: use 'auto', 'cpu' or 'cuda'.") from error

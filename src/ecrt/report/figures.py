@@ -1,9 +1,8 @@
-"""Panels of the report as inline SVG, and one PNG. Axes take the colour of the page's text, light or dark."""
+"""Panels of the demonstration's page as inline SVG, and one PNG."""
 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,32 +15,12 @@ from numpy.typing import NDArray
 
 from ecrt.experiments.demo_results import DataResult, DigitImages, ToyPicture
 from ecrt.experiments.summary import Metric
+from ecrt.report.drawing import INK, MINORITY, OTHERS, PALETTE, STYLE, inked, limits, svg
 
 __all__ = ["digit_panels", "overview_png", "score_panel", "source_panels", "synthetic_panels"]
 
 Array = NDArray[np.float64]
 Draw = Callable[[Axes], None]
-
-PALETTE = ("#EE6677", "#4477AA", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#999999")
-"""Paul Tol's bright scheme: told apart with any colour vision, and seen on white as on black."""
-
-MINORITY, OTHERS = PALETTE[0], PALETTE[1]
-
-INK = "#010203"
-"""Stands for the page's text colour until the SVG is written."""
-
-STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "ecrt",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "legend.frameon": False,
-}
-PANEL_SIZE = (4.2, 3.7)
 
 
 def source_panels(toy: ToyPicture) -> list[str]:
@@ -52,7 +31,7 @@ def source_panels(toy: ToyPicture) -> list[str]:
         ("True sources", toy.true_s, "s"),
     ]
     return [
-        _svg(_drawer(_draw_classes, points, toy.y, title, symbol), f"classes{i}")
+        svg(_drawer(_draw_classes, points, toy.y, title, symbol), f"classes{i}")
         for i, (title, points, symbol) in enumerate(panels)
     ]
 
@@ -66,10 +45,10 @@ def synthetic_panels(toy: ToyPicture) -> list[str]:
     ]
     panels = []
     for space, symbol, test, train, parametric, permutation in spaces:
-        limits = _limits(np.concatenate([test, train]))
+        bounds = limits(np.concatenate([test, train]))
         for kind, points in (("parametric", parametric), ("permutation", permutation)):
-            draw = _drawer(_draw_synthetic, test, train, points, f"{kind.capitalize()}, {space} space", symbol, limits)
-            panels.append(_svg(draw, f"{kind}{symbol}"))
+            draw = _drawer(_draw_synthetic, test, train, points, f"{kind.capitalize()}, {space} space", symbol, bounds)
+            panels.append(svg(draw, f"{kind}{symbol}"))
     return panels
 
 
@@ -94,28 +73,28 @@ def score_panel(data: DataResult, metric: Metric) -> str:
         axes.set_ylim(-0.6, len(data.methods) - 0.4)
         axes.set_xlabel(f"{metric.label} ({'higher' if metric.higher_is_better else 'lower'} is better)")
 
-    return _svg(draw, f"{data.name}-{metric.key}", size=(4.2, 2.4))
+    return svg(draw, f"{data.name}-{metric.key}", size=(4.2, 2.4))
 
 
 def digit_panels(digits: DigitImages) -> list[str]:
     """Sheets of training digits and of synthetic ones."""
     panels = []
     for name, images in (("Training samples", digits.real), ("Synthetic samples", digits.synthetic)):
-        panels.append(_svg(_drawer(_draw_sheet, images, digits.classes, name), name.split()[0].lower()))
+        panels.append(svg(_drawer(_draw_sheet, images, digits.classes, name), name.split()[0].lower()))
     return panels
 
 
 def overview_png(toy: ToyPicture) -> bytes:
     """Features, recovered sources and synthetic minority samples side by side, on white."""
     rare = np.isin(toy.y, toy.minority)
-    with mpl.rc_context(STYLE | _inked("#222222")):
+    with mpl.rc_context(STYLE | inked("#222222")):
         figure = Figure(figsize=(11.4, 3.7), layout="constrained", facecolor="white")
         left, middle, right = figure.subplots(1, 3)
         _draw_classes(left, toy.z, toy.y, "Features", "z")
         _draw_classes(middle, toy.found_s, toy.y, "Recovered sources", "s")
-        limits = _limits(np.concatenate([toy.found_s[rare], toy.train_s]))
+        bounds = limits(np.concatenate([toy.found_s[rare], toy.train_s]))
         _draw_synthetic(
-            right, toy.found_s[rare], toy.train_s, toy.parametric_s, "Minority class: real and synthetic", "s", limits
+            right, toy.found_s[rare], toy.train_s, toy.parametric_s, "Minority class: real and synthetic", "s", bounds
         )
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=90, metadata={"Software": None})
@@ -127,7 +106,7 @@ def _drawer(function: Callable[..., None], *arguments: Any) -> Draw:
 
 
 def _draw_classes(axes: Axes, points: Array, y: NDArray[np.int64], title: str, symbol: str) -> None:
-    low, high = _limits(points)
+    low, high = limits(points)
     for label in np.unique(y):
         mine = points[y == label]
         colour = PALETTE[label % len(PALETTE)]
@@ -141,7 +120,7 @@ def _draw_classes(axes: Axes, points: Array, y: NDArray[np.int64], title: str, s
 
 
 def _draw_synthetic(
-    axes: Axes, test: Array, train: Array, synthetic: Array, title: str, symbol: str, limits: tuple[Array, Array]
+    axes: Axes, test: Array, train: Array, synthetic: Array, title: str, symbol: str, bounds: tuple[Array, Array]
 ) -> None:
     axes.scatter(
         test[:, 0], test[:, 1], s=10, color=PALETTE[6], alpha=0.6, linewidths=0, rasterized=True, label="test, not used"
@@ -159,7 +138,7 @@ def _draw_synthetic(
     axes.scatter(
         train[:, 0], train[:, 1], s=22, color=MINORITY, marker="x", linewidths=1.3, rasterized=True, label="training"
     )
-    _frame(axes, title, symbol, *limits)
+    _frame(axes, title, symbol, *bounds)
     axes.legend(
         loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handletextpad=0.1, columnspacing=0.8, fontsize=9
     )
@@ -178,42 +157,9 @@ def _draw_sheet(axes: Axes, images: Array, classes: NDArray[np.int64], title: st
         spine.set_visible(False)
 
 
-def _limits(points: Array) -> tuple[Array, Array]:
-    """Bounds that leave a few outliers out, with a margin."""
-    low, high = np.quantile(points, [0.005, 0.995], axis=0)
-    margin = 0.08 * (high - low)
-    return low - margin, high + margin
-
-
 def _frame(axes: Axes, title: str, symbol: str, low: Array, high: Array) -> None:
     axes.set_xlim(low[0], high[0])
     axes.set_ylim(low[1], high[1])
     axes.set_title(title)
     axes.set_xlabel(f"{symbol}₁")
     axes.set_ylabel(f"{symbol}₂")
-
-
-def _inked(colour: str) -> Any:
-    keys = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
-    return dict.fromkeys(keys, colour)
-
-
-def _svg(draw: Draw, name: str, size: tuple[float, float] = PANEL_SIZE) -> str:
-    """Draw one panel as an ``<svg>`` element that can stand in a page beside others."""
-    with mpl.rc_context(STYLE | _inked(INK)):
-        figure = Figure(figsize=size, layout="constrained")
-        figure.patch.set_alpha(0)
-        axes = figure.subplots()
-        axes.patch.set_alpha(0)
-        draw(axes)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", dpi=160, transparent=True)
-    text = file.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # The style sheet inside would apply to the whole page, and so would ids that two panels share.
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'((?:xlink:)?href="|url\()#', rf"\1#{name}-", text)
-    text = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", text, count=1)
-    return text.replace(INK, "currentColor")

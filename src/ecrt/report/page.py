@@ -5,27 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ecrt.experiments.demo_results import DataResult, DemoResult
 from ecrt.experiments.summary import METRICS
 from ecrt.report.figures import digit_panels, overview_png, score_panel, source_panels, synthetic_panels
+from ecrt.report.rendering import FigureBlock, environment
 from ecrt.report.tables import ResultTable, markdown_table, summarise
 
 __all__ = ["DemoPage", "FigureBlock", "Section", "render_demo", "summarise_demo", "write_report"]
 
 HEADS = {"linear": "a linear", "mlp": "an MLP", "gaussian": "a Gaussian"}
 QUICK_WARNING = "A short run with other sizes than the demonstration proper: its figures mean little."
-
-
-@dataclass(frozen=True)
-class FigureBlock:
-    """Panels with the sentence that says what to see."""
-
-    title: str
-    panels: tuple[Markup, ...]
-    caption: str
 
 
 @dataclass(frozen=True)
@@ -69,14 +60,7 @@ def summarise_demo(result: DemoResult) -> DemoPage:
 
 def render_demo(page: DemoPage) -> str:
     """Fill the template."""
-    environment = Environment(
-        loader=PackageLoader("ecrt.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("demo.html").render(page=page)
+    return environment().get_template("demo.html").render(page=page)
 
 
 def write_report(result: DemoResult, folder: Path) -> Path:

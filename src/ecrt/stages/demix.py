@@ -30,7 +30,16 @@ from ecrt.flows import (
 )
 from ecrt.losses import dv_exact, fdv_in_batch, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.nn import Critic, CriticName, make_critic
-from ecrt.training import History, IndexBatches, Progress, TrainingConfig, seeded, torch_generator, train
+from ecrt.training import (
+    History,
+    IndexBatches,
+    Progress,
+    TrainingConfig,
+    seeded,
+    stop_requested,
+    torch_generator,
+    train,
+)
 
 __all__ = ["DemixConfig", "DemixResult", "Restart", "demix", "sources_of"]
 
@@ -235,6 +244,8 @@ def _best_restart(
     failed: list[Restart] = []
     failure: DivergenceError | None = None
     for number in range(config.n_restarts):
+        if trained and stop_requested():
+            break
         turn, depth = divmod(number, len(config.n_blocks))
         # Features in order, in reverse, then at random: which comes first decides what one block can undo.
         order = np.arange(z.shape[1])

@@ -19,7 +19,7 @@ from ecrt.nn import GaussianHead
 from ecrt.stages.augment import AugmentConfig, Synthetic, augment_classes
 from ecrt.stages.demix import DemixResult
 from ecrt.stages.heads import GaussianFitter, HeadFitter, HeadName, HeadSample, LinearFitter, MLPFitter
-from ecrt.training import Progress, TrainingConfig, seeded, torch_generator
+from ecrt.training import Progress, TrainingConfig, seeded, stop_requested, torch_generator
 
 __all__ = ["HeadChoice", "HeadConfig", "balanced_logits", "choose_head"]
 
@@ -136,6 +136,8 @@ def choose_head(
     with seeded(int(rng.integers(2**62))):
         fitters = {name: _fitter(name, mass_m, demixed, config, rng, device, progress) for name in config.heads}
         for name, fitter in fitters.items():
+            if best is not None and stop_requested():
+                break
             paths = [_walk(fitter, sample(learn), y[check], partial(losses_on, check)) for learn, check in folds]
             tried = [_Candidate.over_folds(name, steps, y_checked) for steps in zip(*paths, strict=False)]
             candidates |= {f"{name} {candidate.setting:g}": candidate.loss for candidate in tried}

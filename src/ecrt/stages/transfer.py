@@ -16,7 +16,7 @@ from ecrt.errors import DivergenceError, ECRTWarning, InputError
 from ecrt.metrics import better_beyond_noise
 from ecrt.stages.demix import DemixConfig, DemixResult, demix
 from ecrt.stages.predict import HeadChoice, HeadConfig, choose_head
-from ecrt.training import Progress
+from ecrt.training import Progress, stop_requested
 
 __all__ = ["TransferResult", "transfer"]
 
@@ -76,6 +76,8 @@ def transfer(
         "train_rows": train_rows, "held_out_rows": held_out_rows, "rng": rng, "device": device, "progress": progress
     }  # fmt: skip
     for config in candidates:
+        if best is not None and stop_requested():
+            break
         try:
             demixed = demix(z, y, demixed_on=roles.demixed_on, config=config, **shared)
         except DivergenceError as error:

@@ -1,5 +1,6 @@
 """Optimisation: the loop, its guards, seeds and progress."""
 
+from ecrt.training.interrupt import stop_on_interrupt, stop_requested
 from ecrt.training.loop import (
     History,
     IndexBatches,
@@ -21,6 +22,8 @@ __all__ = [
     "TrainingConfig",
     "minimise_convex",
     "seeded",
+    "stop_on_interrupt",
+    "stop_requested",
     "torch_generator",
     "train",
 ]

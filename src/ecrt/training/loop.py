@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ecrt.errors import DivergenceError
+from ecrt.training.interrupt import stop_requested
 
 __all__ = ["History", "IndexBatches", "Progress", "SilentProgress", "TrainingConfig", "minimise_convex", "train"]
 
@@ -109,7 +110,7 @@ def train(
     loss : a batch to a scalar.
     batches : iterated once an epoch.
     held_out_loss : measured after every epoch, decides which state is best and when to stop; ``None`` trains all
-        epochs and keeps the last state.
+        epochs and keeps the last state. A stop asked for by ``stop_on_interrupt`` ends training here as well.
     stop_after : end after this many epochs of a schedule made for ``config.epochs``.
 
     Raises
@@ -133,6 +134,8 @@ def train(
             if held_out_loss is None:
                 best_state, history.best_epoch = _snapshot(module), epoch
                 progress.advance(f"loss {history.train_loss[-1]:.4f}")
+                if stop_requested():
+                    break
                 continue
             module.eval()
             with torch.no_grad():
@@ -144,7 +147,7 @@ def train(
                 history.best_epoch, history.best_loss = epoch, current
                 best_state = _snapshot(module)
             progress.advance(f"held-out loss {current:.4f}, best {history.best_loss:.4f}")
-            if epoch - history.best_epoch >= config.patience:
+            if epoch - history.best_epoch >= config.patience or stop_requested():
                 break
     finally:
         module.load_state_dict(best_state)
@@ -175,6 +178,8 @@ def _run_epoch(
         optimizer.step()
         schedule.advance()
         total, n_steps = total + current, n_steps + 1
+        if stop_requested():
+            break
     return total / max(n_steps, 1)
 
 

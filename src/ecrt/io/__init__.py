@@ -1,0 +1,44 @@
+"""Models on disk: safetensors and JSON in a folder, read with suspicion and without pickle."""
+
+from ecrt.io.card import CardFacts, CardRow, model_card
+from ecrt.io.fields import BadContentError, Fields, TensorStore
+from ecrt.io.modules import (
+    encoder_width,
+    pack_demixer,
+    pack_encoder,
+    pack_head,
+    unpack_demixer,
+    unpack_encoder,
+    unpack_head,
+)
+from ecrt.io.reading import read_model
+from ecrt.io.records import pack_diagnostics, pack_history, unpack_diagnostics, unpack_history
+from ecrt.io.values import array_from_plain, array_to_plain, from_plain, to_plain
+from ecrt.io.writing import as_read, write_model
+
+__all__ = [
+    "BadContentError",
+    "CardFacts",
+    "CardRow",
+    "Fields",
+    "TensorStore",
+    "array_from_plain",
+    "array_to_plain",
+    "as_read",
+    "encoder_width",
+    "from_plain",
+    "model_card",
+    "pack_demixer",
+    "pack_diagnostics",
+    "pack_encoder",
+    "pack_head",
+    "pack_history",
+    "read_model",
+    "to_plain",
+    "unpack_demixer",
+    "unpack_diagnostics",
+    "unpack_encoder",
+    "unpack_head",
+    "unpack_history",
+    "write_model",
+]

@@ -1,0 +1,167 @@
+"""What every figure shares: colours, style, and inline SVG whose axes take the text colour of the page."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from numpy.typing import NDArray
+
+__all__ = [
+    "GREY",
+    "INK",
+    "MINORITY",
+    "OTHERS",
+    "PALETTE",
+    "PANEL_SIZE",
+    "SMALL",
+    "STYLE",
+    "count_axis",
+    "inked",
+    "legend_below",
+    "limits",
+    "place_labels",
+    "svg",
+    "svg_figure",
+]
+
+Array = NDArray[np.float64]
+
+PALETTE = ("#EE6677", "#4477AA", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#999999")
+"""Paul Tol's bright scheme: told apart with any colour vision, and seen on white as on black."""
+
+MINORITY, OTHERS, GREY = PALETTE[0], PALETTE[1], PALETTE[6]
+
+INK = "#010203"
+"""Stands for the page's text colour until the SVG is written."""
+
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ecrt",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "legend.frameon": False,
+}
+PANEL_SIZE = (4.2, 3.7)
+
+SMALL = 8.5
+"""Font size of labels inside a panel."""
+
+
+def limits(points: Array) -> tuple[Array, Array]:
+    """Bounds that leave a few outliers out, with a margin."""
+    low, high = np.quantile(points, [0.005, 0.995], axis=0)
+    margin = 0.08 * (high - low)
+    return low - margin, high + margin
+
+
+def count_axis(axes: Axes, counts: NDArray[np.int64]) -> None:
+    """A logarithmic axis with whole numbers on it, however short."""
+    axes.set_xscale("log")
+    low, high = max(counts.min(), 1), max(counts.max(), 1)
+    margin = max((high / low) ** 0.08, 1.3)
+    axes.set_xlim(low / margin, high * margin)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,), numticks=12))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def legend_below(axes: Axes) -> None:
+    """A legend under the label of the horizontal axis."""
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3, handletextpad=0.3, columnspacing=0.9, fontsize=9,
+        handlelength=1.2,
+    )  # fmt: skip
+
+
+def place_labels(
+    axes: Axes,
+    points: Array,
+    texts: Sequence[str],
+    offsets: Sequence[tuple[float, float, Literal["left", "center", "right"]]],
+    marks: Array | None = None,
+    **style: Any,
+) -> None:
+    """Write each text at the first offset where it covers no other text and no mark; where none is free, leave it out.
+
+    The axes must have their scales and limits already. Widths are estimates: the reader's font is not known here.
+
+    Parameters
+    ----------
+    points : where the texts belong, in data coordinates.
+    offsets : in points, with the alignment of the text there, the best first.
+    marks : points that no text but their own may cover.
+    """
+    size = style.setdefault("fontsize", SMALL)
+    scale = 72 / axes.figure.dpi
+    spots = axes.transData.transform(points) * scale
+    taken: list[tuple[float, float, float, float]] = []
+    if marks is not None:
+        taken += [(x - 2, y - 2, x + 2, y + 2) for x, y in axes.transData.transform(marks) * scale]
+    low, high = axes.bbox.get_points() * scale
+    for (x, y), point, text in zip(spots, points, texts, strict=True):
+        width, height = 0.62 * size * len(text), 1.05 * size
+        for dx, dy, align in offsets:
+            left = x + dx - {"left": 0.0, "center": 0.5, "right": 1.0}[align] * width
+            box = (left, y + dy - height / 2, left + width, y + dy + height / 2)
+            free = all(box[0] >= b[2] or b[0] >= box[2] or box[1] >= b[3] or b[1] >= box[3] for b in taken)
+            if free and box[0] > low[0] - 4 and box[2] < high[0] + 30 and box[1] > low[1] - 4:
+                taken.append(box)
+                axes.annotate(
+                    text, (point[0], point[1]), xytext=(dx, dy), textcoords="offset points", ha=align, va="center",
+                    parse_math=False, annotation_clip=False, **style,
+                )  # fmt: skip
+                break
+
+
+def inked(colour: str) -> Any:
+    """Style with text and axes of one colour."""
+    keys = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
+    return dict.fromkeys(keys, colour)
+
+
+def svg(draw: Callable[[Axes], None], name: str, size: tuple[float, float] = PANEL_SIZE) -> str:
+    """Draw one panel as an ``<svg>`` element that can stand in a page beside others.
+
+    Parameters
+    ----------
+    draw : draws on the axes it is given.
+    name : begins every id in the panel, so that no two panels share one.
+    size : in inches.
+    """
+    return svg_figure(lambda figure: draw(figure.subplots()), name, size)
+
+
+def svg_figure(draw: Callable[[Figure], None], name: str, size: tuple[float, float] = PANEL_SIZE) -> str:
+    """The same for a panel with axes of its own making."""
+    with mpl.rc_context(STYLE | inked(INK)), warnings.catch_warnings():
+        # The page is shown in the reader's fonts, so a glyph that ours lack is no loss.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure = Figure(figsize=size, layout="constrained")
+        figure.patch.set_alpha(0)
+        draw(figure)
+        for axes in figure.axes:
+            axes.patch.set_alpha(0)
+        file = io.StringIO()
+        figure.savefig(file, format="svg", dpi=160, transparent=True)
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    # The style sheet inside would apply to the whole page, and so would ids that two panels share.
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'((?:xlink:)?href="|url\()#', rf"\1#{name}-", text)
+    text = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    return text.replace(INK, "currentColor")

@@ -1,0 +1,22 @@
+"""Runs of the command: a file to a folder with a model, and what that model says of other files."""
+
+from ecrt.runs.config import FitConfig, read_config
+from ecrt.runs.evaluation import evaluate
+from ecrt.runs.fitting import check_output, fit_file
+from ecrt.runs.predicting import FittedRun, card_of, evaluate_file, open_run, predict_file, write_predictions
+from ecrt.runs.records import Evaluation
+
+__all__ = [
+    "Evaluation",
+    "FitConfig",
+    "FittedRun",
+    "card_of",
+    "check_output",
+    "evaluate",
+    "evaluate_file",
+    "fit_file",
+    "open_run",
+    "predict_file",
+    "read_config",
+    "write_predictions",
+]

@@ -1,0 +1,162 @@
+"""What a fit from the command line is asked for: a YAML file, and dotted overrides of it."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ecrt.errors import InputError
+from ecrt.estimators import ECRTClassifier
+
+__all__ = ["FitConfig", "read_config"]
+
+OWN_OPTIONS = {"class_prior", "device", "random_state", "verbose"}
+"""Options of the estimator that the run sets by keys of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig:
+    """A fit, whole: with the same file it gives the same model.
+
+    Attributes
+    ----------
+    target : column with the labels; not needed for a folder of images.
+    id : columns that name rows, kept for the output and not learned from.
+    drop : columns to leave out.
+    seed, device : of the estimator.
+    class_prior : ``"balanced"``, ``"training"``, or a number for each class; if not given, balanced without costs and
+        training with them.
+    positive : with two classes, the one that ``threshold`` and ``costs`` speak of; the rarer one if not given.
+    threshold : probability from which the positive class is predicted.
+    costs : of a miss and of a false alarm, such as ``{miss: 10, false_alarm: 1}``; they set the threshold.
+    test_size : share of each class kept for testing; 0 for none.
+    refit : whether the saved model learns from the test rows too, once they have been used to measure.
+    image_size : pixels a side that images are resized to.
+    model : further options of ``ECRTClassifier``.
+    """
+
+    target: str = "label"
+    id: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    seed: int = 0
+    device: str = "auto"
+    class_prior: str | tuple[float, ...] | None = None
+    positive: str | int | None = None
+    threshold: float | None = None
+    costs: dict[str, float] | None = None
+    test_size: float = 0.2
+    refit: bool = True
+    image_size: int = 32
+    model: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("id", "drop", "class_prior"):
+            value = getattr(self, name)
+            if isinstance(value, str) and name != "class_prior":
+                value = [value]
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+        if not 0 <= self.test_size < 1:
+            raise InputError(f"test_size={self.test_size}: a share from 0 up to, not including, 1 is needed.")
+        if self.threshold is not None and self.costs is not None:
+            raise InputError("Give threshold or costs, not both: costs set the threshold.")
+        if self.threshold is not None and not 0 < self.threshold < 1:
+            raise InputError(f"threshold={self.threshold}: a probability between 0 and 1 is needed.")
+        if self.costs is not None and (
+            set(self.costs) != {"miss", "false_alarm"} or not all(_is_positive(cost) for cost in self.costs.values())
+        ):
+            raise InputError(f"costs={self.costs}: two positive numbers are needed, miss and false_alarm.")
+        _refuse_unknown(self.model, set(inspect.signature(ECRTClassifier).parameters) - OWN_OPTIONS, "model.")
+
+    @property
+    def prior(self) -> str | tuple[float, ...]:
+        """The class prior to predict under."""
+        return self.class_prior or ("balanced" if self.costs is None else "training")
+
+    def as_yaml(self) -> str:
+        """All settings, defaults included, as a file that ``read_config`` reads."""
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+
+
+def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> FitConfig:
+    """Settings of a file, then overrides such as ``model.epochs=20``, then what was given by name.
+
+    Parameters
+    ----------
+    given : settings by name; ``None`` says nothing.
+    """
+    settings: dict[str, Any] = {} if file is None else _read_yaml(file)
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        if not equals or not path:
+            raise InputError(f"The override {override!r} is not of the form KEY=VALUE, such as model.epochs=20.")
+        try:
+            value = _with_exponents(yaml.safe_load(text))
+        except yaml.YAMLError as error:
+            raise InputError(f"The value of the override {override!r} cannot be read.") from error
+        *folders, key = path.split(".")
+        place = settings
+        for name in folders:
+            place = place.setdefault(name, {})
+            if not isinstance(place, dict):
+                raise InputError(f"The override {override!r} goes into {name!r}, which holds no keys.")
+        place[key] = value
+    settings |= {name: value for name, value in given.items() if value is not None}
+    _refuse_unknown(settings, {entry.name for entry in fields(FitConfig)}, "")
+    _check_types(settings)
+    return FitConfig(**settings)
+
+
+def _read_yaml(file: Path) -> dict[str, Any]:
+    try:
+        settings = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise InputError(f"The config file {file} cannot be read: {error}") from error
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
+        raise InputError(f"The config file {file} must hold keys and values.")
+    return {str(name): _with_exponents(value) for name, value in settings.items()}
+
+
+def _with_exponents(value: Any) -> Any:
+    """Numbers such as 1e-3, which YAML takes for text unless they have a point."""
+    if isinstance(value, dict):
+        return {name: _with_exponents(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_with_exponents(entry) for entry in value]
+    return float(value) if isinstance(value, str) and re.fullmatch(r"[+-]?\d+e[+-]?\d+", value, re.I) else value
+
+
+def _check_types(settings: dict[str, Any]) -> None:
+    """Name a setting whose value is of the wrong kind, before anything is done with it."""
+    number = (int, float)
+    wanted: dict[str, tuple[type, ...]] = {
+        "target": (str,), "id": (str, list, tuple), "drop": (str, list, tuple), "seed": (int,), "device": (str,),
+        "class_prior": (str, list, tuple, type(None)), "positive": (str, int, type(None)),
+        "threshold": (*number, type(None)), "costs": (dict, type(None)), "test_size": number, "refit": (bool,),
+        "image_size": (int,), "model": (dict,),
+    }  # fmt: skip
+    for name, value in settings.items():
+        if not isinstance(value, wanted[name]) or (isinstance(value, bool) and bool not in wanted[name]):
+            raise InputError(f"{name}={value!r}: {' or '.join(kind.__name__ for kind in wanted[name])} is needed.")
+
+
+def _refuse_unknown(settings: dict[str, Any], known: set[str], prefix: str) -> None:
+    for name in settings:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {prefix + close[0]!r}?" if close else f"there are {sorted(known)}."
+            raise InputError(f"No setting is called {prefix + str(name)!r}; {hint}")
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0

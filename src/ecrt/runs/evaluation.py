@@ -1,0 +1,160 @@
+"""Test rows through a fitted model: what it says, how good that is, and what its report shows of it."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
+from sklearn.utils import _safe_indexing, column_or_1d
+from torch.utils.data import Dataset, Subset
+
+from ecrt.data import thin_out
+from ecrt.errors import InputError
+from ecrt.estimators import ECRTClassifier
+from ecrt.estimators.options import log_class_prior
+from ecrt.metrics.groups import group_recalls, prediction_metrics
+from ecrt.runs.records import ClassFacts, Curve, Evaluation, ModelFacts, SourcePoints
+
+__all__ = ["Evaluation", "evaluate"]
+
+Labels = NDArray[np.int64]
+
+MOST_POINTS, POINTS_PER_CLASS = 2000, 500
+MOST_LOG_PROBABILITIES = 20_000_000
+"""Beyond this many numbers log-probabilities are not stored: predictions, confidences and metrics are."""
+
+
+def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> Evaluation:
+    """Predict test rows under both priors and measure; gather what the report shows of the model.
+
+    Parameters
+    ----------
+    clf : a fitted classifier.
+    X, y : test rows, or a torch Dataset of them, and their labels. Labels that were not in training count as wrong in
+        accuracy and are left out where a probability is needed.
+    title : what the data are, for the report.
+    """
+    labels = column_or_1d(y).tolist()
+    index_of = {label: index for index, label in enumerate(clf.classes_.tolist())}
+    truth = np.array([index_of.get(label, -1) for label in labels], dtype=np.int64)
+    if not (truth >= 0).any():
+        raise InputError(
+            f"None of the {len(labels)} labels in y was in training: y holds {sorted(map(str, set(labels)))[:5]}, "
+            f"training had {list(map(str, index_of))[:5]}. Are they of the same type and spelling?"
+        )
+    unknown: dict[str, int] = {}
+    for label in (label for label, known in zip(labels, truth >= 0, strict=True) if not known):
+        unknown[str(label)] = unknown.get(str(label), 0) + 1
+
+    counts = np.asarray(clf.class_counts_, dtype=np.int64)
+    scores = np.asarray(clf.predict_log_proba(X)) - log_class_prior(clf)
+    if len(scores) != len(truth):
+        raise InputError(f"X has {len(scores)} rows, y has {len(truth)} labels.")
+    log_proba = {
+        "balanced": np.asarray(log_softmax(scores, axis=1)),
+        "training": np.asarray(log_softmax(scores + np.log(counts), axis=1)),
+    }
+    predicted = {prior: values.argmax(axis=1) for prior, values in log_proba.items()}
+    guessing = np.broadcast_to(np.log(counts / counts.sum()), scores.shape)
+    stored = log_proba if scores.size <= MOST_LOG_PROBABILITIES else {}
+    return Evaluation(
+        title=title,
+        model=_model_facts(clf),
+        classes=_class_facts(clf, counts),
+        points=_source_points(clf, X, truth),
+        curves=_curves(clf),
+        y=truth,
+        unknown_labels=unknown,
+        metrics={
+            name: prediction_metrics(values, truth, counts)
+            for name, values in (log_proba | {"guessing": guessing}).items()
+        },
+        groups={prior: group_recalls(truth, values, counts) for prior, values in predicted.items()},
+        predicted=predicted,
+        confidence={prior: np.exp(values.max(axis=1)) for prior, values in log_proba.items()},
+        log_proba={prior: values.astype(np.float32) for prior, values in stored.items()},
+    )
+
+
+def _model_facts(clf: ECRTClassifier) -> ModelFacts:
+    found = clf.diagnostics_
+    history: dict[str, Any] = clf.history_
+    return ModelFacts(
+        demixing=clf.demixing_,
+        head=clf.head_name_,
+        head_setting=float(history["head_setting"]),
+        demixing_held_out={name: float(loss) for name, loss in history["demixing_held_out"].items()},
+        head_candidates={name: float(loss) for name, loss in history["head_candidates"].items()},
+        n_sources=len(clf.signal_weight_),
+        augmentation=clf.augmentation,
+        augmentation_weight=float(clf.augmentation_weight),
+        class_prior=clf.class_prior if isinstance(clf.class_prior, str) else "given",
+        round_trip_error=float(found.round_trip_error),
+        enough_classes=bool(found.enough_classes),
+        smallest_singular_value=float(found.smallest_singular_value),
+        versions={name: version(name) for name in ("ecrt", "torch", "scikit-learn", "numpy")},
+    )
+
+
+def _class_facts(clf: ECRTClassifier, counts: Labels) -> ClassFacts:
+    found = clf.diagnostics_.classes
+    return ClassFacts(
+        labels=np.array([str(label) for label in clf.classes_.tolist()], dtype=np.str_),
+        counts=counts,
+        minority=np.isin(clf.classes_, clf.minority_classes_),
+        demixed_on=np.isin(clf.classes_, clf.demixed_on_),
+        n_examples=np.array([entry.n_samples for entry in found], dtype=np.int64),
+        max_correlation=np.array([entry.max_correlation for entry in found], dtype=np.float64),
+        hsic=np.array([entry.hsic for entry in found], dtype=np.float64),
+        log_likelihood=np.array([entry.log_likelihood for entry in found], dtype=np.float64),
+    )
+
+
+def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> SourcePoints:
+    """Some test rows of each class, and as many drawn samples; always the same ones."""
+    rng = np.random.default_rng(0)
+    columns = np.argsort(-np.asarray(clf.signal_weight_), kind="stable")[:2]
+    known = np.flatnonzero(y >= 0)
+    present = np.unique(y[known])
+    cap = max(min(POINTS_PER_CLASS, MOST_POINTS // len(present)), 1)
+    rows = known[thin_out(y[known], dict.fromkeys(present.tolist(), cap), rng)]
+    rows = np.sort(rng.permutation(rows)[:MOST_POINTS])
+    some = Subset(X, rows.tolist()) if isinstance(X, Dataset) else _safe_indexing(X, rows)
+
+    labels = clf.minority_classes_ if len(clf.minority_classes_) else clf.classes_
+    labels = labels[:MOST_POINTS]
+    n_drawn = max(min(POINTS_PER_CLASS, MOST_POINTS // len(labels)), 1)
+    synthetic, drawn = clf.sample(n_drawn, classes=labels.tolist(), random_state=0)
+    return SourcePoints(
+        columns=columns,
+        real=np.asarray(clf.transform(some), dtype=np.float64)[:, columns],
+        real_y=y[rows],
+        synthetic=np.asarray(synthetic, dtype=np.float64)[:, columns],
+        synthetic_y=np.searchsorted(clf.classes_, drawn),
+    )
+
+
+def _curves(clf: ECRTClassifier) -> tuple[Curve, ...]:
+    def losses(history: Any) -> dict[str, Any]:
+        if history is None:
+            return {"train_loss": np.empty(0), "held_out_loss": np.empty(0), "best_epoch": 0}
+        return {
+            "train_loss": np.array(history.train_loss, dtype=np.float64),
+            "held_out_loss": np.array(history.held_out_loss, dtype=np.float64),
+            "best_epoch": int(history.best_epoch),
+        }
+
+    kept: dict[str, Any] = clf.history_
+    encoder = kept["encoder"]
+    curves = [Curve(stage="encoder", **losses(encoder))] if encoder is not None else []
+    for restart in kept["restarts"]:
+        curves.append(
+            Curve(
+                stage="flow", n_blocks=int(restart.n_blocks), held_out_contrast=float(restart.held_out_contrast),
+                error=restart.error, **losses(restart.history),
+            )
+        )  # fmt: skip
+    return tuple(curves)

@@ -1,0 +1,156 @@
+"""A folder with a model, and a file: predictions, or how good they are."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.metrics import confusion_matrix
+
+from ecrt.data import DataFile, Images, read_data
+from ecrt.errors import ECRTWarning, InputError
+from ecrt.estimators import ECRTClassifier
+from ecrt.estimators.saved import load
+from ecrt.runs.config import FitConfig, read_config
+from ecrt.runs.decisions import Decision, make_decision
+from ecrt.runs.evaluation import evaluate
+from ecrt.runs.fitting import CONFIG_FILE, MODEL_FOLDER
+from ecrt.runs.records import Evaluation
+
+__all__ = ["FittedRun", "card_of", "evaluate_file", "open_run", "predict_file", "write_predictions"]
+
+PREDICTED, CARD_FILE = "predicted", "MODEL_CARD.md"
+
+
+@dataclass(frozen=True)
+class FittedRun:
+    """What ``ecrt fit`` left: the model and its settings."""
+
+    clf: ECRTClassifier
+    config: FitConfig
+
+    @property
+    def decision(self) -> Decision:
+        """How probabilities become labels."""
+        config = self.config
+        return make_decision(
+            self.clf.classes_, self.clf.class_counts_, positive=config.positive, threshold=config.threshold,
+            costs=config.costs,
+        )  # fmt: skip
+
+
+def open_run(folder: Path, **changes: Any) -> FittedRun:
+    """Load the model of a folder.
+
+    Parameters
+    ----------
+    changes : settings to use instead of those of the fit, such as ``threshold``; ``None`` changes nothing.
+    """
+    if not (folder / CONFIG_FILE).is_file():
+        raise InputError(f"{folder} is no folder that ecrt fit has written: it has no {CONFIG_FILE}.")
+    config = read_config(folder / CONFIG_FILE, [])
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if changes.keys() & {"threshold", "costs"}:
+        config = replace(config, **({"threshold": None, "costs": None} | changes))
+    clf = load(folder / MODEL_FOLDER)
+    if changes.get("class_prior") is not None:
+        clf.set_params(class_prior=changes["class_prior"])
+    return FittedRun(clf, config)
+
+
+def card_of(folder: Path) -> str:
+    """The card of a model, which is loaded to see that it is whole."""
+    place = folder / MODEL_FOLDER if (folder / MODEL_FOLDER).is_dir() else folder
+    load(place)
+    return (place / CARD_FILE).read_text(encoding="utf-8")
+
+
+def predict_file(run: FittedRun, path: Path) -> pd.DataFrame:
+    """Ids, the predicted label, and a column with the probability of each class."""
+    data = _read_as_fitted(run, path, target=None)
+    probabilities = run.clf.predict_proba(data.X)
+    found = data.ids.reset_index(drop=True)
+    taken = {PREDICTED, *(f"p_{label}" for label in run.clf.classes_)} & set(found)
+    if taken:
+        raise InputError(f"The id columns {sorted(taken)} have the names of columns that predict adds.")
+    columns = pd.DataFrame(probabilities, columns=[f"p_{label}" for label in run.clf.classes_])
+    columns.insert(0, PREDICTED, run.decision.labels(probabilities, run.clf.classes_))
+    return pd.concat([found, columns], axis=1)
+
+
+def write_predictions(table: pd.DataFrame, output: Path) -> None:
+    """As CSV, JSON lines or Parquet, by the ending of the file; whole or not at all."""
+    writers = {".csv": "to_csv", ".parquet": "to_parquet", ".jsonl": "to_json"}
+    if output.suffix not in writers:
+        raise InputError(f"Cannot write {output.name}: its name must end in {', '.join(writers)}.")
+    options = {"orient": "records", "lines": True} if output.suffix == ".jsonl" else {"index": False}
+    unfinished = output.with_name(output.name + ".part")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        getattr(table, writers[output.suffix])(unfinished, **options)
+        unfinished.replace(output)
+    except OSError as error:
+        raise InputError(f"Cannot write {output}: {error.strerror or error}.") from error
+    except ImportError as error:
+        raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def evaluate_file(run: FittedRun, path: Path) -> tuple[Evaluation, dict[str, float]]:
+    """Measure the model on labelled rows; with a threshold or costs, also what that decision gives."""
+    data = _read_as_fitted(run, path, target=run.config.target)
+    if data.y is None:
+        raise InputError(f"{path.name} has no labels.")
+    missing = pd.isna(pd.Series(data.y)).to_numpy()
+    if missing.any():
+        warnings.warn(f"{missing.sum()} rows without a label are left out.", ECRTWarning, stacklevel=2)
+        data = data.take(np.flatnonzero(~missing))
+    y = np.asarray(data.y)
+    known = run.clf.classes_.dtype
+    if known.kind in "iu" and y.dtype.kind == "f" and (y == np.round(y)).all():
+        y = y.astype(known)
+    found = evaluate(run.clf, data.X, y, title=path.name)
+    return found, _decided(run, data.X, y)
+
+
+def _decided(run: FittedRun, X: Any, y: Any) -> dict[str, float]:
+    decision = run.decision
+    if decision.threshold is None:
+        return {}
+    positive = run.clf.classes_[decision.positive]
+    said = decision.labels(run.clf.predict_proba(X), run.clf.classes_) == positive
+    (right_no, false_alarms), (misses, hits) = confusion_matrix(y == positive, said, labels=[False, True])
+    figures = {
+        "threshold": decision.threshold,
+        "recall": hits / max(hits + misses, 1),
+        "precision": hits / max(hits + false_alarms, 1),
+        "false_alarm_rate": false_alarms / max(false_alarms + right_no, 1),
+    }
+    if run.config.costs is not None:
+        costs = run.config.costs
+        figures["cost_per_row"] = (costs["miss"] * misses + costs["false_alarm"] * false_alarms) / len(y)
+    return {name: float(value) for name, value in figures.items()}
+
+
+def _read_as_fitted(run: FittedRun, path: Path, *, target: str | None) -> DataFile:
+    """Read a file and pick the columns that the model knows, in its order; others are not looked at."""
+    config = run.config
+    data = read_data(path, target=target, ids=config.id, image_size=config.image_size)
+    names = getattr(run.clf, "feature_names_in_", None)
+    if isinstance(data.X, pd.DataFrame):
+        if names is None:
+            raise InputError("The model was not fitted on a table with named columns.")
+        missing = [name for name in names if name not in data.X.columns]
+        if missing:
+            raise InputError(f"{path.name} lacks the columns {missing} that the model was fitted on.")
+        return DataFile(X=data.X[list(names)], y=data.y, ids=data.ids)
+    if names is not None:
+        raise InputError(f"The model was fitted on a table with the columns {list(names)[:10]}; {path.name} is none.")
+    if isinstance(data.X, Images) != (run.clf.table_ is None and not hasattr(run.clf, "n_features_in_")):
+        raise InputError(f"{path.name} is not the kind of data that the model was fitted on.")
+    return data

@@ -1,0 +1,226 @@
+"""What a fitted model did on test rows, as plain data, and its two files: metrics.json and evaluation.npz."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecrt.errors import InputError
+
+__all__ = ["PRIORS", "ClassFacts", "Curve", "Evaluation", "ModelFacts", "SourcePoints"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+PRIORS = ("balanced", "training")
+"""Class priors that everything is reported under: nobody should win by the prior alone."""
+
+FORMAT = 1
+METRICS_FILE, ARRAYS_FILE = "metrics.json", "evaluation.npz"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What was fitted.
+
+    Attributes
+    ----------
+    demixing, head, head_setting : what was chosen.
+    demixing_held_out, head_candidates : held-out loss of all that was tried.
+    n_sources : signal sources.
+    augmentation, augmentation_weight : how synthetic samples are drawn, and their share of a rare class's weight.
+    class_prior : that ``predict`` assumes: "balanced", "training", or "given" for an array.
+    round_trip_error, enough_classes, smallest_singular_value : of the diagnostics.
+    versions : of the packages that matter.
+    """
+
+    demixing: str
+    head: str
+    head_setting: float
+    demixing_held_out: dict[str, float]
+    head_candidates: dict[str, float]
+    n_sources: int
+    augmentation: str
+    augmentation_weight: float
+    class_prior: str
+    round_trip_error: float
+    enough_classes: bool
+    smallest_singular_value: float
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClassFacts:
+    """One entry for each class.
+
+    Attributes
+    ----------
+    labels : as text.
+    counts : training samples.
+    minority, demixed_on : called minority; learned from in de-mixing.
+    n_examples, max_correlation, hsic, log_likelihood : training samples that the diagnostics were measured on, and what
+        they found.
+    """
+
+    labels: NDArray[np.str_]
+    counts: Labels
+    minority: Mask
+    demixed_on: Mask
+    n_examples: Labels
+    max_correlation: Array
+    hsic: Array
+    log_likelihood: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SourcePoints:
+    """Points of the source scatter: the two sources with most signal (one, if there is only one).
+
+    Attributes
+    ----------
+    columns : which sources.
+    real, real_y : test rows.
+    synthetic, synthetic_y : drawn samples of the minority classes, or of all classes if none is minority.
+    """
+
+    columns: Labels
+    real: Array
+    real_y: Labels
+    synthetic: Array
+    synthetic_y: Labels
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curve:
+    """Losses of one trained network, epoch by epoch; a restart that failed has none but an error.
+
+    Attributes
+    ----------
+    stage : "encoder" or "flow".
+    best_epoch : counted from 0.
+    n_blocks, held_out_contrast, error : of a flow.
+    """
+
+    stage: str
+    train_loss: Array
+    held_out_loss: Array
+    best_epoch: int
+    n_blocks: int = 0
+    held_out_contrast: float = math.nan
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation:
+    """A model on test rows.
+
+    Attributes
+    ----------
+    title : what the data are.
+    model, classes, points, curves : of the model.
+    y : class index of each row, -1 for a label that was not in training.
+    unknown_labels : those labels, and their rows.
+    metrics : for each prior, those of ``prediction_metrics``; and, as "guessing", those of the training frequencies
+        given for every row alike.
+    groups : for each prior, those of ``group_recalls``.
+    predicted, confidence : for each prior, the top class of each row and its probability.
+    log_proba : for each prior, as float32; empty where they are too many to store.
+    """
+
+    title: str
+    model: ModelFacts
+    classes: ClassFacts
+    points: SourcePoints
+    curves: tuple[Curve, ...]
+    y: Labels
+    unknown_labels: dict[str, int]
+    metrics: dict[str, dict[str, float]]
+    groups: dict[str, dict[str, dict[str, float]]]
+    predicted: dict[str, Labels]
+    confidence: dict[str, Array]
+    log_proba: dict[str, NDArray[np.float32]]
+
+    def write(self, folder: str | Path) -> None:
+        """Write ``metrics.json``, for readers, and ``evaluation.npz``, without pickles."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        curves = [
+            {name: value for name, value in vars(curve).items() if not name.endswith("_loss")} for curve in self.curves
+        ]
+        document = {
+            "format": FORMAT,
+            "title": self.title,
+            "rows": len(self.y),
+            "unknown_labels": self.unknown_labels,
+            "metrics": self.metrics,
+            "groups": self.groups,
+            "model": asdict(self.model),
+            "curves": curves,
+        }
+        text = json.dumps(_without_nan(document), indent=2, ensure_ascii=False, allow_nan=False)
+        (folder / METRICS_FILE).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+        arrays: dict[str, NDArray[Any]] = {"y": self.y}
+        arrays |= {f"classes.{name}": value for name, value in vars(self.classes).items()}
+        arrays |= {f"points.{name}": value for name, value in vars(self.points).items()}
+        for index, curve in enumerate(self.curves):
+            arrays |= {f"curve{index}.train_loss": curve.train_loss, f"curve{index}.held_out_loss": curve.held_out_loss}
+        for name in ("predicted", "confidence", "log_proba"):
+            arrays |= {f"{name}.{prior}": values for prior, values in getattr(self, name).items()}
+        np.savez_compressed(folder / ARRAYS_FILE, allow_pickle=False, **arrays)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Evaluation:
+        """Read what ``write`` wrote."""
+        folder = Path(folder)
+        for name in (METRICS_FILE, ARRAYS_FILE):
+            if not (folder / name).is_file():
+                raise InputError(f"{folder} holds no {name}: write an Evaluation of a fitted model there first.")
+        document = _with_nan(json.loads((folder / METRICS_FILE).read_text(encoding="utf-8")))
+        if document.get("format") != FORMAT:
+            raise InputError(
+                f"{folder / METRICS_FILE} has format {document.get('format')!r}, this version of ecrt reads {FORMAT}."
+            )
+        with np.load(folder / ARRAYS_FILE, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+
+        def part(prefix: str) -> dict[str, Any]:
+            return {name.partition(".")[2]: a for name, a in arrays.items() if name.startswith(f"{prefix}.")}
+
+        return cls(
+            title=document["title"],
+            model=ModelFacts(**document["model"]),
+            classes=ClassFacts(**part("classes")),
+            points=SourcePoints(**part("points")),
+            curves=tuple(Curve(**facts, **part(f"curve{index}")) for index, facts in enumerate(document["curves"])),
+            y=arrays["y"],
+            unknown_labels=document["unknown_labels"],
+            metrics=document["metrics"],
+            groups=document["groups"],
+            predicted=part("predicted"),
+            confidence=part("confidence"),
+            log_proba=part("log_proba"),
+        )
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON knows no NaN and no infinity: null."""
+    if isinstance(value, dict):
+        return {str(key): _without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _with_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(entry) for entry in value]
+    return math.nan if value is None else value

@@ -1,0 +1,581 @@
+"""The report page of a fitted model: what it says, and, in headless Chromium, what it does when clicked."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ecrt.metrics.groups import class_scores, group_recalls, prediction_metrics
+from ecrt.report.drawing import svg
+from ecrt.report.model_findings import chance_correlation, findings
+from ecrt.report.model_page import render_model, summarise_model, write_model_page
+from ecrt.report.model_words import data_sentences, prior_sentences
+from ecrt.runs.records import ClassFacts, Curve, Evaluation, ModelFacts, SourcePoints
+
+ATTACK = "</script><img src=x onerror=alert(1)>"
+LONG = "a very long label that goes on and on without an end in sight"
+LABELS = ["cat", '$x_1$ & "co" \'', ATTACK, "稀有", LONG, "7"]
+SECTIONS = [
+    "summary", "metrics-section", "classes", "confusion", "calibration", "sources-section", "training", "diagnostics"
+]  # fmt: skip
+
+
+def made(labels: list[str], n_rows: int = 240, *, seed: int = 0, **changes: Any) -> Evaluation:
+    """An evaluation as a model might leave it, without fitting one: later classes are rarer and often missed."""
+    rng, n = np.random.default_rng(seed), len(labels)
+    counts = np.maximum(400 * 0.02 ** (np.arange(n) / max(n - 1, 1)), 2).astype(np.int64)
+    y = rng.integers(0, n, n_rows)
+    y[:n] = np.arange(n)
+    scores = rng.normal(size=(n_rows, n))
+    scores[np.arange(n_rows), y] += 2.5 - 1.5 * y / n
+    log_proba = {
+        "balanced": scores - np.logaddexp.reduce(scores, axis=1, keepdims=True),
+        "training": (shifted := scores + np.log(counts)) - np.logaddexp.reduce(shifted, axis=1, keepdims=True),
+        "guessing": np.broadcast_to(np.log(counts / counts.sum()), scores.shape),
+    }
+    predicted = {prior: log_proba[prior].argmax(axis=1) for prior in ("balanced", "training")}
+    minority = np.arange(n) >= max(n - 2, 1)
+    parts: dict[str, Any] = {
+        "title": "Made up",
+        "model": ModelFacts(
+            demixing="flow", head="linear", head_setting=0.003,
+            demixing_held_out={"linear": 0.9, "flow": 0.7}, head_candidates={"linear 0.03": 0.8, "linear 0.003": 0.7},
+            n_sources=3, augmentation="parametric", augmentation_weight=0.5, class_prior="balanced",
+            round_trip_error=1e-6, enough_classes=True, smallest_singular_value=0.4, versions={"ecrt": "1"},
+        ),
+        "classes": ClassFacts(
+            labels=np.array(labels, dtype=np.str_), counts=counts, minority=minority, demixed_on=~minority,
+            n_examples=counts, max_correlation=np.full(n, 0.05), hsic=np.full(n, 0.02),
+            log_likelihood=np.full(n, -3.0),
+        ),
+        "points": SourcePoints(
+            columns=np.array([2, 0]), real=rng.normal(size=(n_rows, 2)), real_y=y,
+            synthetic=rng.normal(size=(60, 2)), synthetic_y=np.repeat(np.flatnonzero(minority)[:2], 30)[:60],
+        )
+        if minority.sum() > 1
+        else SourcePoints(
+            columns=np.array([0, 1]), real=rng.normal(size=(n_rows, 2)), real_y=y,
+            synthetic=rng.normal(size=(30, 2)), synthetic_y=np.full(30, n - 1),
+        ),
+        "curves": tuple(
+            Curve(stage=stage, train_loss=np.linspace(1, 0.2, 9), held_out_loss=np.linspace(1, 0.4, 9), best_epoch=6,
+                  n_blocks=1)
+            for stage in ("encoder", "flow", "flow")
+        ),
+        "y": y,
+        "unknown_labels": {},
+        "metrics": {name: prediction_metrics(values, y, counts) for name, values in log_proba.items()},
+        "groups": {prior: group_recalls(y, values, counts) for prior, values in predicted.items()},
+        "predicted": predicted,
+        "confidence": {prior: np.exp(log_proba[prior].max(axis=1)) for prior in predicted},
+        "log_proba": {},
+    }  # fmt: skip
+    return Evaluation(**parts | changes)
+
+
+def render(evaluation: Evaluation) -> str:
+    return render_model(summarise_model(evaluation))
+
+
+class Outline(HTMLParser):
+    """Tags, ids, what would be loaded, and the text of the page without its scripts and styles."""
+
+    VOID = ("meta", "br", "img", "link", "input", "hr")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.count: dict[str, int] = {}
+        self.loads: list[str] = []
+        self.ids: list[str] = []
+        self.handlers: list[str] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.count[tag] = self.count.get(tag, 0) + 1
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "srcset", "data", "action"):
+                self.loads.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+            if name.startswith("on"):
+                self.handlers.append(name)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not {"script", "style"} & set(self.open):
+            self.text += data
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures cost time, and not every test looks at them."""
+    for module in ("drawing", "model_figures"):
+        monkeypatch.setattr(f"ecrt.report.{module}.svg_figure", lambda *_, **__: "<svg></svg>")
+
+
+@pytest.fixture(scope="module")
+def awkward() -> Evaluation:
+    return made(LABELS, title="<i>Awkward</i> & Co", unknown_labels={f"new {ATTACK}": 3})
+
+
+@pytest.fixture(scope="module")
+def page(awkward: Evaluation) -> str:
+    return render(awkward)
+
+
+@pytest.fixture(scope="module")
+def many_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("many")
+    made([f"species {index:03d}" for index in range(200)], n_rows=2000).write(folder)
+    write_model_page(folder)
+    return folder
+
+
+# --- what it says -------------------------------------------------------------------------------------------------
+
+
+def test_every_section_and_both_priors_are_there(page: str) -> None:
+    outline = Outline(page)
+    assert not outline.open
+    assert set(SECTIONS) <= set(outline.ids)
+    for anchor in SECTIONS:
+        assert f'href="#{anchor}"' in page
+    for words in ("Under the balanced prior", "Under the training prior", "Top-5 accuracy", "Calibration error"):
+        assert words in outline.text
+    assert page.count('class="under-balanced') == page.count('class="under-training') >= 3
+
+
+def test_every_figure_has_a_sentence_and_labelled_axes(page: str) -> None:
+    figures = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
+    assert len(figures) == 2 * 3 + 1 + 2 + 1
+    for figure in figures:
+        caption = re.search(r"<figcaption>(.*?)</figcaption>", figure, re.DOTALL)
+        assert caption is not None
+        assert len(caption[1]) > 100
+        for panel in re.findall(r"<svg.*?</svg>", figure, re.DOTALL):
+            words = [text for text in re.findall(r"<text[^>]*>([^<]*)</text>", panel) if re.search("[a-z]{4}", text)]
+            assert len(words) >= 2, words
+    for label in ("training samples of the class (log scale)", "predicted class", "true class", "source 3", "epoch"):
+        assert label in page
+    for label in ("confidence: probability of the predicted class", "held-out loss", "largest correlation of two"):
+        assert label in page
+
+
+def test_labels_and_titles_are_escaped(page: str) -> None:
+    outline = Outline(page)
+    assert "<img" not in page
+    assert "img" not in outline.count
+    assert outline.count["script"] == 1
+    assert not outline.handlers
+    assert ATTACK in outline.text
+    assert "&lt;i&gt;Awkward" in page
+    assert '$x_1$ & "co"' in outline.text  # a label, and no formula
+
+
+def test_nothing_is_loaded_from_elsewhere(page: str) -> None:
+    outline = Outline(page)
+    assert all(address.startswith(("#", "data:")) for address in outline.loads)
+    assert not {"link", "iframe"} & set(outline.count)
+    assert "@import" not in page
+    namespaces = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert set(re.findall(r"https?://[^\s\"'<)]+", page)) <= namespaces
+    assert "default-src 'none'" in page
+
+
+def test_ids_are_unique_and_references_resolve(page: str) -> None:
+    outline = Outline(page)
+    assert len(set(outline.ids)) == len(outline.ids)
+    wanted = set(re.findall(r"url\(#([^)]*)\)", page)) | {load[1:] for load in outline.loads if load.startswith("#")}
+    assert wanted <= set(outline.ids)
+
+
+def test_numbers_on_the_page_are_those_of_the_files(awkward: Evaluation, page: str) -> None:
+    for prior in ("balanced", "training"):
+        for value in awkward.metrics[prior].values():
+            assert f">{value:.3f}<" in page
+        for value in class_scores(awkward.y, awkward.predicted[prior], len(LABELS))["recall"]:
+            assert f">{value:.3f}<" in page
+
+
+def test_unknown_labels_are_said(awkward: Evaluation) -> None:
+    said = " ".join(data_sentences(awkward))
+    assert "3 test rows have labels that training never saw" in said
+    assert "count as wrong in accuracy" in said
+
+
+def test_headline_names_the_weakest_class(awkward: Evaluation) -> None:
+    recall = class_scores(awkward.y, awkward.predicted["training"], len(LABELS))["recall"]
+    weakest = LABELS[int(recall.argmin())][:20]
+    assert weakest in prior_sentences(awkward, "training")[-1].partition(",")[0]
+    perfect = made(["a", "b", "c"])
+    perfect = replace(perfect, predicted=dict.fromkeys(("balanced", "training"), perfect.y))
+    assert prior_sentences(perfect, "balanced")[-1] == "No test row of a known class is missed."
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_prior_of_predict_is_shown_first() -> None:
+    evaluation = made(["a", "b", "c"])
+    assert 'value="balanced" checked' in render(evaluation)
+    trained = replace(evaluation, model=replace(evaluation.model, class_prior="training"))
+    assert 'value="training" checked' in render(trained)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_two_classes_have_ranking_metrics() -> None:
+    text = Outline(render(made(["sick", "well"]))).text
+    assert "Average precision" in text
+    assert "ROC AUC" in text
+    assert "Top-5" not in text
+    assert "Most confused pairs" not in text
+
+
+def test_many_classes_are_folded_and_small(many_folder: Path) -> None:
+    path = many_folder / "report.html"
+    text = path.read_text(encoding="utf-8")
+    assert path.stat().st_size < 3_000_000
+    assert "All 200 classes" in text
+    assert text.count('type="search"') == 3
+    assert "Most confused pairs" in text
+    assert "right, or training samples of the wrong class" in text
+    assert ">predicted class</text>" not in text  # no matrix of 200 x 200
+    assert not Outline(text).open
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_thousands_of_classes_show_the_weakest() -> None:
+    text = render(made([str(index) for index in range(1500)], n_rows=3000))
+    assert "The 500 weakest of 1,500 classes" in text
+    assert len(text) < 3_000_000
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("n_classes", [12, 13, 30, 31])
+def test_confusion_changes_form_with_the_number_of_classes(n_classes: int) -> None:
+    summary = summarise_model(made([f"class {index}" for index in range(n_classes)], n_rows=400))
+    block = summary.views[0].confusion
+    assert block is not None
+    assert block.wide == (12 < n_classes <= 30)
+    assert ("Each line is a true class" in block.caption) == (n_classes <= 30)
+    assert ("Numbers are" in block.caption) == (n_classes <= 12)
+    assert (summary.views[0].weakest is None) == (n_classes <= 30)
+
+
+def test_what_is_missing_is_left_out_or_said() -> None:
+    evaluation = made(["a", "b", "c", "d"])
+    everyone = np.ones(4, dtype=bool)
+    y = np.where(evaluation.y == 3, 0, evaluation.y)
+    bare = replace(
+        evaluation,
+        title="",
+        y=y,
+        model=replace(
+            evaluation.model, demixing="linear", demixing_held_out={"linear": 0.9}, n_sources=1, class_prior="given",
+            augmentation_weight=0.0, round_trip_error=float("nan"), enough_classes=False, smallest_singular_value=0.0,
+        ),
+        classes=replace(
+            evaluation.classes, minority=~everyone, demixed_on=everyone, max_correlation=np.full(4, np.nan),
+            hsic=np.full(4, np.nan),
+        ),
+        points=SourcePoints(
+            columns=np.array([0]), real=np.zeros((len(y), 1)), real_y=y, synthetic=np.ones((8, 1)),
+            synthetic_y=np.repeat(np.arange(4), 2),
+        ),
+        curves=(),
+    )  # fmt: skip
+    outline = Outline(render(bare))
+    for words in (
+        "A fitted ECRT model", "No class is clearly rarer", "1 of the classes has no test row", "The only source",
+        "found in closed form", "training used none", "an array of your own", "The error is not finite",
+    ):  # fmt: skip
+        assert words in outline.text
+    assert "Dependence left" not in outline.text
+    assert "nan" not in outline.text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_failed_restarts_are_said() -> None:
+    evaluation = made(["a", "b", "c"])
+    nothing = np.empty(0)
+    failed = Curve(stage="flow", train_loss=nothing, held_out_loss=nothing, best_epoch=0, error="It <diverged>.")
+    text = render(replace(evaluation, curves=(*evaluation.curves, failed)))
+    assert "1 failed: It &lt;diverged&gt;." in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_equally_frequent_classes_need_no_bands() -> None:
+    evaluation = made([str(index) for index in range(40)], n_rows=400)
+    equal = replace(evaluation, classes=replace(evaluation.classes, counts=np.full(40, 5)))
+    assert "no frequent ones that could swallow rare ones" in render(equal)
+
+
+def test_a_label_that_our_font_lacks_gives_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+    assert "稀有" in svg(lambda axes: axes.set_title("稀有") and None, "x")
+    assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
+
+
+# --- diagnostics in words -----------------------------------------------------------------------------------------
+
+
+def test_chance_correlation_is_that_of_independent_sources() -> None:
+    rng = np.random.default_rng(0)
+    largest = []
+    for _ in range(400):
+        correlation = np.corrcoef(rng.normal(size=(30, 6)), rowvar=False)
+        largest.append(np.abs(correlation - np.eye(6)).max())
+    assert np.mean(np.array(largest) > chance_correlation(30, 6)) == pytest.approx(0.05, abs=0.03)
+    assert chance_correlation(2, 6) == chance_correlation(30, 1) == 1.0
+
+
+def _answers(evaluation: Evaluation) -> dict[str, str]:
+    return {finding.question.split("?")[0]: finding.answer for finding in findings(evaluation)}
+
+
+def test_findings_answer_each_question() -> None:
+    good = made([f"class {index}" for index in range(9)])
+    good = replace(good, classes=replace(good.classes, n_examples=np.full(9, 300)))
+    assert set(_answers(good).values()) == {"yes"}
+
+    classes = replace(good.classes, max_correlation=np.where(good.classes.minority, 0.9, 0.05))
+    unseen = _answers(replace(good, classes=classes))
+    assert unseen["Are the sources independent in the classes that de-mixing never saw"] == "no"
+    assert unseen["Are the sources independent in the classes that de-mixing learned from"] == "yes"
+
+    slight = _answers(replace(good, classes=replace(good.classes, max_correlation=np.full(9, 0.25))))
+    assert slight["Are the sources independent in the classes that de-mixing learned from"] == "partly"
+
+    few = replace(good.classes, n_examples=np.full(9, 5), max_correlation=np.full(9, 0.6))
+    blind = _answers(replace(good, classes=few))
+    assert blind["Are the sources independent in the classes that de-mixing never saw"] == "cannot tell"
+
+    far = replace(good.classes, log_likelihood=np.where(good.classes.minority, -30.0, -3.0))
+    assert _answers(replace(good, classes=far))["Do the unseen classes fit the model as well as the others"] == "no"
+
+    model = replace(
+        good.model, round_trip_error=0.3, enough_classes=False, smallest_singular_value=0.0, demixing="linear"
+    )
+    bad = _answers(replace(good, model=model))
+    assert bad["Can sources be turned back into features"] == "no"
+    assert bad["Do the conditions of the identification theorem hold"] == "no"
+    assert bad["Did a flow earn its place"] == "no"
+    shared = _answers(replace(good, model=replace(good.model, smallest_singular_value=0.0)))
+    assert shared["Do the conditions of the identification theorem hold"] == "no"
+
+
+def test_what_does_not_hold_comes_with_advice() -> None:
+    evaluation = made(["a", "b", "c", "d"])
+    classes = replace(evaluation.classes, n_examples=np.full(4, 300), max_correlation=np.full(4, 0.97))
+    for finding in findings(replace(evaluation, classes=classes)):
+        assert len(finding.meaning) > 40
+        if finding.answer in ("no", "partly") and not finding.harmless:
+            assert finding.advice, finding.question
+
+
+# --- clicked through ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Headless Chromium with the driver of the same package; its logs say what the page asked for."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("Chromium and its driver are not installed (Debian: apt-get install chromium chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1280,900",
+    ):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield started
+    started.quit()
+
+
+@pytest.fixture(scope="module")
+def awkward_address(awkward: Evaluation, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("awkward")
+    awkward.write(folder)
+    return write_model_page(folder).as_uri()
+
+
+@pytest.fixture
+def opened(browser: Any, awkward_address: str) -> Any:
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    browser.get_log("performance")
+    browser.get(awkward_address)
+    return browser
+
+
+def _shown(browser: Any, selector: str) -> list[bool]:
+    return [element.is_displayed() for element in browser.find_elements("css selector", selector)]
+
+
+def _column(browser: Any, table: str, column: int) -> list[str]:
+    rows = browser.find_elements("css selector", f"#{table} tbody tr")
+    return [row.find_elements("css selector", "th, td")[column].text for row in rows if row.is_displayed()]
+
+
+def test_page_runs_without_errors_and_asks_for_nothing(opened: Any) -> None:
+    assert [entry for entry in opened.get_log("browser") if entry["level"] == "SEVERE"] == []
+    asked = []
+    for entry in opened.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            asked.append(message["params"]["request"]["url"])
+    assert all(address.startswith(("file:", "data:")) for address in asked)
+    assert sum(address.startswith("file:") for address in asked) <= 1
+    assert opened.title == "<i>Awkward</i> & Co"
+    assert opened.execute_script("return document.images.length") == 0
+
+
+def test_headings_sort_the_table(opened: Any) -> None:
+    def click(name: str) -> Any:
+        (head,) = [
+            head for head in opened.find_elements("css selector", "#classes-balanced thead th") if name in head.text
+        ]
+        head.find_element("css selector", "button").click()
+        return head
+
+    by_recall = [float(text) for text in _column(opened, "classes-balanced", 4)]
+    assert by_recall == sorted(by_recall)  # the weakest first
+    head = click("Training rows")
+    rows = [int(text) for text in _column(opened, "classes-balanced", 1)]
+    assert rows == sorted(rows)
+    assert head.get_attribute("aria-sort") == "ascending"
+    click("Training rows")
+    assert [int(text) for text in _column(opened, "classes-balanced", 1)] == rows[::-1]
+    click("Class")
+    assert head.get_attribute("aria-sort") is None
+    names = _column(opened, "classes-balanced", 0)
+    assert names.index("7 rare") < names.index("cat")
+
+
+def test_switch_shows_one_prior_at_a_time(opened: Any) -> None:
+    assert all(_shown(opened, ".under-balanced"))
+    assert not any(_shown(opened, ".under-training"))
+    before = opened.find_element("css selector", "#summary").text
+    opened.find_element("css selector", "#prior-training + span").click()
+    assert all(_shown(opened, ".under-training"))
+    assert not any(_shown(opened, ".under-balanced"))
+    assert opened.find_element("css selector", "#summary").text != before
+    assert all(_shown(opened, "#metrics tbody tr"))  # both priors side by side stay
+
+
+@pytest.mark.parametrize("anchor", SECTIONS)
+def test_links_lead_to_their_section(opened: Any, anchor: str) -> None:
+    opened.find_element("css selector", f'nav a[href="#{anchor}"]').click()
+    top, bar = (
+        opened.execute_script(f"return document.querySelector('{selector}').getBoundingClientRect().{side}")
+        for selector, side in ((f"#{anchor} h2", "top"), (".bar", "bottom"))
+    )
+    height = opened.execute_script("return window.innerHeight")
+    assert bar - 2 <= top < height
+
+
+def test_long_tables_unfold_and_are_searched(browser: Any, many_folder: Path) -> None:
+    browser.get((many_folder / "report.html").as_uri())
+    (fold,) = [fold for fold in browser.find_elements("css selector", "#classes details") if fold.is_displayed()]
+    search = fold.find_element("css selector", "input[type=search]")
+    assert not search.is_displayed()
+    fold.find_element("css selector", "summary").click()
+    search.send_keys("SPECIES 19")
+    found = _column(browser, "classes-balanced", 0)
+    assert len(found) == 10
+    assert all(name.startswith("species 19") for name in found)
+    assert fold.find_element("css selector", "output").text == "10 of 200"
+    search.clear()
+    search.send_keys("no such thing")
+    assert _column(browser, "classes-balanced", 0) == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 768])
+@pytest.mark.parametrize("which", ["awkward", "many"])
+def test_a_phone_needs_no_sideways_scrolling(
+    opened: Any, many_folder: Path, awkward_address: str, width: int, which: str
+) -> None:
+    opened.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    )
+    opened.get(awkward_address if which == "awkward" else (many_folder / "report.html").as_uri())
+    opened.execute_script("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    assert opened.execute_script("return document.documentElement.scrollWidth") <= width
+    assert opened.execute_script("return window.innerWidth") <= width  # nothing made the browser zoom out
+    sizes = opened.execute_script(
+        "return [...document.querySelectorAll('svg')].filter((s) => s.clientWidth)"
+        ".map((s) => s.clientWidth / s.viewBox.baseVal.width)"
+    )
+    assert min(sizes) * 8.5 > 6.5 if width == 320 else min(sizes) * 8.5 > 7.5  # the smallest text in a figure, in px
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_follow_the_reader(opened: Any, scheme: str) -> None:
+    opened.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    paper, ink, axis = opened.execute_script(
+        "const of = (selector, property) => getComputedStyle(document.querySelector(selector))[property];"
+        "return [of('body', 'backgroundColor'), of('body', 'color'), of('svg text', 'fill')]"
+    )
+    brightness = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (paper, ink, axis)]
+    if scheme == "dark":
+        assert brightness[0] < 150 < 500 < min(brightness[1:])
+    else:
+        assert brightness[0] > 700 > 200 > max(brightness[1:])
+
+
+def test_print_unfolds_tables_and_drops_the_links(browser: Any, many_folder: Path) -> None:
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]},
+    )
+    browser.get((many_folder / "report.html").as_uri())
+    assert not any(_shown(browser, ".bar nav"))
+    assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    assert len(_column(browser, "classes-balanced", 0)) == 200
+    browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert not any(_shown(browser, "#classes-balanced"))
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+
+
+def test_without_a_script_everything_can_be_read(opened: Any, awkward_address: str) -> None:
+    page = Path(awkward_address.removeprefix("file://"))
+    bare = page.with_name("bare.html")
+    text = page.read_text(encoding="utf-8")
+    bare.write_text(re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL), encoding="utf-8")
+    opened.get(bare.as_uri())
+    assert len(_column(opened, "classes-balanced", 0)) == len(LABELS)
+    assert not any(_shown(opened, ".search"))  # what needs the script is not offered
+    assert opened.find_elements("css selector", "thead button") == []
+    opened.find_element("css selector", "#prior-training + span").click()
+    assert len(_column(opened, "classes-training", 0)) == len(LABELS)

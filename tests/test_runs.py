@@ -1,0 +1,251 @@
+"""From a file to a model folder, to predictions: as the command does it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from PIL import Image
+from sklearn.datasets import load_breast_cancer, load_wine
+from typer.testing import CliRunner
+
+import ecrt
+from ecrt.cli import app
+from ecrt.errors import InputError
+from ecrt.runs import FitConfig, read_config
+from ecrt.runs.decisions import make_decision
+
+QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def wine(tmp_path_factory):
+    """A CSV with names, a category, gaps and ids; text labels."""
+    data = load_wine(as_frame=True)
+    table = data.data.copy()
+    table["grape"] = np.where(table["hue"] > 1, "blue", "red")
+    table.loc[3, "ash"] = None
+    table.insert(0, "bottle", [f"b{i}" for i in range(len(table))])
+    table["kind"] = np.array(["one", "two", "three"])[data.target]
+    file = tmp_path_factory.mktemp("wine") / "wine.csv"
+    table.to_csv(file, index=False)
+    return file
+
+
+@pytest.fixture(scope="module")
+def fitted(wine):
+    folder = wine.parent / "fit"
+    result = invoke("fit", wine, "--target", "kind", "--id", "bottle", "-o", folder, *QUICK)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def test_fit_leaves_everything_in_the_folder(fitted):
+    names = {path.name for path in fitted.iterdir()}
+    assert {"config.yaml", "versions.json", "metrics.json", "history.json", "report.html", "model", "plots"} <= names
+    assert (fitted / "model" / "MODEL_CARD.md").is_file()
+    assert json.loads((fitted / "metrics.json").read_text())["metrics"]["balanced"]["accuracy"] > 0.9
+    settings = yaml.safe_load((fitted / "config.yaml").read_text())
+    assert settings["target"] == "kind"
+    assert settings["model"] == {"demixing": "linear", "head": "linear"}
+    assert list((fitted / "plots").glob("*.svg"))
+
+
+def test_the_same_settings_give_the_same_model(wine, fitted, tmp_path):
+    result = invoke("fit", wine, "--config", fitted / "config.yaml", "-o", tmp_path)
+    assert result.exit_code == 0, result.output
+    first, second = (ecrt.load(folder / "model") for folder in (fitted, tmp_path))
+    X = pd.read_csv(wine)[list(first.feature_names_in_)]
+    np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_predict_keeps_ids_and_adds_label_and_probabilities(wine, fitted, tmp_path, ending):
+    output = tmp_path / f"p.{ending}"
+    unlabelled = tmp_path / "new.csv"
+    rows = pd.read_csv(wine).drop(columns="kind")
+    rows[[*reversed(rows.columns)]].assign(extra=1).to_csv(unlabelled, index=False)
+    result = invoke("predict", fitted, unlabelled, "-o", output)
+    assert result.exit_code == 0, result.output
+    reader = {"csv": pd.read_csv, "parquet": pd.read_parquet}.get(ending)
+    table = reader(output) if reader else pd.read_json(output, lines=True)
+    assert list(table) == ["bottle", "predicted", "p_one", "p_three", "p_two"]
+    assert table["bottle"].tolist() == rows["bottle"].tolist()
+    np.testing.assert_allclose(table[["p_one", "p_three", "p_two"]].sum(axis=1), 1)
+    loaded = ecrt.load(fitted / "model")
+    assert table["predicted"].tolist() == loaded.predict(rows[list(loaded.feature_names_in_)]).tolist()
+
+
+def test_evaluate_prints_and_writes(wine, fitted, tmp_path):
+    result = invoke("evaluate", fitted, wine, "-o", tmp_path / "e")
+    assert result.exit_code == 0, result.output
+    assert "balanced_accuracy" in result.output
+    assert (tmp_path / "e" / "report.html").is_file()
+
+
+def test_inspect_shows_the_card(fitted):
+    result = invoke("inspect", fitted)
+    assert result.exit_code == 0, result.output
+    assert "three" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "{wine}"], "no column 'label'"),
+        (["fit", "{wine}", "--target", "kynd"], "did you mean 'kind'"),
+        (["fit", "{wine}", "--target", "alcohol"], "no classes"),
+        (["fit", "{wine}", "--target", "bottle"], "too many to be class labels"),
+        (["fit", "nowhere.csv", "--target", "kind"], "no file"),
+        (["fit", "{wine}", "--target", "kind", "--set", "model.epoks=1"], "did you mean 'model.epochs'"),
+        (["fit", "{wine}", "--target", "kind", "--set", "epochs"], "KEY=VALUE"),
+        (["fit", "{wine}", "--target", "kind", "--set", "seed=x"], "seed='x'"),
+        (["fit", "{wine}", "--target", "kind", "--set", "model.demixing=magic"], "demixing"),
+        (["fit", "{wine}", "--target", "kind", "--threshold", "0.3", *QUICK], "need two classes"),
+        (["fit", "{wine}", "--target", "kind", "--costs", "3"], "such as 10:1"),
+        (["fit", "{wine}", "--target", "kind", "--class-prior", "flat"], "use balanced, training"),
+        (["fit", "{wine}", "--target", "kind", "--device", "abacus"], "abacus"),
+        (["fit", "{wine}", "--target", "kind", "--config", "none.yaml"], "config file"),
+        (["predict", "{tmp}", "{wine}"], "no config.yaml"),
+        (["predict", "{fitted}", "{short}"], r"lacks the columns ['ash']"),
+        (["predict", "{fitted}", "{wine}", "-o", "p.xls"], "must end in"),
+        (["evaluate", "{fitted}", "{short}"], "no column"),
+        (["inspect", "{tmp}"], "model.json"),
+    ],
+)
+def test_errors_are_one_line(wine, fitted, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    short = tmp_path / "short.csv"
+    pd.read_csv(wine).drop(columns=["ash", "kind"]).to_csv(short, index=False)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    known = {"wine": wine, "fitted": fitted, "short": short, "tmp": empty}
+    output = ["-o", "out"] if arguments[0] == "fit" else []
+    result = invoke(*(argument.format(**known) for argument in arguments), *output)
+    assert result.exit_code == 1, result.output
+    lines = [line for line in result.stderr.splitlines() if line.startswith("Error")]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert "Traceback" not in result.output
+
+
+def test_a_folder_with_other_files_is_left_alone(wine, tmp_path):
+    (tmp_path / "thesis.txt").write_text("all of it")
+    result = invoke("fit", wine, "--target", "kind", "-o", tmp_path, *QUICK)
+    assert result.exit_code == 1
+    assert "--force" in result.stderr
+
+
+def test_threshold_and_costs_decide_between_two_classes(tmp_path):
+    data = load_breast_cancer(as_frame=True)
+    file = tmp_path / "cancer.csv"
+    data.frame.to_csv(file, index=False)
+    result = invoke("fit", file, "--target", "target", "-o", tmp_path / "fit", "--costs", "50:1", *QUICK)
+    assert result.exit_code == 0, result.output
+    results = {}
+    for name, options in {"costs": [], "high": ["--threshold", "0.99"], "low": ["--threshold", "0.01"]}.items():
+        output = tmp_path / f"{name}.csv"
+        assert invoke("predict", tmp_path / "fit", file, "-o", output, *options).exit_code == 0
+        results[name] = pd.read_csv(output)
+    sick = {name: (table["predicted"] == 0).sum() for name, table in results.items()}
+    assert sick["high"] < sick["costs"] < sick["low"]
+    assert ((results["costs"]["p_0"] >= 1 / 51) == (results["costs"]["predicted"] == 0)).all()
+    evaluated = invoke("evaluate", tmp_path / "fit", file)
+    assert "cost_per_row" in evaluated.output
+
+
+def test_decision_by_naive_loop():
+    classes, counts = np.array(["no", "yes"]), np.array([90, 10])
+    decision = make_decision(classes, counts, positive=None, threshold=None, costs={"miss": 3, "false_alarm": 1})
+    for p in np.linspace(0, 1, 21):
+        cost_of_no, cost_of_yes = p * 3, (1 - p) * 1
+        wanted = "yes" if cost_of_yes <= cost_of_no else "no"
+        assert decision.labels(np.array([[1 - p, p]]), classes)[0] == wanted
+    swapped = make_decision(classes, counts, positive="no", threshold=0.2, costs=None)
+    assert swapped.labels(np.array([[0.3, 0.7], [0.1, 0.9]]), classes).tolist() == ["no", "yes"]
+    with pytest.raises(InputError, match="is no class"):
+        make_decision(classes, counts, positive="maybe", threshold=0.2, costs=None)
+
+
+def test_settings_file_overrides_and_names(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("target: a\nseed: 3\nmodel:\n  epochs: 5\n  head: linear\n")
+    config = read_config(
+        file, ["model.epochs=7", "model.learning_rate=1e-3", "drop=[b, c]", "id=k"], seed=4, device=None
+    )
+    assert config == FitConfig(
+        target="a", seed=4, drop=("b", "c"), id=("k",), model={"epochs": 7, "head": "linear", "learning_rate": 1e-3}
+    )
+    again = tmp_path / "again.yaml"
+    again.write_text(config.as_yaml())
+    assert read_config(again, []) == config
+    for bad in ("seed: [", "- 1", "colour: red", "test_size: 1.5", "threshold: 2", "costs: {miss: 1}"):
+        file.write_text(bad)
+        with pytest.raises(InputError):
+            read_config(file, [])
+
+
+def test_rows_without_a_label_are_left_out_aloud(wine, tmp_path):
+    table = pd.read_csv(wine)
+    table.loc[:4, "kind"] = None
+    table.to_csv(tmp_path / "gaps.csv", index=False)
+    result = invoke("fit", tmp_path / "gaps.csv", "--target", "kind", "-o", tmp_path / "fit", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "5 rows without a label" in result.stderr
+
+
+def test_arrays_and_images(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [30, 30, 10])
+    np.savez(tmp_path / "e.npz", X=rng.normal(size=(70, 4)) + 3 * y[:, None], y=y)
+    assert invoke("fit", tmp_path / "e.npz", "-o", tmp_path / "e", *QUICK).exit_code == 0
+    assert invoke("predict", tmp_path / "e", tmp_path / "e.npz", "-o", tmp_path / "e.csv").exit_code == 0
+    assert (pd.read_csv(tmp_path / "e.csv")["predicted"] == y).mean() > 0.8
+    for name, label in zip("abc", range(3), strict=True):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(12):
+            pixels = rng.integers(0, 80, (8, 8, 3)) + 80 * label
+            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "images" / name / f"{number}.png")
+    result = invoke(
+        "fit", tmp_path / "images", "-o", tmp_path / "i", "--set", "image_size=8", "--set", "model.encoder_epochs=2",
+        *QUICK,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    result = invoke("predict", tmp_path / "i", tmp_path / "images" / "a", "-o", tmp_path / "i.csv")
+    assert result.exit_code == 0, result.output
+    assert pd.read_csv(tmp_path / "i.csv")["file"].tolist()[0] == "0.png"
+
+
+def test_ctrl_c_keeps_the_best_state(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2, 3], [2000, 2000, 2000, 100])
+    np.savez(tmp_path / "e.npz", X=rng.normal(size=(len(y), 6)) + y[:, None], y=y)
+    command = [
+        sys.executable, "-c", "from ecrt.cli import main; main()", "fit", "e.npz", "-o", "fit",
+        "--set", "model.epochs=100000", "--set", "model.demixing=flow", "--set", "model.n_restarts=1",
+        "--set", "model.learning_rate=1e-6",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "fit" / "versions.json").is_file():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "best" in errors
+    assert "Traceback" not in errors
+    assert ecrt.load(tmp_path / "fit" / "model").predict_proba(np.zeros((1, 6))).shape == (1, 4)
