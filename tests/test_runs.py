@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import ecrt
 from ecrt.cli import app
 from ecrt.errors import InputError
-from ecrt.runs import FitConfig, read_config
+from ecrt.runs import FitConfig, open_run, read_config
 from ecrt.runs.decisions import make_decision
 
 QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
@@ -163,6 +163,16 @@ def test_threshold_and_costs_decide_between_two_classes(tmp_path):
     assert ((results["costs"]["p_0"] >= 1 / 51) == (results["costs"]["predicted"] == 0)).all()
     evaluated = invoke("evaluate", tmp_path / "fit", file)
     assert "cost_per_row" in evaluated.output
+
+
+def test_costs_given_later_bring_the_training_prior(wine, tmp_path):
+    table = pd.read_csv(wine).query("kind != 'three'").drop(columns="bottle")
+    table.iloc[np.r_[0:20, 59:130]].to_csv(tmp_path / "two.csv", index=False)
+    assert invoke("fit", tmp_path / "two.csv", "--target", "kind", "-o", tmp_path / "fit", *QUICK).exit_code == 0
+    assert open_run(tmp_path / "fit").clf.class_prior == "balanced"
+    costs = {"miss": 2.0, "false_alarm": 1.0}
+    assert open_run(tmp_path / "fit", costs=costs).clf.class_prior == "training"
+    assert open_run(tmp_path / "fit", costs=costs, class_prior="balanced").clf.class_prior == "balanced"
 
 
 def test_decision_by_naive_loop():

@@ -3,7 +3,7 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError, ModelFileError
-from ecrt.estimators import ECRTClassifier, load
+from ecrt.estimators import ECRTClassifier, ECRTTransformer, load
 
 try:
     __version__ = version("ecrt")
@@ -14,6 +14,7 @@ __all__ = [
     "DivergenceError",
     "ECRTClassifier",
     "ECRTError",
+    "ECRTTransformer",
     "ECRTWarning",
     "InputError",
     "ModelFileError",

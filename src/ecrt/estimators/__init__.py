@@ -2,5 +2,6 @@
 
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.saved import load
+from ecrt.estimators.transformer import ECRTTransformer
 
-__all__ = ["ECRTClassifier", "load"]
+__all__ = ["ECRTClassifier", "ECRTTransformer", "load"]

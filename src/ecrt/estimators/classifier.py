@@ -21,7 +21,7 @@ from ecrt.diagnostics import diagnose_sources
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.estimators.base import ECRTBase
 from ecrt.estimators.options import (
-    PARAMETER_CONSTRAINTS,
+    CLASSIFIER_CONSTRAINTS,
     demix_configs,
     head_config,
     log_class_prior,
@@ -152,7 +152,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     [3]
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = PARAMETER_CONSTRAINTS
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CLASSIFIER_CONSTRAINTS
 
     minority: MinorityRule = "auto"
     augmentation: Literal["parametric", "permutation"] = "parametric"

@@ -17,7 +17,16 @@ from ecrt.nn import make_encoder
 from ecrt.stages import AugmentConfig, DemixConfig, EncodeConfig, HeadConfig
 from ecrt.training import TrainingConfig
 
-__all__ = ["PARAMETER_CONSTRAINTS", "demix_configs", "encode_config", "head_config", "log_class_prior", "new_encoder"]
+__all__ = [
+    "BASE_CONSTRAINTS",
+    "CLASSIFIER_CONSTRAINTS",
+    "MINORITY_CONSTRAINT",
+    "demix_configs",
+    "encode_config",
+    "head_config",
+    "log_class_prior",
+    "new_encoder",
+]
 
 Array = NDArray[np.float64]
 
@@ -33,7 +42,7 @@ FEW_SOURCES = 8
 MLP_SOURCES = 128
 """``head="auto"`` tries an MLP on at most this many sources: longer vectors are embeddings, to be read linearly."""
 
-PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
+BASE_CONSTRAINTS: dict[str, list[Any]] = {
     "encoder": [StrOptions({"identity", "mlp", "resnet18", "autoencoder"}), nn.Module],
     "train_encoder": ["boolean"],
     "encode_on": [StrOptions({"majority", "all"})],
@@ -54,16 +63,7 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "n_restarts": [None, Interval(Integral, 1, None, closed="left")],
     "flow_blocks": [Interval(Integral, 1, None, closed="left"), "array-like"],
     "flow_hidden": ["array-like"],
-    "minority": [StrOptions({"auto", "all"}), Interval(Integral, 1, None, closed="left"), "array-like", callable],
-    "augmentation": [StrOptions({"parametric", "permutation"})],
-    "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
-    "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
     "pseudo_samples": [Interval(Real, 0, None, closed="neither")],
-    "head": [StrOptions({"auto", "linear", "mlp", "gaussian"}), "array-like"],
-    "class_mass": [StrOptions({"training", "balanced"})],
-    "logit_adjustment": ["boolean"],
-    "weight_decay": [None, Interval(Real, 0, None, closed="left")],
-    "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
     "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
     "epochs": [Interval(Integral, 1, None, closed="left")],
     "batch_size": [Interval(Integral, 2, None, closed="left")],
@@ -72,6 +72,26 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "verbose": ["verbose"],
     "random_state": ["random_state"],
 }
+"""What the options of ``ECRTBase`` may be."""
+
+MINORITY_CONSTRAINT: dict[str, list[Any]] = {
+    "minority": [StrOptions({"auto", "all"}), Interval(Integral, 1, None, closed="left"), "array-like", callable],
+}
+
+CLASSIFIER_CONSTRAINTS: dict[str, list[Any]] = (
+    BASE_CONSTRAINTS
+    | MINORITY_CONSTRAINT
+    | {
+        "augmentation": [StrOptions({"parametric", "permutation"})],
+        "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
+        "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
+        "head": [StrOptions({"auto", "linear", "mlp", "gaussian"}), "array-like"],
+        "class_mass": [StrOptions({"training", "balanced"})],
+        "logit_adjustment": ["boolean"],
+        "weight_decay": [None, Interval(Real, 0, None, closed="left")],
+        "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
+    }
+)
 
 
 def new_encoder(clf: Any, items: Dataset[Any]) -> nn.Module:

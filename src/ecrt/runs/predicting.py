@@ -54,12 +54,12 @@ def open_run(folder: Path, **changes: Any) -> FittedRun:
         raise InputError(f"{folder} is no folder that ecrt fit has written: it has no {CONFIG_FILE}.")
     config = read_config(folder / CONFIG_FILE, [])
     changes = {name: value for name, value in changes.items() if value is not None}
+    # Costs weigh what really happens, so they bring the training prior; a threshold keeps that of the fit.
+    prior = config.prior if "costs" not in changes or config.class_prior else "training"
     if changes.keys() & {"threshold", "costs"}:
         config = replace(config, **({"threshold": None, "costs": None} | changes))
-    clf = load(folder / MODEL_FOLDER)
-    if changes.get("class_prior") is not None:
-        clf.set_params(class_prior=changes["class_prior"])
-    return FittedRun(clf, config)
+    config = replace(config, class_prior=changes.get("class_prior", prior))
+    return FittedRun(load(folder / MODEL_FOLDER).set_params(class_prior=config.prior), config)
 
 
 def card_of(folder: Path) -> str:

@@ -1,0 +1,114 @@
+"""Sources as features for any pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.utils import Tags, check_array
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+from torch.utils.data import Dataset
+
+from ecrt.data import MinorityRule, assign_roles, stratified_holdout
+from ecrt.diagnostics import diagnose_sources
+from ecrt.errors import InputError
+from ecrt.estimators.base import ECRTBase
+from ecrt.estimators.options import BASE_CONSTRAINTS, MINORITY_CONSTRAINT, demix_configs
+from ecrt.stages import demix
+
+__all__ = ["ECRTTransformer"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
+class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBase):
+    """Features to sources that are independent given the label, as far as the classes with data show.
+
+    The first stages of ``ECRTClassifier``, which describes the options, without its head: encoder and de-mixing.
+
+    Parameters
+    ----------
+    demixing : {"linear", "flow", "none"}, default="linear"
+        Without a head there is no held-out loss to choose by, so nothing is chosen here.
+
+    Attributes
+    ----------
+    classes_, class_counts_, minority_classes_, demixed_on_, table_, encoder_, demixer_, signal_weight_, history_,
+    diagnostics_, theory_met_ : as in ``ECRTClassifier``.
+    reconstruction_error_ : root mean square of z - f^-1(f(z)), each feature in units of its spread: what is lost when
+        there are fewer sources than features.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> sources = ECRTTransformer(n_sources=2, random_state=0).fit(X, y)
+    >>> sources.transform(X).shape
+    (150, 2)
+    >>> sources.inverse_transform(sources.transform(X)).shape
+    (150, 4)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
+        BASE_CONSTRAINTS | MINORITY_CONSTRAINT | {"demixing": [StrOptions({"none", "linear", "flow"})]}
+    )
+
+    demixing: Literal["none", "linear", "flow"] = "linear"
+    minority: MinorityRule = "auto"
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTTransformer:
+        """Learn encoder and de-mixing from rows (or a torch Dataset of (x, y)) and their class labels."""
+        items, labels = self._read_classes(X, y)
+        counts = np.bincount(labels, minlength=len(self.classes_))
+        roles = assign_roles(
+            counts, self.classes_, minority=self.minority, encode_on=self.encode_on, demix_on=self.demix_on
+        )
+        with self._session() as session:
+            encoded = self._encode(items, labels, roles, session)
+            z, y_rows = encoded.features[encoded.unseen], labels[encoded.unseen]
+            train_rows, held_out_rows = stratified_holdout(y_rows, self.validation_fraction, session.rng)
+            result = demix(
+                z, y_rows, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=roles.demixed_on,
+                config=demix_configs(self, *z.shape)[0], **vars(session),
+            )  # fmt: skip
+        self.class_counts_ = counts
+        self.minority_classes_ = self.classes_[roles.minority]
+        self.demixed_on_ = self.classes_[roles.demixed_on]
+        self.demixer_ = result.demixer
+        self.signal_weight_ = result.signal_weight
+        self.history_ = {"encoder": encoded.history, "restarts": result.restarts}
+        s = result.sources(z)
+        self.diagnostics_ = diagnose_sources(self.demixer_, z, s, y_rows, self.classes_, roles.demixed_on)
+        self.theory_met_ = self.diagnostics_.theory_met
+        spread = z.std(axis=0)
+        lost = (z - self.inverse_transform(s)) / np.where(spread > 0, spread, 1.0)
+        self.reconstruction_error_ = float(np.sqrt((lost**2).mean()))
+        return self
+
+    def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Signal sources of X, unscaled."""
+        return self._sources(X)
+
+    def inverse_transform(self, S: ArrayLike) -> Array:
+        """Features of sources, what the sources do not tell set to its mean: f(f^-1(s)) = s holds.
+
+        With the identity encoder these are the columns of X as numbers (``table_.names_out`` names them).
+        """
+        check_is_fitted(self)
+        s = check_array(S, dtype=np.float64)
+        if s.shape[1] != self._n_features_out:
+            raise InputError(f"S has {s.shape[1]} columns; there are {self._n_features_out} sources.")
+        with torch.no_grad():
+            return np.asarray(self.demixer_.inverse(torch.from_numpy(s)).numpy())

@@ -1,0 +1,221 @@
+"""The documentation: its code runs, its outputs are true, its links lead somewhere, its names exist."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import json
+import math
+import re
+import shlex
+import subprocess
+import sys
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ecrt.cli import app
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+BLOCK = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
+QUICK = ["--set", "model.demixing=linear", "--set", "model.head=gaussian"]
+"""Added to every ecrt fit, to be done in a second."""
+
+
+def load_script(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def page_ids(path):
+    return path.name
+
+
+# --- the command reference ---------------------------------------------------------------------------------------
+
+
+def test_command_reference_says_what_the_parser_says():
+    expected = load_script(DOCS / "make_cli_reference.py").reference()
+    assert (DOCS / "cli.md").read_text(encoding="utf-8") == expected, "run: python docs/make_cli_reference.py"
+
+
+def test_command_reference_has_every_command_and_option():
+    text = (DOCS / "cli.md").read_text(encoding="utf-8")
+    for command in ("demo", "fit", "predict", "evaluate", "inspect", "reproduce"):
+        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
+        section = text.partition(f"## `ecrt {command}`")[2].partition("\n## ")[0]
+        options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", shown))
+        assert options
+        assert {name for name in options if f"`{name}`" not in section} == set()
+
+
+# --- the code ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_ids)
+def test_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch):
+    """Python blocks share a namespace; a block of text right after one is its output."""
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    blocks = list(BLOCK.finditer(text))
+    namespace = {"__name__": "__main__"}
+    for block, following in zip_longest(blocks, blocks[1:]):
+        if block["kind"] == "python":
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(block["text"], f"{page.name}, line {line_of(text, block)}", "exec"), namespace)
+            if (
+                following is not None
+                and following["kind"] == "text"
+                and not text[block.end() : following.start()].strip()
+            ):
+                assert alike(printed.getvalue(), following["text"]), (line_of(text, block), printed.getvalue())
+        elif block["kind"] == "console":
+            run_commands(block["text"])
+        elif block["kind"] == "yaml":
+            Path("settings.yaml").write_text(block["text"], encoding="utf-8")
+
+
+def line_of(text, block):
+    return text[: block.start()].count("\n") + 1
+
+
+def run_commands(text):
+    """Lines such as ``$ ecrt fit ...``; those of other programs are tested elsewhere."""
+    for line in text.splitlines():
+        if line.startswith("$ ecrt "):
+            words = shlex.split(line)[2:]
+            result = CliRunner().invoke(app, words + (QUICK if words[0] == "fit" else []))
+            assert result.exit_code == 0, (line, result.output)
+
+
+def alike(found, said):
+    """The same words and, but for what may differ from machine to machine, the same numbers."""
+    words = [" ".join(NUMBER.sub("#", text).replace(" ]", "]").split()) for text in (found, said)]
+    numbers = [[float(one) for one in NUMBER.findall(text)] for text in (found, said)]
+    return words[0] == words[1] and all(
+        math.isclose(one, other, rel_tol=0.05, abs_tol=0.03) for one, other in zip(*numbers, strict=True)
+    )
+
+
+def test_alike_minds_words_and_numbers():
+    assert alike("a 0.51\nb", "a  0.50\nb\n")
+    assert not alike("a 0.51", "b 0.51")
+    assert not alike("a 0.51", "a 0.61")
+
+
+def test_no_block_is_left_untested():
+    kinds = {block["kind"] for page in PAGES for block in BLOCK.finditer(page.read_text(encoding="utf-8"))}
+    assert kinds <= {"python", "console", "text", "yaml"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path.name == "compare.py"), id=path.name) for path in EXAMPLES],
+)
+def test_example_runs(script, tmp_path):
+    result = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+    assert list(tmp_path.iterdir()) == []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in BLOCK.finditer(text):
+            command, _, said = block["text"].partition("\n")
+            if command == f"$ python examples/{script.name}":
+                assert alike(result.stdout, said), (page.name, result.stdout)
+
+
+# --- links and names ---------------------------------------------------------------------------------------------
+
+
+def slug(heading):
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=page_ids)
+def test_relative_links_lead_somewhere(page):
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        if anchor:
+            prose = re.sub(BLOCK, "", target.read_text(encoding="utf-8"))
+            assert anchor in {slug(heading) for heading in re.findall(r"^#+ (.*)$", prose, re.MULTILINE)}, link
+
+
+def named(pattern):
+    return sorted(set(re.findall(pattern, (DOCS / "how-it-works.md").read_text(encoding="utf-8"))))
+
+
+def test_functions_named_with_their_files_exist():
+    found = named(r"`(src/[\w/]+\.py)::([\w.]+)`")
+    assert found
+    for path, name in found:
+        assert (ROOT / path).is_file(), path
+        thing = importlib.import_module(path.removeprefix("src/").removesuffix(".py").replace("/", "."))
+        for part in name.split("."):
+            thing = getattr(thing, part)
+
+
+def test_dotted_names_can_be_imported():
+    found = named(r"`(ecrt(?:\.\w+)+)")
+    assert found
+    for name in found:
+        thing, parts = importlib.import_module("ecrt"), name.split(".")[1:]
+        for place, part in enumerate(parts):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(".".join(["ecrt", *parts[: place + 1]]))
+            thing = getattr(thing, part)
+
+
+def test_options_named_in_the_guide_exist():
+    from ecrt import ECRTClassifier
+
+    text = BLOCK.sub("", "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name != "cli.md"))
+    mentioned = set(re.findall(r"`(\w+)=[^`]*`", text))
+    assert len(mentioned) > 10
+    assert mentioned - set(ECRTClassifier().get_params()) <= {"space"}
+
+
+def test_error_messages_in_the_guide_are_those_of_the_code():
+    table = (DOCS / "user-guide.md").read_text(encoding="utf-8").partition("## Errors and warnings")[2]
+    messages = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    assert len(messages) > 10
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    assert [message for message in messages if message not in code] == []
+
+
+# --- figures -----------------------------------------------------------------------------------------------------
+
+
+def test_figures_are_those_of_the_results():
+    text = (DOCS / "when-not-to-use-it.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [figure for figure in re.findall(r"[\d.]+ ± [\d.]+\d", text) if figure not in readme] == []
+    tiny = json.loads((ROOT / "results" / "tinyimagenet.json").read_text(encoding="utf-8"))
+    for row in tiny["summary"]:
+        assert f"| {row['what']} | {row['top1']:.3f} | {row['nll']:.3f} |".lower() in text.lower(), row["what"]
+    bench = json.loads((ROOT / "results" / "bench_fit.json").read_text(encoding="utf-8"))
+    assert f"{bench['ratio']:.1f} times" in text
+    extreme = json.loads((ROOT / "results" / "extreme.json").read_text(encoding="utf-8"))
+    assert f"{100 * extreme['summary'][3]['top1']:.0f} % of what an oracle reaches" in text
+    toy = json.loads((ROOT / "results" / "toy.json").read_text(encoding="utf-8"))
+    unseen = [row for row in toy["rows"] if row["cell"]["part"] == "unseen class"]
+    by_class = {label: [row["mcc"] for row in unseen if row["cell"]["left_out"] == label] for label in range(7)}
+    assert f"{min(by_class[1]):.2f} to {max(by_class[1]):.2f}" in text
+    assert f"{min(min(values) for label, values in by_class.items() if label != 1):.3f}" in text
