@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +22,7 @@ from ecrt.experiments.demo_results import DataResult, DemoResult, FitResult, rea
 from ecrt.experiments.summary import METRICS, Estimate, best_methods, t_interval, verdict
 from ecrt.report import render_demo, rich_table, summarise, summarise_demo, summary_table, write_report
 from ecrt.report.tables import markdown_table
+from pages import Outline
 
 ACCURACY, NLL = METRICS[:2]
 FAST = {"demixing": "linear", "head": "gaussian"}
@@ -58,38 +58,6 @@ def result(steps: Steps) -> DemoResult:
 @pytest.fixture(scope="module")
 def page(result: DemoResult) -> str:
     return render_demo(summarise_demo(result))
-
-
-class Outline(HTMLParser):
-    """Counts tags and collects what the page would load."""
-
-    VOID = ("meta", "br", "img", "link", "input", "hr")
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.count: dict[str, int] = {}
-        self.loads: list[str] = []
-        self.ids: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.count[tag] = self.count.get(tag, 0) + 1
-        if tag not in self.VOID:
-            self.open.append(tag)
-        for name, value in attrs:
-            if name in ("src", "href", "xlink:href", "srcset", "data", "action"):
-                self.loads.append(value or "")
-            if name == "id":
-                self.ids.append(value or "")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in self.VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
 
 
 # --- means, intervals and sentences -------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def options(
 def demo(
     context: typer.Context,
     output: Annotated[Path, typer.Option(help="Folder for results and report.")] = Path("ecrt-demo"),
-    seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 1000,
     quick: Annotated[bool, typer.Option("--quick", help="A short run, to see that all works.")] = False,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one on each core if not given.")] = None,
 ) -> None:
