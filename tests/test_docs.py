@@ -26,7 +26,7 @@ PAGES = sorted(DOCS.glob("*.md"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BLOCK = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
-QUICK = ["--set", "model.demixing=linear", "--set", "model.head=gaussian"]
+QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
 """Added to every ecrt fit, to be done in a second."""
 
 

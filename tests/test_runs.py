@@ -18,9 +18,11 @@ from typer.testing import CliRunner
 
 import ecrt
 from ecrt.cli import app
+from ecrt.data import DataFile
 from ecrt.errors import InputError
 from ecrt.runs import FitConfig, open_run, read_config
 from ecrt.runs.decisions import make_decision
+from ecrt.runs.tasks import read_target
 
 QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
 
@@ -57,7 +59,7 @@ def test_fit_leaves_everything_in_the_folder(fitted):
     assert (fitted / "model" / "MODEL_CARD.md").is_file()
     assert json.loads((fitted / "metrics.json").read_text())["metrics"]["balanced"]["accuracy"] > 0.9
     settings = yaml.safe_load((fitted / "config.yaml").read_text())
-    assert settings["target"] == "kind"
+    assert settings["target"] == ["kind"]
     assert settings["model"] == {"demixing": "linear", "head": "linear"}
     assert list((fitted / "plots").glob("*.svg"))
 
@@ -105,12 +107,15 @@ def test_inspect_shows_the_card(fitted):
     [
         (["fit", "{wine}"], "no column 'label'"),
         (["fit", "{wine}", "--target", "kynd"], "did you mean 'kind'"),
-        (["fit", "{wine}", "--target", "alcohol"], "no classes"),
+        (["fit", "{wine}", "--target", "alcohol", "--task", "classification"], "no classes"),
         (["fit", "{wine}", "--target", "bottle"], "too many to be class labels"),
         (["fit", "nowhere.csv", "--target", "kind"], "no file"),
         (["fit", "{wine}", "--target", "kind", "--set", "model.epoks=1"], "did you mean 'model.epochs'"),
         (["fit", "{wine}", "--target", "kind", "--set", "epochs"], "KEY=VALUE"),
         (["fit", "{wine}", "--target", "kind", "--set", "seed=x"], "seed='x'"),
+        (["fit", "{wine}", "--target", "kind", "--task", "divination"], "use classification, multilabel"),
+        (["fit", "{wine}", "--target", "kind", "--task", "regression"], "no numbers"),
+        (["fit", "{wine}", "--target", "kind", "--target", "hue", "--task", "classification"], "one target column"),
         (["fit", "{wine}", "--target", "kind", "--set", "model.demixing=magic"], "demixing"),
         (["fit", "{wine}", "--target", "kind", "--threshold", "0.3", *QUICK], "need two classes"),
         (["fit", "{wine}", "--target", "kind", "--costs", "3"], "such as 10:1"),
@@ -169,10 +174,10 @@ def test_costs_given_later_bring_the_training_prior(wine, tmp_path):
     table = pd.read_csv(wine).query("kind != 'three'").drop(columns="bottle")
     table.iloc[np.r_[0:20, 59:130]].to_csv(tmp_path / "two.csv", index=False)
     assert invoke("fit", tmp_path / "two.csv", "--target", "kind", "-o", tmp_path / "fit", *QUICK).exit_code == 0
-    assert open_run(tmp_path / "fit").clf.class_prior == "balanced"
+    assert open_run(tmp_path / "fit").model.class_prior == "balanced"
     costs = {"miss": 2.0, "false_alarm": 1.0}
-    assert open_run(tmp_path / "fit", costs=costs).clf.class_prior == "training"
-    assert open_run(tmp_path / "fit", costs=costs, class_prior="balanced").clf.class_prior == "balanced"
+    assert open_run(tmp_path / "fit", costs=costs).model.class_prior == "training"
+    assert open_run(tmp_path / "fit", costs=costs, class_prior="balanced").model.class_prior == "balanced"
 
 
 def test_decision_by_naive_loop():
@@ -195,7 +200,7 @@ def test_settings_file_overrides_and_names(tmp_path):
         file, ["model.epochs=7", "model.learning_rate=1e-3", "drop=[b, c]", "id=k"], seed=4, device=None
     )
     assert config == FitConfig(
-        target="a", seed=4, drop=("b", "c"), id=("k",), model={"epochs": 7, "head": "linear", "learning_rate": 1e-3}
+        target=("a",), seed=4, drop=("b", "c"), id=("k",), model={"epochs": 7, "head": "linear", "learning_rate": 1e-3}
     )
     again = tmp_path / "again.yaml"
     again.write_text(config.as_yaml())
@@ -259,3 +264,61 @@ def test_ctrl_c_keeps_the_best_state(tmp_path):
     assert "best" in errors
     assert "Traceback" not in errors
     assert ecrt.load(tmp_path / "fit" / "model").predict_proba(np.zeros((1, 6))).shape == (1, 4)
+
+
+def target_of(column, task=None, **more):
+    table = pd.DataFrame({"x": np.arange(len(column)), "y": column} | more)
+    names = ("y", *more)
+    data = DataFile(X=table[["x"]], y=table[list(names)].to_numpy() if more else table["y"].to_numpy(), ids=table)
+    return read_target(data, names, task)
+
+
+def test_the_task_is_told_from_the_target():
+    rng = np.random.default_rng(0)
+    assert target_of(["a", "b"] * 10).task == "classification"
+    assert target_of([0, 1, 2, 1] * 5).task == "classification"
+    assert target_of([1.0, 2.0, np.nan] * 5).y.tolist() == [1, 2] * 5
+    assert target_of(rng.normal(size=50)).task == "regression"
+    assert target_of(rng.permutation(5000)).task == "regression"
+    assert target_of([0, 1] * 10, z=[1, 1] * 10).task == "multilabel"
+    assert target_of([0.5, 1] * 10, z=[1, 1] * 10).task == "regression"
+    lists = target_of([["a", "b"], ["b"], []] * 4)
+    assert (lists.task, lists.names) == ("multilabel", ("a", "b"))
+    assert lists.y[:3].tolist() == [[1, 1], [0, 1], [0, 0]]
+    joined = target_of(["a; b", "b"] * 4, task="multilabel")
+    assert joined.y[:2].tolist() == [[1, 1], [0, 1]]
+    assert "as asked for" in joined.said
+
+
+def test_regression_from_a_file(wine, tmp_path):
+    options = ["--set", "model.demixing=linear", "--set", "model.head=linear", "--id", "bottle"]
+    result = invoke("fit", wine, "--target", "alcohol", "-o", tmp_path / "fit", *options)
+    assert result.exit_code == 0, result.output
+    assert "Task: regression" in result.stderr
+    result = invoke("predict", tmp_path / "fit", wine, "-o", tmp_path / "p.csv")
+    assert result.exit_code == 0, result.output
+    table, truth = pd.read_csv(tmp_path / "p.csv"), pd.read_csv(wine)["alcohol"]
+    assert list(table) == ["bottle", "predicted"]
+    assert np.corrcoef(table["predicted"], truth)[0, 1] > 0.7
+    evaluated = invoke("evaluate", tmp_path / "fit", wine)
+    assert "rmse" in evaluated.output
+    assert invoke("predict", tmp_path / "fit", wine, "--threshold", "0.2").exit_code == 1
+
+
+def test_label_sets_from_a_file(wine, tmp_path):
+    table = pd.read_csv(wine)
+    strong, dark = table["alcohol"] > 13, table["color_intensity"] > 5
+    table["tags"] = [";".join(np.array(["strong", "dark"])[[a, b]]) for a, b in zip(strong, dark, strict=True)]
+    table = table[table["tags"] != ""].drop(columns="kind")
+    table.to_json(tmp_path / "tags.jsonl", orient="records", lines=True)
+    result = invoke(
+        "fit", tmp_path / "tags.jsonl", "--target", "tags", "--task", "multilabel", "--id", "bottle", "-o",
+        tmp_path / "fit", *QUICK,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    result = invoke("predict", tmp_path / "fit", tmp_path / "tags.jsonl", "-o", tmp_path / "p.csv")
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(tmp_path / "p.csv")
+    assert list(found) == ["bottle", "predicted", "p_dark", "p_strong"]
+    assert ((found["p_dark"] > 0.5).to_numpy() == dark[table.index].to_numpy()).mean() > 0.85
+    assert "bce" in invoke("evaluate", tmp_path / "fit", tmp_path / "tags.jsonl").output

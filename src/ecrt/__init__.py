@@ -3,7 +3,7 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError, ModelFileError
-from ecrt.estimators import ECRTClassifier, ECRTTransformer, load
+from ecrt.estimators import ECRTClassifier, ECRTRegressor, ECRTTransformer, load
 
 try:
     __version__ = version("ecrt")
@@ -14,6 +14,7 @@ __all__ = [
     "DivergenceError",
     "ECRTClassifier",
     "ECRTError",
+    "ECRTRegressor",
     "ECRTTransformer",
     "ECRTWarning",
     "InputError",

@@ -105,7 +105,12 @@ Costs = Annotated[
 def fit(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet, JSONL or NPZ, or a folder of images by class.")],
-    target: Annotated[str | None, typer.Option(help="Column with the labels (NPZ: an array, y if not given).")] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="Column with the target, or several (NPZ: an array, y if not given).")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="classification, multilabel or regression; told from the target if not given.")
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")] = Path(
         "ecrt-model"
     ),
@@ -125,12 +130,12 @@ def fit(
     """Fit a model on a file; write it, its figures and a report to a folder."""
     with _one_line_errors(debug=context.obj):
         from ecrt.report import write_model_page
-        from ecrt.runs import check_output, fit_file, read_config
+        from ecrt.runs import Evaluation, check_output, fit_file, read_config
         from ecrt.training import stop_on_interrupt, stop_requested
 
-        target = target or ("y" if file.suffix == ".npz" else None)
+        target = target or (["y"] if file.suffix == ".npz" else None)
         chosen = read_config(
-            config, settings or [], target=target, id=ids, drop=drop, seed=seed, device=device,
+            config, settings or [], target=target, task=task, id=ids, drop=drop, seed=seed, device=device,
             class_prior=_read_prior(class_prior), threshold=threshold, costs=_read_costs(costs),
         )  # fmt: skip
         check_output(output, force=force)
@@ -140,6 +145,7 @@ def fit(
             stopped = stop_requested()
         if found is not None:
             _print_metrics(found)
+        if isinstance(found, Evaluation):
             _out(f"Report: {write_model_page(output)}")
         _out(f"Model: {output / 'model'}")
         if stopped:
@@ -166,8 +172,7 @@ def predict(
         run = open_run(model, class_prior=_read_prior(class_prior), threshold=threshold, costs=_read_costs(costs))
         table = predict_file(run, file)
         write_predictions(table, output)
-        counts = table["predicted"].value_counts()
-        _out(f"{len(table)} rows predicted: " + ", ".join(f"{n} {label}" for label, n in counts.head(10).items()) + ".")
+        _out(f"{len(table)} rows predicted.")
         _out(f"Predictions: {output}")
 
 
@@ -186,7 +191,7 @@ def evaluate(
     """Measure a model on labelled data it has not seen."""
     with _one_line_errors(debug=context.obj):
         from ecrt.report import write_model_page
-        from ecrt.runs import evaluate_file, open_run
+        from ecrt.runs import Evaluation, evaluate_file, open_run
 
         run = open_run(model, class_prior=_read_prior(class_prior), threshold=threshold, costs=_read_costs(costs))
         found, decided = evaluate_file(run, file)
@@ -194,7 +199,8 @@ def evaluate(
         if output is not None:
             _make_folder(output)
             found.write(output)
-            _out(f"Report: {write_model_page(output)}")
+            page = write_model_page(output) if isinstance(found, Evaluation) else output / "metrics.json"
+            _out(f"Figures: {page}")
 
 
 @app.command("inspect")
@@ -246,9 +252,10 @@ def _make_folder(folder: Path) -> None:
 def _print_metrics(found: Any, decided: dict[str, float] | None = None) -> None:
     from ecrt.report import summary_table
 
-    rows = [{"metric": name} | {prior: found.metrics[prior][name] for prior in ("balanced", "training")}
-            for name in found.metrics["balanced"]]  # fmt: skip
-    _out(f"{found.title}: {len(found.y)} test rows, under a balanced class prior and under that of training")
+    groups = [name for name in found.metrics if name != "guessing"]
+    names = list(found.metrics[groups[0]])
+    rows = [{"metric": name} | {group: found.metrics[group][name] for group in groups} for name in names]
+    _out(f"{found.title}: {len(found.y)} test rows")
     Console().print(summary_table("", rows))
     if decided:
         Console().print(summary_table("With the threshold", [dict(decided)]))

@@ -2,7 +2,14 @@
 
 from ecrt.data.files import DataFile, Images, read_data
 from ecrt.data.imbalance import exponential_imbalance, step_imbalance, stratified_holdout, thin_out
-from ecrt.data.loaders import Split, data_folder, imbalanced_digits, load_embeddings
+from ecrt.data.loaders import (
+    LabelledSplit,
+    Split,
+    data_folder,
+    imbalanced_digits,
+    load_arxiv,
+    load_embeddings,
+)
 from ecrt.data.minority import ClassRoles, MinorityRule, assign_roles, minority_mask
 from ecrt.data.synthetic import (
     GaussianSources,
@@ -20,6 +27,7 @@ __all__ = [
     "DataFile",
     "GaussianSources",
     "Images",
+    "LabelledSplit",
     "MinorityRule",
     "Split",
     "SyntheticData",
@@ -31,6 +39,7 @@ __all__ = [
     "henon",
     "henon_inverse",
     "imbalanced_digits",
+    "load_arxiv",
     "load_embeddings",
     "minority_mask",
     "read_data",

@@ -77,33 +77,33 @@ class DataFile:
 
 
 def read_data(
-    path: Path, *, target: str | None = None, ids: Sequence[str] = (), drop: Sequence[str] = (), image_size: int = 32
+    path: Path, *, target: Sequence[str] = (), ids: Sequence[str] = (), drop: Sequence[str] = (), image_size: int = 32
 ) -> DataFile:
     """Read a file or a folder.
 
     Parameters
     ----------
-    target : column (of an NPZ, array) with the labels; ``None`` where there are none to read. A folder of images has
-        the names of its subfolders as labels, if any target is asked for.
+    target : column with the target, or several; of an NPZ, the array; none where there is none to read. A folder of
+        images has the names of its subfolders as labels, if any target is asked for.
     ids, drop : columns to keep aside for the output, and to leave out.
     image_size : images are cut to a square and resized to this many pixels a side.
     """
     if not path.exists():
         raise InputError(f"There is no file or folder {path}.")
     if path.is_dir():
-        return _read_images(path, labelled=target is not None, size=image_size)
+        return _read_images(path, labelled=bool(target), size=image_size)
     if path.suffix == ".npz":
         return _read_npz(path, target)
-    table = _read_table(path)
+    table = _read_table(path, target)
     repeated = table.columns[table.columns.duplicated()].unique().tolist()
     if repeated:
         raise InputError(f"{path.name}: columns {repeated} occur more than once.")
-    for name in [*([] if target is None else [target]), *ids, *drop]:
+    for name in [*target, *ids, *drop]:
         if name not in table.columns:
             raise InputError(f"{path.name} has no column {name!r}{_suggestion(name, list(table.columns))}")
-    y = None if target is None else _labels(table[target])
+    y = _labels(table[list(target)]) if target else None
     named = table[list(ids)] if ids else pd.DataFrame({"row": np.arange(len(table))})
-    left = table.drop(columns=[name for name in {target, *ids, *drop} if name is not None])
+    left = table.drop(columns=list({*target, *ids, *drop}))
     return DataFile(X=left, y=y, ids=named)
 
 
@@ -114,19 +114,17 @@ def _suggestion(name: str, known: list[str]) -> str:
     return f"; there are {known[:20]}{' and more' if len(known) > 20 else ''}."
 
 
-def _labels(column: pd.Series[Any]) -> Labels:
-    """The target as text, whole numbers or numbers; missing labels stay missing, for the caller to decide."""
-    if column.dtype.kind == "f":
-        present = column.dropna()
-        if len(present) == len(column) and (present == np.round(present)).all():
-            return column.to_numpy(dtype=np.int64)
-        return column.to_numpy()
-    if column.dtype.kind in "iub":
+def _labels(columns: pd.DataFrame) -> Labels:
+    """Targets as text, whole numbers or numbers; missing ones stay missing, for the caller to decide."""
+    if columns.shape[1] > 1:
+        return columns.to_numpy()
+    column = columns.iloc[:, 0]
+    if column.dtype.kind in "iubf":
         return column.to_numpy()
     return column.map(lambda value: value.strip() if isinstance(value, str) else value).to_numpy(dtype=object)
 
 
-def _read_table(path: Path) -> pd.DataFrame:
+def _read_table(path: Path, target: Sequence[str]) -> pd.DataFrame:
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     try:
         if suffix in (".csv", ".tsv", ".txt"):
@@ -146,7 +144,8 @@ def _read_table(path: Path) -> pd.DataFrame:
     table.columns = table.columns.map(str)
     if table.empty:
         raise InputError(f"{path.name} has no rows.")
-    nested = [name for name in table if table[name].map(lambda value: isinstance(value, (dict, list))).any()]
+    features = table.drop(columns=[name for name in target if name in table])
+    nested = [name for name in features if table[name].map(lambda value: isinstance(value, (dict, list))).any()]
     if nested:
         raise InputError(f"{path.name}: columns {nested} hold lists or objects. Give each value a column of its own.")
     return table
@@ -162,7 +161,7 @@ def _separator(path: Path) -> str:
         return ","
 
 
-def _read_npz(path: Path, target: str | None) -> DataFile:
+def _read_npz(path: Path, target: Sequence[str]) -> DataFile:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
@@ -170,13 +169,15 @@ def _read_npz(path: Path, target: str | None) -> DataFile:
         raise InputError(f"{path.name} cannot be read: {error}") from error
     if "X" not in found:
         raise InputError(f"{path.name} has no array 'X'; it holds {sorted(found)}.")
-    if target is not None and target not in found:
-        raise InputError(f"{path.name} has no array {target!r}{_suggestion(target, sorted(found))}")
-    rows = {len(found[name]) for name in {"X", target, "ids"} & set(found)}
+    for name in target:
+        if name not in found:
+            raise InputError(f"{path.name} has no array {name!r}{_suggestion(name, sorted(found))}")
+    rows = {len(found[name]) for name in {"X", *target, "ids"} & set(found)}
     if len(rows) > 1:
-        raise InputError(f"{path.name}: 'X', {target!r} and 'ids' differ in length.")
+        raise InputError(f"{path.name}: 'X', {list(target)} and 'ids' differ in length.")
     ids = pd.DataFrame({"id": found["ids"]} if "ids" in found else {"row": np.arange(len(found["X"]))})
-    return DataFile(X=found["X"], y=None if target is None else found[target], ids=ids)
+    y = found[target[0]] if len(target) == 1 else np.column_stack([found[name] for name in target]) if target else None
+    return DataFile(X=found["X"], y=y, ids=ids)
 
 
 def _read_images(folder: Path, *, labelled: bool, size: int) -> DataFile:

@@ -14,7 +14,7 @@ from sklearn.model_selection import train_test_split
 from ecrt.data.imbalance import step_imbalance
 from ecrt.errors import InputError
 
-__all__ = ["Split", "data_folder", "imbalanced_digits", "load_embeddings"]
+__all__ = ["LabelledSplit", "Split", "data_folder", "imbalanced_digits", "load_arxiv", "load_embeddings"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,17 @@ class Split:
     y_train: NDArray[np.int64]
     X_test: NDArray[np.float64]
     y_test: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LabelledSplit:
+    """A training and a test set whose rows may have several labels: indicators, and the names of their columns."""
+
+    X_train: NDArray[np.float32]
+    y_train: NDArray[np.uint8]
+    X_test: NDArray[np.float32]
+    y_test: NDArray[np.uint8]
+    names: NDArray[np.str_]
 
 
 def data_folder(path: str | Path | None = None) -> Path:
@@ -47,6 +58,18 @@ def load_embeddings(name: str, path: str | Path | None = None) -> Split:
         X = arrays["x"].astype(np.float32) * arrays["scale"]
         y, test = arrays["y"].astype(np.int64), arrays["test"].astype(bool)
     return Split(X[~test], y[~test], X[test], y[test])
+
+
+def load_arxiv(path: str | Path | None = None) -> LabelledSplit:
+    """Sentence features of arXiv abstracts with their categories, and a nearly balanced test set."""
+    file = data_folder(path) / "arxiv" / "minilm384.npz"
+    if not file.is_file():
+        raise InputError(f"{file} does not exist: it holds sentence features of arXiv abstracts.")
+    with np.load(file, allow_pickle=False) as arrays:
+        X = arrays["x"].astype(np.float32) * arrays["scale"]
+        y = np.unpackbits(arrays["y_packed"], axis=1)[:, : int(arrays["n_labels"])]
+        test, names = arrays["test"].astype(bool), arrays["names"]
+    return LabelledSplit(X[~test], y[~test], X[test], y[test], names)
 
 
 def imbalanced_digits(n_minority: int, seed: int, minority: tuple[int, ...] = (5, 6, 7, 8, 9)) -> Split:

@@ -99,8 +99,8 @@ def diagnose_sources(
                 label=label,
                 n_samples=len(rows),
                 demixed=bool(demixed_on[index]),
-                max_correlation=max_abs_correlation(s[rows]),
-                hsic=hsic(s[rows]),
+                max_correlation=max_abs_correlation(s[rows]) if len(rows) else float("nan"),
+                hsic=hsic(s[rows]) if len(rows) else float("nan"),
                 log_likelihood=float(log_likelihood[rows].mean()) if len(rows) else float("nan"),
             )
         )

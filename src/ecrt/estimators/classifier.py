@@ -10,16 +10,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax
+from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
-from ecrt.data import MinorityRule, assign_roles, thin_out
+from ecrt.data import ClassRoles, MinorityRule, assign_roles, thin_out
 from ecrt.diagnostics import diagnose_sources
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.estimators.base import ECRTBase
+from ecrt.estimators.multilabel import fit_labels, has_several_labels, predict_labels
 from ecrt.estimators.options import (
     CLASSIFIER_CONSTRAINTS,
     demix_configs,
@@ -28,6 +29,8 @@ from ecrt.estimators.options import (
 )
 from ecrt.stages import (
     AugmentConfig,
+    EncodeResult,
+    TransferResult,
     augment_classes,
     balanced_logits,
     sources_of,
@@ -108,14 +111,20 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         How many samples the common variance counts for in the variance of a class.
     head : {"auto", "linear", "mlp", "gaussian"} or sequence of these, default="auto"
         Classifier on the sources; with several, simplest first, a later one must lower the held-out loss beyond noise.
-    class_mass : {"training", "balanced"}, default="training"
-        Weight of classes in the head's loss: as frequent as in training, or alike.
+    class_mass : {"training", "tempered", "balanced"}, default="training"
+        Weight of classes in the head's loss: as frequent as in training, alike, or the geometric mean of both. With
+        several labels a row, ``"balanced"`` weighs rows as if a label were drawn first and then a row that has it.
     logit_adjustment : bool, default=True
         Train with the log class weights added to the logits.
     weight_decay : float or None, default=None
         Of the linear head; ``None`` chooses on held-out rows.
     class_prior : {"balanced", "training"} or array, default="balanced"
-        Prior that ``predict_proba``, ``decision_function`` and ``predict`` assume.
+        Prior that ``predict_proba``, ``decision_function`` and ``predict`` assume. With several labels a row: the
+        frequency of each label, between 0 and 1; ``"balanced"`` is what it would be if a label were drawn first, all
+        alike, and then a row that has it (labels that accompany others stay more frequent).
+    thresholds : {"half", "validation"}, default="half"
+        With several labels a row, a label is predicted from a probability of one half on, or from where its F1 is
+        highest on held-out rows (labels with fewer than two such rows keep one half).
     validation_fraction : float, default=0.2
         Share of each class held out to stop, choose and compare.
     epochs, batch_size, learning_rate
@@ -131,6 +140,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     Attributes
     ----------
     classes_ : labels.
+    multilabel_ : whether a row may have several.
     table_ : how columns are read, ``None`` for images and Datasets.
     class_counts_ : samples of each class.
     minority_classes_, demixed_on_ : labels called minority; labels that de-mixing learned from.
@@ -140,6 +150,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     history_ : losses of every trained part, restarts and candidates.
     diagnostics_ : independence of sources in each class, round-trip error, likelihood, the theorem's conditions.
     theory_met_ : whether those conditions hold.
+    label_log_odds_ : with several labels a row, log-odds of their frequencies, in training and balanced.
+    thresholds_ : likewise, with ``thresholds="validation"``, the balanced logit from which each label is predicted.
 
     Examples
     --------
@@ -159,10 +171,11 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     augmentation_weight: float = 0.5
     n_synthetic: int | None = None
     head: str | Sequence[str] = "auto"
-    class_mass: Literal["training", "balanced"] = "training"
+    class_mass: Literal["training", "tempered", "balanced"] = "training"
     logit_adjustment: bool = True
     weight_decay: float | None = None
     class_prior: str | ArrayLike = "balanced"
+    thresholds: Literal["half", "validation"] = "half"
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
@@ -173,8 +186,12 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         X : array, sparse matrix or data frame of shape (n_samples, n_features), images (n_samples, channels, height,
             width) for an encoder that takes them, or a torch Dataset of (x, y). A table may hold categories, dates and
             missing values; ``table_`` says how each column was read.
-        y : labels; not given with a Dataset.
+        y : labels; not given with a Dataset. Where a row may have several labels: an indicator of zeros and ones, dense
+            or sparse, one column for each label (of a data frame, its column names are ``classes_``).
         """
+        if not isinstance(X, Dataset) and has_several_labels(y):
+            fit_labels(self, X, y)
+            return self
         items, labels = self._read_classes(X, y)
         counts = np.bincount(labels, minlength=len(self.classes_))
         roles = assign_roles(
@@ -188,49 +205,71 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
                 z, y_rows, roles=roles, candidates=demix_configs(self, *z.shape), validation=self.validation_fraction,
                 head_config=head_config(self, *z.shape), **vars(session),
             )  # fmt: skip
+        self.multilabel_ = False
+        self._take(encoded, result, counts, roles)
+        self._keep_examples(z, y_rows, roles.demixed_on, session.rng)
+        return self
+
+    def _take(
+        self, encoded: EncodeResult, result: TransferResult, counts: NDArray[np.int64], roles: ClassRoles
+    ) -> None:
+        """Keep what the stages found."""
         self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
-        self.demixed_on_ = self.classes_[roles.demixed_on]
+        self.demixed_on_ = self.classes_[roles.demixed_on & (counts > 0)]
         self.demixing_, self.demixer_ = result.method, result.demixed.demixer
         self.head_name_, self.head_ = result.choice.name, result.head
         self.signal_weight_ = result.demixed.signal_weight
         self.head_scale_ = result.demixed.head_scale
         self.within_variance_ = result.demixed.within_variance
-        self.history_ = {
+        self.history_: dict[str, Any] = {
             "encoder": encoded.history,
             "restarts": result.demixed.restarts,
             "head_candidates": result.choice.candidates,
             "head_setting": result.choice.setting,
             "demixing_held_out": result.held_out,
         }
-        self._keep_examples(z, y_rows, roles.demixed_on, session.rng)
-        return self
 
     def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Signal sources of X, unscaled."""
         return self._sources(X)
 
     def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
-        """Balanced logits plus log class prior; for two classes, that of the second less that of the first."""
+        """Balanced logits plus log class prior; for two classes, that of the second less that of the first.
+
+        With several labels a row, log-odds of each.
+        """
         scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 and not self.multilabel_ else scores
 
     def predict_log_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Log-probabilities under ``class_prior``."""
+        if self._several_labels():
+            return np.asarray(log_expit(self._scores(X)))
         return np.asarray(log_softmax(self._scores(X), axis=1))
 
     def predict_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
-        """Probabilities under ``class_prior``, one column for each of ``classes_``."""
+        """Probabilities under ``class_prior``, one column for each of ``classes_``.
+
+        With several labels a row they need not sum to one.
+        """
         return np.exp(self.predict_log_proba(X))
 
     def predict(self, X: ArrayLike | Dataset[Any]) -> NDArray[Any]:
-        """The most probable label under ``class_prior``."""
+        """The most probable label under ``class_prior``; with several labels a row, an indicator of those predicted."""
+        if self._several_labels():
+            return predict_labels(self, X)
         best = self._scores(X).argmax(axis=1)
         return self.classes_[best]
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy; labels that were not in training count as wrong, with a warning."""
+        """Accuracy; labels that were not in training count as wrong, with a warning.
+
+        With several labels a row, the share of rows with all labels right.
+        """
         check_is_fitted(self)
+        if self.multilabel_:
+            return float(super().score(X, y, sample_weight))
         unknown = np.setdiff1d(np.asarray(y), self.classes_)
         if len(unknown):
             warnings.warn(
@@ -278,7 +317,20 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self.diagnostics_ = diagnose_sources(self.demixer_, z[keep], s, y[keep], self.classes_, demixed_on)
         self.theory_met_ = self.diagnostics_.theory_met
 
+    def _several_labels(self) -> bool:
+        check_is_fitted(self)
+        return bool(self.multilabel_)
+
     def _scores(self, X: Any) -> Array:
         """Balanced logits plus log class prior."""
         scaled = self._sources(X) * self.head_scale_
-        return balanced_logits(self.head_, scaled) + log_class_prior(self)
+        scores = balanced_logits(self.head_, scaled) + log_class_prior(self)
+        if self.multilabel_:
+            never = self.class_counts_ == 0
+            scores[:, never] = self.label_log_odds_[0, never]
+        return scores
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags

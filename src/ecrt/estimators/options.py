@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -41,6 +42,9 @@ FEW_SOURCES = 8
 
 MLP_SOURCES = 128
 """``head="auto"`` tries an MLP on at most this many sources: longer vectors are embeddings, to be read linearly."""
+
+MANY_ROWS = 50_000
+"""With more rows than this a head for several labels is a wide MLP: a linear one cannot use them."""
 
 BASE_CONSTRAINTS: dict[str, list[Any]] = {
     "encoder": [StrOptions({"identity", "mlp", "resnet18", "autoencoder"}), nn.Module],
@@ -86,10 +90,11 @@ CLASSIFIER_CONSTRAINTS: dict[str, list[Any]] = (
         "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
         "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
         "head": [StrOptions({"auto", "linear", "mlp", "gaussian"}), "array-like"],
-        "class_mass": [StrOptions({"training", "balanced"})],
+        "class_mass": [StrOptions({"training", "tempered", "balanced"})],
         "logit_adjustment": ["boolean"],
         "weight_decay": [None, Interval(Real, 0, None, closed="left")],
         "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
+        "thresholds": [StrOptions({"half", "validation"})],
     }
 )
 
@@ -167,8 +172,22 @@ def head_config(clf: Any, n_rows: int, n_features: int) -> HeadConfig:
     )
 
 
+def label_head_config(clf: Any, n_rows: int, n_features: int) -> HeadConfig:
+    """Heads to try where a row may have several labels; with many rows a wide network, well regularised."""
+    config = head_config(clf, n_rows, n_features)
+    many = n_rows > MANY_ROWS
+    if isinstance(clf.head, str) and clf.head == "auto":
+        config = replace(config, heads=("mlp",) if many else ("linear", "mlp"))
+    if many:
+        training = replace(config.training, batch_size=1024)
+        config = replace(config, hidden=(1024,), dropout=0.5, training=training)
+    return config
+
+
 def log_class_prior(clf: Any) -> Array:
-    """Log of the prior that predictions assume, one entry for each class."""
+    """Log of the prior that predictions assume, one entry for each class; log-odds where rows have several labels."""
+    if clf.multilabel_:
+        return _label_log_odds(clf)
     if isinstance(clf.class_prior, str):
         balanced = clf.class_prior == "balanced"
         return np.zeros(len(clf.classes_)) if balanced else np.log(clf.class_counts_ / clf.class_counts_.sum())
@@ -179,3 +198,16 @@ def log_class_prior(clf: Any) -> Array:
             f"{clf.classes_.tolist()}; got {clf.class_prior!r}."
         )
     return np.asarray(np.log(prior / prior.sum()))
+
+
+def _label_log_odds(clf: Any) -> Array:
+    """Log-odds of each label's frequency where predictions are made."""
+    if isinstance(clf.class_prior, str):
+        return np.asarray(clf.label_log_odds_[1 if clf.class_prior == "balanced" else 0])
+    prior = np.asarray(clf.class_prior, dtype=np.float64)
+    if prior.shape != clf.classes_.shape or not ((prior > 0) & (prior < 1)).all():
+        raise InputError(
+            f"class_prior must hold a frequency between 0 and 1 for each of the {len(clf.classes_)} labels; got "
+            f"{clf.class_prior!r}."
+        )
+    return np.asarray(np.log(prior) - np.log1p(-prior))

@@ -17,6 +17,9 @@ from ecrt.data import TableEncoder
 from ecrt.errors import InputError
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.options import log_class_prior
+from ecrt.estimators.regressor import ECRTRegressor
+from ecrt.estimators.saved_labels import pack_labels, unpack_label_names, unpack_labels
+from ecrt.estimators.saved_regressor import pack_targets, regressor_facts, unpack_targets
 from ecrt.io import (
     BadContentError,
     CardFacts,
@@ -215,7 +218,9 @@ def _pack_classifier(clf: Any) -> tuple[Document, Tensors]:
     document, tensors = _pack_base(clf, minority)
     s, y = clf._examples
     head, head_tensors = pack_head(clf.head_)
+    labels, label_tensors = pack_labels(clf)
     document |= {
+        "multilabel": labels,
         "classes": array_to_plain(clf.classes_, "classes_"),
         "demixing": clf.demixing_,
         "head": head,
@@ -223,6 +228,7 @@ def _pack_classifier(clf: Any) -> tuple[Document, Tensors]:
     }
     tensors |= {
         **head_tensors,
+        **label_tensors,
         "class_counts": clf.class_counts_,
         "minority": np.isin(clf.classes_, clf.minority_classes_),
         "demixed_on": np.isin(clf.classes_, clf.demixed_on_),
@@ -233,9 +239,14 @@ def _pack_classifier(clf: Any) -> tuple[Document, Tensors]:
 
 
 def _unpack_classifier(kind: type[Any], fields: Fields, store: TensorStore, own_encoder: nn.Module | None) -> Any:
-    classes = _unpack_classes(fields.raw("classes"))
+    several = not fields.is_null("multilabel")
+    names = fields.raw("classes")
+    classes = unpack_label_names(names) if several else _unpack_classes(names)
     clf = _unpack_base(kind, fields, store, own_encoder, classes)
-    clf.classes_ = classes
+    clf.classes_, clf.multilabel_ = classes, several
+    if several:
+        with fields.part("multilabel") as part:
+            unpack_labels(clf, part, store)
     n_classes, n_sources = len(classes), clf.demixer_.linear.n_signal
     clf.demixing_ = fields.text("demixing", ("none", "linear", "flow"))
     if (clf.demixing_ == "flow") != (clf.demixer_.flow is not None):
@@ -243,7 +254,7 @@ def _unpack_classifier(kind: type[Any], fields: Fields, store: TensorStore, own_
     with fields.part("head") as part:
         clf.head_name_, clf.head_ = unpack_head(part, store, n_sources, n_classes)
     clf.class_counts_ = store.take("class_counts", (n_classes,), torch.int64).numpy()
-    if clf.class_counts_.min() < 1:
+    if clf.class_counts_.min() < (0 if several else 1):
         raise BadContentError("A class has no samples.")
     clf.minority_classes_ = classes[store.take("minority", (n_classes,), torch.bool).numpy()]
     clf.demixed_on_ = classes[store.take("demixed_on", (n_classes,), torch.bool).numpy()]
@@ -293,6 +304,20 @@ def _classifier_facts(clf: Any, own_encoder: bool) -> CardFacts:
     )
 
 
+def _pack_regressor(reg: Any) -> tuple[Document, Tensors]:
+    document, tensors = _pack_base(reg, None)
+    own_document, own_tensors = pack_targets(reg)
+    return document | own_document, tensors | own_tensors
+
+
+def _unpack_regressor(kind: type[Any], fields: Fields, store: TensorStore, own_encoder: nn.Module | None) -> Any:
+    n_bins = fields.whole("n_bins", 1, 2**24)
+    store.check("bin_counts", (n_bins,), (torch.int64,))
+    reg = _unpack_base(kind, fields, store, own_encoder, np.arange(n_bins))
+    unpack_targets(reg, fields, store, n_bins)
+    return reg
+
+
 @dataclass(frozen=True)
 class _Mapping:
     """How one class of estimators goes to files and back. Classes are looked up here, never by a name in a file."""
@@ -303,4 +328,7 @@ class _Mapping:
     facts: Callable[[Any, bool], CardFacts]
 
 
-MAPPINGS = {"ECRTClassifier": _Mapping(ECRTClassifier, _pack_classifier, _unpack_classifier, _classifier_facts)}
+MAPPINGS = {
+    "ECRTClassifier": _Mapping(ECRTClassifier, _pack_classifier, _unpack_classifier, _classifier_facts),
+    "ECRTRegressor": _Mapping(ECRTRegressor, _pack_regressor, _unpack_regressor, regressor_facts),
+}

@@ -111,4 +111,4 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
         if s.shape[1] != self._n_features_out:
             raise InputError(f"S has {s.shape[1]} columns; there are {self._n_features_out} sources.")
         with torch.no_grad():
-            return np.asarray(self.demixer_.inverse(torch.from_numpy(s)).numpy())
+            return np.asarray(self.demixer_.inverse(torch.tensor(s)).numpy())

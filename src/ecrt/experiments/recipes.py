@@ -15,7 +15,7 @@ import joblib
 import torch
 
 from ecrt.errors import InputError
-from ecrt.experiments import extreme, tinyimagenet, toy
+from ecrt.experiments import arxiv, extreme, regression, tinyimagenet, toy
 from ecrt.training import Progress, SilentProgress
 
 __all__ = ["RECIPES", "Recipe", "run"]
@@ -42,8 +42,11 @@ class Recipe:
 
 
 RECIPES: dict[str, Recipe] = {
+    "arxiv": Recipe(arxiv.cells, arxiv.run_cell, arxiv.summarise),
     "toy": Recipe(toy.cells, toy.run_cell, toy.summarise),
     "extreme": Recipe(extreme.cells, extreme.run_cell, extreme.summarise),
+    "regression": Recipe(regression.cells, regression.run_cell, regression.summarise),
+    "continuous-toy": Recipe(regression.toy_cells, regression.toy_run_cell, regression.summarise_toy),
     "tinyimagenet": Recipe(tinyimagenet.cells, tinyimagenet.run_cell, tinyimagenet.summarise, threads=0),
 }
 

@@ -9,6 +9,7 @@ from ecrt.flows.linear import (
     column_spread,
     fit_linear_demixing,
     within_class_residuals,
+    within_label_moments,
 )
 from ecrt.flows.maf import MaskedFlow
 from ecrt.flows.priors import (
@@ -36,4 +37,5 @@ __all__ = [
     "make_prior",
     "shrunk_moments",
     "within_class_residuals",
+    "within_label_moments",
 ]

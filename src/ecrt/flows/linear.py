@@ -5,11 +5,13 @@ Within-class whitening makes all coordinates uncorrelated given the label, which
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.linalg import solve_triangular
 from sklearn.covariance import ledoit_wolf
 from torch import Tensor, nn
@@ -22,6 +24,7 @@ __all__ = [
     "column_spread",
     "fit_linear_demixing",
     "within_class_residuals",
+    "within_label_moments",
 ]
 
 Rotation = Literal["none", "symmetric", "discriminant", "triangular"]
@@ -93,7 +96,52 @@ def within_class_residuals(z: Array, y: NDArray[np.int64]) -> tuple[Array, Array
     return z - means[member], means, counts
 
 
-def between_class_variance(means: Array, counts: NDArray[np.int64], within: Array) -> Array:
+@dataclass(frozen=True)
+class LabelMoments:
+    """Means and masses of the labels present, and the covariance within them, plain and shrunk (Ledoit-Wolf)."""
+
+    means: Array
+    mass: Array
+    covariance: Array
+    shrunk: Array
+
+
+def within_label_moments(z: Array, row: NDArray[np.int64], y: NDArray[np.int64], weight: Array) -> LabelMoments:
+    r"""Moments within labels where a row may have several: of weighted pairs (row, label), no row being repeated.
+
+    With :math:`a_i` the weights of row i together and :math:`\mu_m` the weighted mean of label m, the scatter within
+    labels is :math:`\sum_i a_i z_i z_i^T - \sum_m W_m \mu_m \mu_m^T`: two matrix products.
+
+    Parameters
+    ----------
+    z : all rows.
+    row, y, weight : row, label and weight of each pair.
+    """
+    _, member = np.unique(y, return_inverse=True)
+    pairs = sparse.csr_array((weight, (row, member)), shape=(len(z), int(member.max()) + 1))
+    mass: Array = np.asarray(pairs.sum(axis=0)).ravel()
+    row_mass: Array = np.asarray(pairs.sum(axis=1)).ravel()
+    center = row_mass @ z / row_mass.sum()
+    z = z - center  # products of centred values lose no digits
+    means = np.asarray(pairs.T @ z) / mass[:, None]
+    scatter = (z * row_mass[:, None]).T @ z - (means * mass[:, None]).T @ means
+    # Ledoit and Wolf (2004) need the fourth moment: |z - mu|^4, expanded, at the pairs alone.
+    squares = np.concatenate([
+        (z[part] ** 2).sum(axis=1) - 2 * np.einsum("ij,ij->i", z[part], means[label]) + (means[label] ** 2).sum(axis=1)
+        for part, label in zip(*(np.array_split(index, len(index) // 4096 + 1) for index in (row, member)), strict=True)
+    ])  # fmt: skip
+    total, d = float(weight.sum()), z.shape[1]
+    plain = scatter / total
+    spread = float((plain**2).sum()) - np.trace(plain) ** 2 / max(d, 1)
+    noise = (float(weight @ squares**2) / total - float((plain**2).sum())) / len(row)
+    shrinkage = min(max(noise, 0.0) / spread, 1.0) if spread > 0 else 0.0
+    target = np.eye(d) * np.trace(plain) / max(d, 1)
+    # One degree of freedom is lost to every label's mean.
+    freedom = total / max(total - len(mass) * total / len(row), total / len(row))
+    return LabelMoments(means + center, mass, plain * freedom, ((1 - shrinkage) * plain + shrinkage * target) * freedom)
+
+
+def between_class_variance(means: Array, counts: NDArray[np.int64] | Array, within: Array) -> Array:
     """Variance of the true class means along each coordinate, in units of its within-class variance.
 
     That of the observed means, less what sampling adds to it, drawn towards the average over coordinates: K means say
@@ -122,6 +170,8 @@ def fit_linear_demixing(
     n_sources: int | None = None,
     rotation: Rotation = "symmetric",
     order: NDArray[np.int64] | None = None,
+    row: NDArray[np.int64] | None = None,
+    weight: Array | None = None,
 ) -> LinearDemixing:
     """Whiten within classes, in float64.
 
@@ -138,6 +188,8 @@ def fit_linear_demixing(
         that an autoregressive flow on top stays autoregressive in the features themselves; its sources have unit
         variance over all classes instead of within them.
     order : order of the columns for ``"triangular"``.
+    row, weight : for rows with several labels: row and weight of each pair (row, label) whose labels are ``y``; ``z``
+        then holds all rows.
     """
     spread = column_spread(z) if spread is None else spread
     varies = spread > 0
@@ -148,39 +200,51 @@ def fit_linear_demixing(
     scale = spread[kept]
     n_signal = len(kept) if n_sources is None else min(n_sources, len(kept))
 
-    residuals, means, counts = within_class_residuals((z - center)[:, kept] / scale, y)
+    standard = (z - center)[:, kept] / scale
     whitener = np.eye(len(kept))
+    if row is None or weight is None:
+        residuals, means, counts = within_class_residuals(standard, y)
+        shrunk = _shrunk_covariance(residuals, len(residuals) - len(counts))
+    else:
+        moments = within_label_moments(standard, row, y, weight)
+        means, shrunk = moments.means, moments.shrunk
     if rotation != "none":
-        whitener = _whitener(residuals, len(residuals) - len(counts), symmetric=rotation == "symmetric")
+        whitener = _whitener(shrunk, symmetric=rotation == "symmetric")
     if rotation == "triangular":
         # A flow on top learns fastest on inputs of unit spread, classes and all.
-        unit = ((z - center)[:, kept] / scale @ whitener.T).std(axis=0)
+        unit = (standard @ whitener.T).std(axis=0)
         whitener /= np.where(unit > 1e-6, unit, 1.0)[:, None]  # a column may vary in other classes alone
     if rotation == "discriminant":
-        whitener = _discriminant_axes(means @ whitener.T, counts) @ whitener
+        whitener = _discriminant_axes(means @ whitener.T) @ whitener
     return LinearDemixing(
         torch.from_numpy(center), torch.from_numpy(kept), torch.from_numpy(whitener / scale), n_signal
     )
 
 
-def _whitener(residuals: Array, degrees_of_freedom: int, *, symmetric: bool) -> Array:
-    """Inverse square root of the shrunk covariance of the residuals: symmetric, or else lower triangular."""
-    d = residuals.shape[1]
-    if d == 0:
+def _shrunk_covariance(residuals: Array, degrees_of_freedom: int) -> Array:
+    """Ledoit-Wolf covariance of the residuals."""
+    if residuals.shape[1] == 0:
         return np.zeros((0, 0))
     covariance = ledoit_wolf(residuals, assume_centered=True)[0]
-    covariance *= len(residuals) / max(degrees_of_freedom, 1)
+    return np.asarray(covariance * (len(residuals) / max(degrees_of_freedom, 1)))
+
+
+def _whitener(covariance: Array, *, symmetric: bool) -> Array:
+    """Inverse square root of a shrunk covariance: symmetric, or else lower triangular."""
+    d = len(covariance)
+    if d == 0:
+        return np.zeros((0, 0))
     mean_variance = np.trace(covariance) / d
     if mean_variance <= ROUNDING:  # every class is a single point
         return np.eye(d)
-    covariance += RIDGE * mean_variance * np.eye(d)
+    covariance = covariance + RIDGE * mean_variance * np.eye(d)
     if symmetric:
         variances, axes = np.linalg.eigh(covariance)
         return np.asarray((axes / np.sqrt(variances)) @ axes.T)
     return np.asarray(solve_triangular(np.linalg.cholesky(covariance), np.eye(d), lower=True))
 
 
-def _discriminant_axes(means: Array, counts: NDArray[np.int64]) -> Array:
+def _discriminant_axes(means: Array) -> Array:
     """Rotation to the eigenvectors of the shrunk between-class covariance, largest first."""
     if len(means) < 2 or means.shape[1] == 0:
         return np.eye(means.shape[1])

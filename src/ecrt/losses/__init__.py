@@ -9,6 +9,7 @@ from ecrt.losses.classification import (
 )
 from ecrt.losses.contrastive import dv_exact, fdv_in_batch, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.losses.likelihood import flow_nll
+from ecrt.losses.multilabel import label_odds, masked_bce, row_mass
 from ecrt.losses.risk import ClassMass, class_mass, paper_augmentation_weight, sample_weights
 
 __all__ = [
@@ -24,7 +25,10 @@ __all__ = [
     "gcl_in_batch",
     "hinge",
     "infonce_in_batch",
+    "label_odds",
     "logit_adjusted",
+    "masked_bce",
     "paper_augmentation_weight",
+    "row_mass",
     "sample_weights",
 ]

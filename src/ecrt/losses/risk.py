@@ -16,11 +16,17 @@ from torch import Tensor
 
 __all__ = ["ClassMass", "class_mass", "paper_augmentation_weight", "sample_weights"]
 
-ClassMass = Literal["training", "balanced"]
+ClassMass = Literal["training", "tempered", "balanced"]
 
 
 def class_mass(counts_m: Tensor, mass: ClassMass) -> Tensor:
-    """w_m: ``"training"`` gives n_m / n (empirical risk), ``"balanced"`` 1 / M (importance weighting); sums to one."""
+    """w_m: ``"training"`` gives n_m / n (empirical risk), ``"balanced"`` 1 / M (importance weighting); sums to one.
+
+    ``"tempered"`` is their geometric mean, as the square root of n_m.
+    """
+    if mass == "tempered":
+        root_m = counts_m.double().sqrt()
+        return root_m / root_m.sum()
     if mass == "balanced":
         return torch.full_like(counts_m, 1 / len(counts_m), dtype=torch.float64)
     return counts_m.double() / counts_m.sum()

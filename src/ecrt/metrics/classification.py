@@ -6,7 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-__all__ = ["better_beyond_noise", "classification_metrics", "mean_over_classes", "nll_per_sample", "top_k_hits"]
+__all__ = [
+    "better_beyond_noise",
+    "better_under_weights",
+    "classification_metrics",
+    "mean_over_classes",
+    "nll_per_sample",
+    "top_k_hits",
+]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -40,8 +47,12 @@ def better_beyond_noise(challenger: Array, champion: Array, y: Labels) -> bool:
 
     Every class counts alike.
     """
+    return better_under_weights(challenger, champion, (1 / np.maximum(np.bincount(y), 1))[y])
+
+
+def better_under_weights(challenger: Array, champion: Array, weight: Array) -> bool:
+    """The same with a weight for each row."""
     gain = champion - challenger
-    weight = (1 / np.maximum(np.bincount(y), 1))[y]
     weight = weight / weight.sum()
     mean = float(weight @ gain)
     return mean > float(np.sqrt(weight**2 @ (gain - mean) ** 2))

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from ecrt.errors import InputError
-from ecrt.estimators import ECRTClassifier
+from ecrt.runs.tasks import ESTIMATORS, TaskName
 
 __all__ = ["FitConfig", "read_config"]
 
@@ -27,7 +27,9 @@ class FitConfig:
 
     Attributes
     ----------
-    target : column with the labels; not needed for a folder of images.
+    target : column with the target, or several of them (0-1 columns of a multi-label task, or numbers); not needed for
+        a folder of images.
+    task : classification, multilabel or regression; told from the target if not given.
     id : columns that name rows, kept for the output and not learned from.
     drop : columns to leave out.
     seed, device : of the estimator.
@@ -39,10 +41,11 @@ class FitConfig:
     test_size : share of each class kept for testing; 0 for none.
     refit : whether the saved model learns from the test rows too, once they have been used to measure.
     image_size : pixels a side that images are resized to.
-    model : further options of ``ECRTClassifier``.
+    model : further options of the estimator, ``ECRTClassifier`` or ``ECRTRegressor``.
     """
 
-    target: str = "label"
+    target: tuple[str, ...] = ("label",)
+    task: TaskName | None = None
     id: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     seed: int = 0
@@ -57,7 +60,7 @@ class FitConfig:
     model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("id", "drop", "class_prior"):
+        for name in ("target", "id", "drop", "class_prior"):
             value = getattr(self, name)
             if isinstance(value, str) and name != "class_prior":
                 value = [value]
@@ -73,7 +76,11 @@ class FitConfig:
             set(self.costs) != {"miss", "false_alarm"} or not all(_is_positive(cost) for cost in self.costs.values())
         ):
             raise InputError(f"costs={self.costs}: two positive numbers are needed, miss and false_alarm.")
-        _refuse_unknown(self.model, set(inspect.signature(ECRTClassifier).parameters) - OWN_OPTIONS, "model.")
+        if self.task is not None and self.task not in ESTIMATORS:
+            raise InputError(f"task={self.task!r}: use {', '.join(ESTIMATORS)}.")
+        estimators = ESTIMATORS.values() if self.task is None else [ESTIMATORS[self.task]]
+        known = {name for estimator in estimators for name in inspect.signature(estimator).parameters}
+        _refuse_unknown(self.model, known - OWN_OPTIONS, "model.")
 
     @property
     def prior(self) -> str | tuple[float, ...]:
@@ -140,7 +147,8 @@ def _check_types(settings: dict[str, Any]) -> None:
     """Name a setting whose value is of the wrong kind, before anything is done with it."""
     number = (int, float)
     wanted: dict[str, tuple[type, ...]] = {
-        "target": (str,), "id": (str, list, tuple), "drop": (str, list, tuple), "seed": (int,), "device": (str,),
+        "target": (str, list, tuple), "task": (str, type(None)), "id": (str, list, tuple),
+        "drop": (str, list, tuple), "seed": (int,), "device": (str,),
         "class_prior": (str, list, tuple, type(None)), "positive": (str, int, type(None)),
         "threshold": (*number, type(None)), "costs": (dict, type(None)), "test_size": number, "refit": (bool,),
         "image_size": (int,), "model": (dict,),

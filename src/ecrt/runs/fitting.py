@@ -6,7 +6,7 @@ import json
 import platform
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,17 @@ import pandas as pd
 
 from ecrt.data import DataFile, Images, read_data, stratified_holdout
 from ecrt.errors import ECRTWarning, InputError
-from ecrt.estimators import ECRTClassifier
 from ecrt.runs.config import FitConfig
 from ecrt.runs.decisions import make_decision
-from ecrt.runs.evaluation import evaluate
 from ecrt.runs.records import Evaluation
+from ecrt.runs.tasks import CHOICES, ESTIMATORS, Measured, Target, measure, read_target
 from ecrt.training import stop_requested
 
-__all__ = ["CONFIG_FILE", "MODEL_FOLDER", "check_output", "fit_file"]
+__all__ = ["CONFIG_FILE", "MODEL_FOLDER", "TARGET_FILE", "check_output", "fit_file"]
 
-MODEL_FOLDER, CONFIG_FILE, HISTORY_FILE, VERSIONS_FILE = "model", "config.yaml", "history.json", "versions.json"
+MODEL_FOLDER, CONFIG_FILE, TARGET_FILE = "model", "config.yaml", "target.json"
+HISTORY_FILE, VERSIONS_FILE = "history.json", "versions.json"
 PACKAGES = ("ecrt", "numpy", "pandas", "scikit-learn", "scipy", "torch", "zuko")
-
-MOST_CLASSES_SHARE = 0.5
-"""A target with more distinct values than this share of its rows is no class label."""
 
 
 def check_output(folder: Path, *, force: bool) -> None:
@@ -44,101 +41,104 @@ def check_output(folder: Path, *, force: bool) -> None:
 
 def fit_file(
     path: Path, output: Path, config: FitConfig, *, say: Callable[[str], None], verbose: bool = True
-) -> Evaluation | None:
+) -> Evaluation | Measured | None:
     """Fit a model on a file and write model, settings, history and figures to a folder; gives the test results, if any.
+
+    What was chosen when test rows were held out is kept when all rows are fitted.
 
     Parameters
     ----------
     say : told what is going on, a sentence at a time.
     verbose : show progress bars.
     """
-    data = _with_labels(
-        read_data(path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size)
-    )
-    y = data.y
-    if y is None:
-        raise InputError("There are no labels to learn from.")
-    labels, index, counts = np.unique(y.astype(str), return_inverse=True, return_counts=True)
-    say(_summary(path, data, labels, counts))
-    clf = make_classifier(data, config, verbose=verbose)
-    rng = np.random.default_rng(config.seed)
-    train_rows, test_rows = stratified_holdout(index, config.test_size, rng)
-    (output / CONFIG_FILE).write_text(config.as_yaml(), encoding="utf-8")
+    data = read_data(path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size)
+    target = read_target(data, config.target, config.task)
+    left_out = len(data.ids) - len(target.rows)
+    if left_out:
+        warnings.warn(f"{left_out} rows without a label are left out.", ECRTWarning, stacklevel=2)
+        data = data.take(target.rows)
+    say(_summary(path, data, target))
+    say(target.said)
+    _check_decision(target, config)
+    model = make_estimator(data, target, config, verbose=verbose)
+    train_rows, test_rows = stratified_holdout(target.strata, config.test_size, np.random.default_rng(config.seed))
+    _write(output / CONFIG_FILE, config.as_yaml())
+    _write(output / TARGET_FILE, json.dumps({"task": target.task, "names": target.names}))
     versions = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
-    (output / VERSIONS_FILE).write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
+    _write(output / VERSIONS_FILE, json.dumps(versions, indent=1))
 
-    found: Evaluation | None = None
+    found: Evaluation | Measured | None = None
     if len(test_rows):
         say(f"Fitting on {len(train_rows)} rows, to be tested on the other {len(test_rows)}.")
-        _fit(clf, data.take(train_rows))
-        found = evaluate(clf, data.take(test_rows).X, y[test_rows], title=path.name)
+        _fit(model, data.take(train_rows).X, target.y[train_rows])
+        held_out = replace(target, y=target.y[test_rows])
+        found = measure(model, data.take(test_rows).X, held_out, title=path.name)
         found.write(output)
     if len(test_rows) == 0 or (config.refit and not stop_requested()):
-        say(f"Fitting on all {len(y)} rows.")
-        _fit(clf, data)
-    # Wrong settings for the classes at hand should be known now, not at the first prediction.
-    make_decision(
-        clf.classes_, clf.class_counts_, positive=config.positive, threshold=config.threshold, costs=config.costs
-    )
-    clf.metrics_ = {} if found is None else found.metrics["training" if config.prior == "training" else "balanced"]
-    clf.save(output / MODEL_FOLDER)
-    history = json.dumps(_plain(clf.history_), indent=1)
-    (output / HISTORY_FILE).write_text(history + "\n", encoding="utf-8")
+        say(f"Fitting on all {len(target.y)} rows.")
+        if found is not None:
+            model.set_params(**{option: getattr(model, chosen) for option, chosen in CHOICES[target.task].items()})
+        _fit(model, data.X, target.y)
+    model.metrics_ = {} if found is None else _main_metrics(found, config)
+    model.save(output / MODEL_FOLDER)
+    _write(output / HISTORY_FILE, json.dumps(_plain(model.history_), indent=1))
     return found
 
 
-def make_classifier(data: DataFile, config: FitConfig, *, verbose: bool) -> ECRTClassifier:
-    """The estimator that the settings ask for; images have a network as encoder unless another is named."""
+def make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose: bool) -> Any:
+    """The estimator that target and settings ask for; images have a network as encoder unless another is named."""
     X: Any = data.X
     is_image = isinstance(X, Images) or (isinstance(X, np.ndarray) and X.ndim == 4)
     options: dict[str, Any] = {"encoder": "resnet18", "encode_on": "all"} if is_image else {}
-    return ECRTClassifier(
-        **(options | config.model),
-        class_prior=config.prior,
-        device=config.device,
-        random_state=config.seed,
-        verbose=verbose,
-    )
+    options |= {"device": config.device, "random_state": config.seed, "verbose": verbose}
+    if target.task == "classification":
+        options["class_prior"] = config.prior
+    elif target.task == "multilabel":
+        options["class_prior"] = config.class_prior or "training"
+    return ESTIMATORS[target.task](**(options | config.model))
 
 
-def _fit(clf: ECRTClassifier, data: DataFile) -> None:
-    if isinstance(data.X, Images):
-        clf.fit(data.X)
+def _check_decision(target: Target, config: FitConfig) -> None:
+    """Whether threshold or costs suit the classes should be known before the long run."""
+    if config.threshold is None and config.costs is None:
+        return
+    if target.task != "classification":
+        raise InputError(f"A threshold or costs need two classes; the task is {target.task}.")
+    classes, counts = np.unique(target.y, return_counts=True)
+    make_decision(classes, counts, positive=config.positive, threshold=config.threshold, costs=config.costs)
+
+
+def _fit(model: Any, X: Any, y: Any) -> None:
+    if isinstance(X, Images):
+        model.fit(X)
     else:
-        clf.fit(data.X, data.y)
+        model.fit(X, y)
 
 
-def _with_labels(data: DataFile) -> DataFile:
-    """Rows that have a label, said aloud when some have none; a target that is no class is refused."""
-    if data.y is None:
-        return data
-    labels = pd.Series(data.y)
-    missing = labels.isna().to_numpy()
-    if missing.all():
-        raise InputError("The target column is empty.")
-    if missing.any():
-        warnings.warn(f"{missing.sum()} rows without a label are left out.", ECRTWarning, stacklevel=2)
-        data = data.take(np.flatnonzero(~missing))
-        labels = labels[~missing]
-        if labels.dtype.kind == "f" and (labels == labels.round()).all():
-            data = DataFile(X=data.X, y=labels.to_numpy(dtype=np.int64), ids=data.ids)
-    if labels.dtype.kind == "f" and not (labels == labels.round()).all():
-        raise InputError("The target holds numbers with decimals, which name no classes.")
-    if labels.nunique() > max(MOST_CLASSES_SHARE * len(labels), 2):
-        raise InputError(
-            f"The target has {labels.nunique()} distinct values in {len(labels)} rows: too many to be class labels. Is "
-            "it the right column?"
-        )
-    return data
+def _main_metrics(found: Evaluation | Measured, config: FitConfig) -> dict[str, float]:
+    if isinstance(found, Evaluation):
+        return found.metrics["training" if config.prior == "training" else "balanced"]
+    return {name: value for name, value in next(iter(found.metrics.values())).items() if np.isfinite(value)}
 
 
-def _summary(path: Path, data: DataFile, labels: Any, counts: Any) -> str:
+def _summary(path: Path, data: DataFile, target: Target) -> str:
     columns = f"{data.X.shape[1]} columns, " if isinstance(data.X, pd.DataFrame) else ""
+    start = f"{path.name}: {len(data.ids)} rows, {columns}"
+    if target.task == "regression":
+        return start + f"targets from {target.y.min():g} to {target.y.max():g}."
+    if target.task == "multilabel":
+        counts = target.y.sum(axis=0)
+        return start + f"{len(counts)} labels, on {counts.min()} to {counts.max()} rows each."
+    labels, counts = np.unique(target.y.astype(str), return_counts=True)
     least, most = int(counts.argmin()), int(counts.argmax())
-    return (
-        f"{path.name}: {len(data.ids)} rows, {columns}{len(labels)} classes, from {counts[least]} rows "
-        f"of {str(labels[least])!r} to {counts[most]} of {str(labels[most])!r}."
+    return start + (
+        f"{len(labels)} classes, from {counts[least]} rows of {str(labels[least])!r} to {counts[most]} of "
+        f"{str(labels[most])!r}."
     )
+
+
+def _write(file: Path, text: str) -> None:
+    file.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,12 @@ from sklearn.metrics import confusion_matrix
 
 from ecrt.data import DataFile, Images, read_data
 from ecrt.errors import ECRTWarning, InputError
-from ecrt.estimators import ECRTClassifier
-from ecrt.estimators.saved import load
+from ecrt.estimators import load
 from ecrt.runs.config import FitConfig, read_config
 from ecrt.runs.decisions import Decision, make_decision
-from ecrt.runs.evaluation import evaluate
-from ecrt.runs.fitting import CONFIG_FILE, MODEL_FOLDER
+from ecrt.runs.fitting import CONFIG_FILE, MODEL_FOLDER, TARGET_FILE
 from ecrt.runs.records import Evaluation
+from ecrt.runs.tasks import ESTIMATORS, SEPARATOR, Measured, TaskName, measure, read_target
 
 __all__ = ["FittedRun", "card_of", "evaluate_file", "open_run", "predict_file", "write_predictions"]
 
@@ -30,15 +31,17 @@ PREDICTED, CARD_FILE = "predicted", "MODEL_CARD.md"
 class FittedRun:
     """What ``ecrt fit`` left: the model and its settings."""
 
-    clf: ECRTClassifier
+    model: Any
     config: FitConfig
+    task: TaskName
+    names: tuple[str, ...]
 
     @property
     def decision(self) -> Decision:
-        """How probabilities become labels."""
+        """How probabilities of classes become labels."""
         config = self.config
         return make_decision(
-            self.clf.classes_, self.clf.class_counts_, positive=config.positive, threshold=config.threshold,
+            self.model.classes_, self.model.class_counts_, positive=config.positive, threshold=config.threshold,
             costs=config.costs,
         )  # fmt: skip
 
@@ -58,8 +61,25 @@ def open_run(folder: Path, **changes: Any) -> FittedRun:
     prior = config.prior if "costs" not in changes or config.class_prior else "training"
     if changes.keys() & {"threshold", "costs"}:
         config = replace(config, **({"threshold": None, "costs": None} | changes))
-    config = replace(config, class_prior=changes.get("class_prior", prior))
-    return FittedRun(load(folder / MODEL_FOLDER).set_params(class_prior=config.prior), config)
+    model = load(folder / MODEL_FOLDER)
+    task, names = _read_target_file(folder / TARGET_FILE)
+    if task == "classification":
+        config = replace(config, class_prior=changes.get("class_prior", prior))
+        model.set_params(class_prior=config.prior)
+    elif changes:
+        raise InputError(f"{sorted(changes)} can be changed for a classification only; the task is {task}.")
+    return FittedRun(model, config, task, names)
+
+
+def _read_target_file(file: Path) -> tuple[TaskName, tuple[str, ...]]:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        task, names = document["task"], tuple(map(str, document["names"]))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+    if task not in ESTIMATORS:
+        raise InputError(f"{file}: there is no task {task!r}.")
+    return task, names
 
 
 def card_of(folder: Path) -> str:
@@ -70,16 +90,42 @@ def card_of(folder: Path) -> str:
 
 
 def predict_file(run: FittedRun, path: Path) -> pd.DataFrame:
-    """Ids, the predicted label, and a column with the probability of each class."""
-    data = _read_as_fitted(run, path, target=None)
-    probabilities = run.clf.predict_proba(data.X)
-    found = data.ids.reset_index(drop=True)
-    taken = {PREDICTED, *(f"p_{label}" for label in run.clf.classes_)} & set(found)
+    """Ids, then what is predicted: a label with the probability of each class, labels of each row, or numbers."""
+    data = _read_as_fitted(run, path, target=())
+    ids, found = data.ids.reset_index(drop=True), _PREDICTORS[run.task](run, data.X)
+    taken = [name for name in ids if name in found]
     if taken:
-        raise InputError(f"The id columns {sorted(taken)} have the names of columns that predict adds.")
-    columns = pd.DataFrame(probabilities, columns=[f"p_{label}" for label in run.clf.classes_])
-    columns.insert(0, PREDICTED, run.decision.labels(probabilities, run.clf.classes_))
-    return pd.concat([found, columns], axis=1)
+        raise InputError(f"The id columns {taken} have the names of columns that predict adds.")
+    return pd.concat([ids, found], axis=1)
+
+
+def _predict_classes(run: FittedRun, X: Any) -> pd.DataFrame:
+    probabilities = run.model.predict_proba(X)
+    found = pd.DataFrame(probabilities, columns=[f"p_{label}" for label in run.model.classes_])
+    found.insert(0, PREDICTED, run.decision.labels(probabilities, run.model.classes_))
+    return found
+
+
+def _predict_label_sets(run: FittedRun, X: Any) -> pd.DataFrame:
+    chosen = np.asarray(run.model.predict(X)).astype(bool)
+    found = pd.DataFrame(run.model.predict_proba(X), columns=[f"p_{name}" for name in run.names])
+    names = np.array(run.names, dtype=object)
+    found.insert(0, PREDICTED, [SEPARATOR.join(names[row]) for row in chosen])
+    return found
+
+
+def _predict_numbers(run: FittedRun, X: Any) -> pd.DataFrame:
+    predicted = np.asarray(run.model.predict(X))
+    if predicted.ndim == 1:
+        return pd.DataFrame({PREDICTED: predicted})
+    return pd.DataFrame(predicted, columns=[f"{PREDICTED}_{name}" for name in run.names])
+
+
+_PREDICTORS: dict[TaskName, Callable[[FittedRun, Any], pd.DataFrame]] = {
+    "classification": _predict_classes,
+    "multilabel": _predict_label_sets,
+    "regression": _predict_numbers,
+}
 
 
 def write_predictions(table: pd.DataFrame, output: Path) -> None:
@@ -101,29 +147,24 @@ def write_predictions(table: pd.DataFrame, output: Path) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def evaluate_file(run: FittedRun, path: Path) -> tuple[Evaluation, dict[str, float]]:
+def evaluate_file(run: FittedRun, path: Path) -> tuple[Evaluation | Measured, dict[str, float]]:
     """Measure the model on labelled rows; with a threshold or costs, also what that decision gives."""
     data = _read_as_fitted(run, path, target=run.config.target)
-    if data.y is None:
-        raise InputError(f"{path.name} has no labels.")
-    missing = pd.isna(pd.Series(data.y)).to_numpy()
-    if missing.any():
-        warnings.warn(f"{missing.sum()} rows without a label are left out.", ECRTWarning, stacklevel=2)
-        data = data.take(np.flatnonzero(~missing))
-    y = np.asarray(data.y)
-    known = run.clf.classes_.dtype
-    if known.kind in "iu" and y.dtype.kind == "f" and (y == np.round(y)).all():
-        y = y.astype(known)
-    found = evaluate(run.clf, data.X, y, title=path.name)
-    return found, _decided(run, data.X, y)
+    target = read_target(data, run.config.target, run.task, run.names)
+    left_out = len(data.ids) - len(target.rows)
+    if left_out:
+        warnings.warn(f"{left_out} rows without a label are left out.", ECRTWarning, stacklevel=2)
+        data = data.take(target.rows)
+    found = measure(run.model, data.X, target, title=path.name)
+    return found, _decided(run, data.X, target.y) if run.task == "classification" else {}
 
 
 def _decided(run: FittedRun, X: Any, y: Any) -> dict[str, float]:
     decision = run.decision
     if decision.threshold is None:
         return {}
-    positive = run.clf.classes_[decision.positive]
-    said = decision.labels(run.clf.predict_proba(X), run.clf.classes_) == positive
+    positive = run.model.classes_[decision.positive]
+    said = decision.labels(run.model.predict_proba(X), run.model.classes_) == positive
     (right_no, false_alarms), (misses, hits) = confusion_matrix(y == positive, said, labels=[False, True])
     figures = {
         "threshold": decision.threshold,
@@ -137,11 +178,11 @@ def _decided(run: FittedRun, X: Any, y: Any) -> dict[str, float]:
     return {name: float(value) for name, value in figures.items()}
 
 
-def _read_as_fitted(run: FittedRun, path: Path, *, target: str | None) -> DataFile:
+def _read_as_fitted(run: FittedRun, path: Path, *, target: Sequence[str]) -> DataFile:
     """Read a file and pick the columns that the model knows, in its order; others are not looked at."""
     config = run.config
     data = read_data(path, target=target, ids=config.id, image_size=config.image_size)
-    names = getattr(run.clf, "feature_names_in_", None)
+    names = getattr(run.model, "feature_names_in_", None)
     if isinstance(data.X, pd.DataFrame):
         if names is None:
             raise InputError("The model was not fitted on a table with named columns.")
@@ -151,6 +192,6 @@ def _read_as_fitted(run: FittedRun, path: Path, *, target: str | None) -> DataFi
         return DataFile(X=data.X[list(names)], y=data.y, ids=data.ids)
     if names is not None:
         raise InputError(f"The model was fitted on a table with the columns {list(names)[:10]}; {path.name} is none.")
-    if isinstance(data.X, Images) != (run.clf.table_ is None and not hasattr(run.clf, "n_features_in_")):
+    if isinstance(data.X, Images) != (run.model.table_ is None and not hasattr(run.model, "n_features_in_")):
         raise InputError(f"{path.name} is not the kind of data that the model was fitted on.")
     return data

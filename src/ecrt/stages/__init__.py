@@ -1,9 +1,10 @@
 """The method, step by step: encode, de-mix, augment, predict."""
 
 from ecrt.stages.augment import AugmentConfig, Synthetic, augment_classes
-from ecrt.stages.demix import DemixConfig, DemixResult, Restart, demix, sources_of
+from ecrt.stages.demix import DemixConfig, DemixResult, Incidences, Restart, demix, sources_of
 from ecrt.stages.encode import EncodeConfig, EncodeResult, encode, features_of
 from ecrt.stages.heads import HeadName
+from ecrt.stages.multilabel import Labelled, augment_labels, transfer_labels
 from ecrt.stages.predict import HeadChoice, HeadConfig, balanced_logits, choose_head
 from ecrt.stages.transfer import TransferResult, transfer
 
@@ -16,10 +17,13 @@ __all__ = [
     "HeadChoice",
     "HeadConfig",
     "HeadName",
+    "Incidences",
+    "Labelled",
     "Restart",
     "Synthetic",
     "TransferResult",
     "augment_classes",
+    "augment_labels",
     "balanced_logits",
     "choose_head",
     "demix",
@@ -27,4 +31,5 @@ __all__ = [
     "features_of",
     "sources_of",
     "transfer",
+    "transfer_labels",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from ecrt.flows import (
     make_prior,
     shrunk_moments,
     within_class_residuals,
+    within_label_moments,
 )
 from ecrt.losses import dv_exact, fdv_in_batch, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.nn import Critic, CriticName, make_critic
@@ -41,7 +42,7 @@ from ecrt.training import (
     train,
 )
 
-__all__ = ["DemixConfig", "DemixResult", "Restart", "demix", "sources_of"]
+__all__ = ["DemixConfig", "DemixResult", "Incidences", "Restart", "demix", "sources_of"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -93,6 +94,20 @@ class DemixConfig:
     n_blocks: tuple[int, ...] = (1,)
     hidden: tuple[int, ...] = (128, 128)
     training: TrainingConfig = TrainingConfig(epochs=100, batch_size=256, learning_rate=2e-3)
+
+
+@dataclass(frozen=True)
+class Incidences:
+    """Pairs of a row and one of its labels, where rows may have several.
+
+    Attributes
+    ----------
+    row : row of each pair; its features are looked up when they are needed, never repeated.
+    weight : of each pair, one over the number of the row's labels.
+    """
+
+    row: Labels
+    weight: Array
 
 
 @dataclass(frozen=True)
@@ -158,6 +173,7 @@ def demix(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
+    incidences: Incidences | None = None,
 ) -> DemixResult:
     """Fit the linear map, and the flow if asked for, on the de-mixing classes; then the priors of all classes.
 
@@ -166,40 +182,48 @@ def demix(
     z, y : features and class indices of all rows that may be learned from.
     train_rows, held_out_rows : the split; the linear map has nothing to stop early or choose and uses both.
     demixed_on : mask over classes.
+    incidences : for rows with several labels: ``y``, ``train_rows`` and ``held_out_rows`` are then of incidences.
+        ``None`` for one label a row.
     """
     n_classes = len(demixed_on)
+    row = np.arange(len(y)) if incidences is None else incidences.row
     if config.method != "flow":
         used = np.flatnonzero(demixed_on[y])
-        demixer = Demixer(_linear_map(z, y, used, config), SharedPrior())
+        demixer = Demixer(_linear_map(z, y, used, config, incidences), SharedPrior())
         restarts: tuple[Restart, ...] = ()
     else:
         used = train_rows[demixed_on[y[train_rows]]]
         held_out = held_out_rows[demixed_on[y[held_out_rows]]]
-        demixer, restarts = _best_restart(z, y, used, held_out, config, rng, device, progress)
+        demixer, restarts = _best_restart(z, y, used, held_out, config, incidences, rng, device, progress)
     demixer.double().cpu().eval()
 
     s = sources_of(demixer, z)
-    residuals, means, counts = within_class_residuals(s[used], y[used])
-    within = (residuals**2).sum(axis=0) / max(len(used) - len(counts), 1)
+    mass: NDArray[Any]
+    if incidences is None:
+        residuals, means, mass = within_class_residuals(s[used], y[used])
+        within = (residuals**2).sum(axis=0) / max(len(used) - len(mass), 1)
+    else:
+        moments = within_label_moments(s, row[used], y[used], incidences.weight[used])
+        means, mass, within = moments.means, moments.mass, np.diag(moments.covariance)
     # A source that hardly varies in the de-mixing classes would otherwise be blown up wherever another class varies.
     within = np.maximum(within, VARIANCE_SHARE * within.mean()) if within.mean() > ROUNDING else np.ones_like(within)
     if config.source_prior == "per-class":
-        demixer.prior = _fit_priors(s, y, n_classes, within, config.pseudo_samples)
+        demixer.prior = _fit_priors(s, row, y, n_classes, within, config.pseudo_samples)
     return DemixResult(
         demixer=demixer,
         within_variance=within,
-        signal_to_noise=between_class_variance(means, counts, within),
+        signal_to_noise=between_class_variance(means, mass, within),
         weighted=config.method != "none",
         restarts=restarts,
     )
 
 
-def _fit_priors(s: Array, y: Labels, n_classes: int, within: Array, pseudo_samples: float) -> ClassPrior:
+def _fit_priors(s: Array, row: Labels, y: Labels, n_classes: int, within: Array, pseudo_samples: float) -> ClassPrior:
     """Gaussians of all classes, those that took no part in de-mixing included."""
     prior = ClassPrior(n_classes, s.shape[1]).double()
     for label in np.unique(y):
         prior.set_class(
-            int(label), *shrunk_moments(torch.from_numpy(s[y == label]), torch.from_numpy(within), pseudo_samples)
+            int(label), *shrunk_moments(torch.from_numpy(s[row[y == label]]), torch.from_numpy(within), pseudo_samples)
         )
     return prior
 
@@ -236,6 +260,7 @@ def _best_restart(
     used: Labels,
     held_out: Labels,
     config: DemixConfig,
+    incidences: Incidences | None,
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None,
@@ -250,15 +275,25 @@ def _best_restart(
         # Features in order, in reverse, then at random: which comes first decides what one block can undo.
         order = np.arange(z.shape[1])
         order = order if turn == 0 else order[::-1] if turn == 1 else rng.permutation(order)
-        linear = _linear_map(z, y, used, config, order)
+        linear = _linear_map(z, y, used, config, incidences, order)
         stage = "de-mixing" if config.n_restarts == 1 else f"de-mixing {number + 1}/{config.n_restarts}"
         with seeded(int(rng.integers(2**62))):
             try:
-                trained.append(
-                    _train_flow(
-                        linear, config.n_blocks[depth], z, y, used, held_out, config, stage, rng, device, progress
-                    )
+                flow = _train_flow(
+                    linear,
+                    config.n_blocks[depth],
+                    z,
+                    y,
+                    used,
+                    held_out,
+                    config,
+                    incidences,
+                    stage,
+                    rng,
+                    device,
+                    progress,
                 )
+                trained.append(flow)
             except DivergenceError as error:
                 failure = error
                 failed.append(Restart(config.n_blocks[depth], math.inf, None, str(error)))
@@ -286,17 +321,28 @@ def _worse_beyond_noise(flow: _TrainedFlow, lowest: _TrainedFlow) -> bool:
     return bool(excess.mean() > excess.std() / math.sqrt(max(len(excess), 1)))
 
 
-def _linear_map(z: Array, y: Labels, used: Labels, config: DemixConfig, order: Labels | None = None) -> LinearDemixing:
+def _linear_map(
+    z: Array,
+    y: Labels,
+    used: Labels,
+    config: DemixConfig,
+    incidences: Incidences | None,
+    order: Labels | None = None,
+) -> LinearDemixing:
     """The linear map for the wanted sources: fewer than features need discriminant axes, a flow triangular ones."""
     spread = column_spread(z)  # over all rows, of de-mixing classes or not
-    if config.method == "none":
-        return fit_linear_demixing(z[used], y[used], spread=spread, rotation="none")
     rotation: Rotation = "symmetric" if order is None else "triangular"
-    if config.n_sources is not None and config.n_sources < (spread > 0).sum():
+    if config.method == "none":
+        rotation = "none"
+    elif config.n_sources is not None and config.n_sources < (spread > 0).sum():
         rotation = "discriminant"
+    n_sources = None if rotation == "none" else config.n_sources
+    if incidences is None:
+        return fit_linear_demixing(z[used], y[used], spread=spread, n_sources=n_sources, rotation=rotation, order=order)
     return fit_linear_demixing(
-        z[used], y[used], spread=spread, n_sources=config.n_sources, rotation=rotation, order=order
-    )
+        z, y[used], spread=spread, n_sources=n_sources, rotation=rotation, order=order,
+        row=incidences.row[used], weight=incidences.weight[used],
+    )  # fmt: skip
 
 
 def _train_flow(
@@ -307,27 +353,35 @@ def _train_flow(
     used: Labels,
     held_out: Labels,
     config: DemixConfig,
+    incidences: Incidences | None,
     stage: str,
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None,
 ) -> _TrainedFlow:
-    classes, counts = np.unique(y[used], return_counts=True)
+    classes = np.unique(y[used])
     n_sources = linear.n_signal
+    row = np.arange(len(y)) if incidences is None else incidences.row
+    weight = np.ones(len(y)) if incidences is None else incidences.weight
+    with torch.no_grad():
+        signal = torch.cat([linear(part)[0].float() for part in torch.from_numpy(z).split(8192)]).to(device)
 
-    def prepared(rows: Labels) -> tuple[Tensor, Tensor]:
-        signal = linear(torch.from_numpy(z[rows]))[0].float().to(device)
-        return signal, torch.from_numpy(np.searchsorted(classes, y[rows])).to(device)
+    def prepared(pairs: Labels) -> tuple[Tensor, Tensor, Tensor]:
+        labels = torch.from_numpy(np.searchsorted(classes, y[pairs]))
+        weights = torch.from_numpy(weight[pairs] / weight[pairs].mean()) if len(pairs) else torch.ones(0)
+        return torch.from_numpy(row[pairs]).to(device), labels.to(device), weights.float().to(device)
 
-    z_train, y_train = prepared(used)
-    z_check, y_check = prepared(held_out)
-    label_prior_m = torch.from_numpy(counts / counts.sum()).float().to(device)
+    row_train, y_train, w_train = prepared(used)
+    check = prepared(held_out)
+    mass = np.bincount(np.searchsorted(classes, y[used]), weights=weight[used])
+    label_prior_m = torch.from_numpy(mass / mass.sum()).float().to(device)
     exact = config.label_marginal == "exact" or (config.label_marginal == "auto" and len(classes) <= MODERATE_CLASSES)
     prior = make_prior(config.source_prior, len(classes), n_sources).to(device)
     if isinstance(prior, ClassPrior):
         common = torch.ones(n_sources, device=device)
         for label in range(len(classes)):
-            prior.set_class(label, *shrunk_moments(z_train[y_train == label], common, config.pseudo_samples))
+            mine = signal[row_train[y_train == label]]
+            prior.set_class(label, *shrunk_moments(mine, common, config.pseudo_samples))
     model = _ContrastiveModel(
         MaskedFlow(n_sources, n_blocks, config.hidden),
         make_critic(config.critic, n_sources, len(classes), config.critic_width),
@@ -336,21 +390,21 @@ def _train_flow(
     ).to(device)
 
     def loss(batch: Tensor) -> Tensor:
-        rows = batch.to(device)
-        contrast, nll = model.losses(z_train[rows], y_train[rows], label_prior_m, exact=exact)
-        return contrast.mean() + config.likelihood_weight * nll.mean()
+        pairs = batch.to(device)
+        contrast, nll = model.losses(signal[row_train[pairs]], y_train[pairs], label_prior_m, exact=exact)
+        return ((contrast + config.likelihood_weight * nll) * w_train[pairs]).mean()
 
     @torch.no_grad()
-    def terms(z_rows: Tensor, y_rows: Tensor) -> tuple[Tensor, Tensor]:
+    def terms(rows: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         parts = [
-            model.losses(z_part, y_part, label_prior_m, exact=True)
-            for z_part, y_part in zip(z_rows.split(4096), y_rows.split(4096), strict=True)
+            model.losses(signal[row_part], label_part, label_prior_m, exact=True)
+            for row_part, label_part in zip(rows.split(4096), labels.split(4096), strict=True)
         ]
         contrast_parts, nll_parts = zip(*parts, strict=True)
-        return torch.cat(contrast_parts), torch.cat(nll_parts)
+        return torch.cat(contrast_parts) * weights, torch.cat(nll_parts) * weights
 
     def held_out_loss() -> float:
-        contrast, nll = terms(z_check, y_check)
+        contrast, nll = terms(*check)
         return (contrast.mean() + config.likelihood_weight * nll.mean()).item()
 
     batches = IndexBatches(len(used), config.training.batch_size, torch_generator(rng))
@@ -358,6 +412,6 @@ def _train_flow(
         model, loss, batches, held_out_loss if len(held_out) else None, config.training, stage=stage, progress=progress
     )
     # Without a row to hold out the training rows have to do.
-    contrast = terms(*((z_check, y_check) if len(held_out) else (z_train, y_train)))[0].double().cpu().numpy()
+    contrast = terms(*(check if len(held_out) else (row_train, y_train, w_train)))[0].double().cpu().numpy()
     restart = Restart(n_blocks, float(contrast.mean()), history)
     return _TrainedFlow(restart, Demixer(linear, SharedPrior(), model.flow), contrast)

@@ -14,9 +14,12 @@ from ecrt.losses import logit_adjusted
 from ecrt.nn import GaussianHead, make_head
 from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, train
 
-__all__ = ["GaussianFitter", "HeadFitter", "HeadName", "HeadSample", "LinearFitter", "MLPFitter"]
+__all__ = ["GaussianFitter", "HeadFitter", "HeadLoss", "HeadName", "HeadSample", "LinearFitter", "MLPFitter"]
 
 HeadName = Literal["linear", "mlp", "gaussian"]
+
+HeadLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Logits, targets and what is added to the logits in training, to one loss for each row."""
 
 WEIGHT_DECAYS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 PSEUDO_SAMPLES = (1e6, 100.0, 20.0, 5.0, 1.0)
@@ -26,7 +29,10 @@ PATH_ITERATIONS, FINAL_ITERATIONS = 40, 120
 
 @dataclass(frozen=True)
 class HeadSample:
-    """Rows that a head learns from: scaled sources, class indices, weights that sum to one, and what is synthetic."""
+    """Rows that a head learns from: scaled sources, targets, weights that sum to one, and what is synthetic.
+
+    Targets are class indices, or codes of all labels where a row may have several.
+    """
 
     s: Tensor
     y: Tensor
@@ -54,10 +60,12 @@ class LinearFitter:
     ----------
     log_prior_m : added to the logits in training.
     weight_decay : fixed instead of tried.
+    loss : of each row.
     """
 
     log_prior_m: Tensor
     weight_decay: float | None = None
+    loss: HeadLoss = logit_adjusted
 
     def path(
         self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
@@ -82,7 +90,7 @@ class LinearFitter:
             total = 0.0
             # In blocks, so that memory holds the logits of a block only.
             for s, y, w in zip(*(t.split(ROWS_AT_ONCE) for t in (sample.s, sample.y, sample.weight)), strict=True):
-                loss = (logit_adjusted(head(s), y, self.log_prior_m) * w).sum()
+                loss = (self.loss(head(s), y, self.log_prior_m) * w).sum()
                 loss.backward()
                 total += loss.item()
             penalty = 0.5 * decay * (weight**2).sum()
@@ -102,6 +110,7 @@ class MLPFitter:
     training: TrainingConfig
     generator: torch.Generator
     progress: Progress | None = None
+    loss: HeadLoss = logit_adjusted
 
     def path(
         self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
@@ -129,7 +138,7 @@ class MLPFitter:
     def _loss(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], Tensor]:
         def loss(batch: Tensor) -> Tensor:
             rows = batch.to(sample.s.device)
-            losses = logit_adjusted(head(sample.s[rows]), sample.y[rows], self.log_prior_m)
+            losses = self.loss(head(sample.s[rows]), sample.y[rows], self.log_prior_m)
             return (losses * sample.weight[rows]).mean() * len(sample.y)
 
         return loss

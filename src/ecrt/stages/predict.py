@@ -14,14 +14,22 @@ from torch import Tensor, nn
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.errors import InputError
 from ecrt.losses import ClassMass, class_mass, sample_weights
-from ecrt.metrics import better_beyond_noise, mean_over_classes, nll_per_sample
+from ecrt.metrics import better_under_weights, nll_per_sample
 from ecrt.nn import GaussianHead
 from ecrt.stages.augment import AugmentConfig, Synthetic, augment_classes
 from ecrt.stages.demix import DemixResult
 from ecrt.stages.heads import GaussianFitter, HeadFitter, HeadName, HeadSample, LinearFitter, MLPFitter
 from ecrt.training import Progress, TrainingConfig, seeded, stop_requested, torch_generator
 
-__all__ = ["HeadChoice", "HeadConfig", "balanced_logits", "choose_head"]
+__all__ = [
+    "Candidate",
+    "HeadChoice",
+    "HeadConfig",
+    "balanced_logits",
+    "choose_among",
+    "choose_head",
+    "head_folds",
+]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -129,24 +137,11 @@ def choose_head(
         logits = balanced_logits(_balanced(head.eval(), mass_m, config), s[rows] * scale)
         return nll_per_sample(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True), y[rows])
 
-    folds = _folds(y, train_rows, held_out_rows, rng)
-    y_checked = np.concatenate([y[check] for _, check in folds])
-    best: _Candidate | None = None
-    candidates: dict[str, float] = {}
+    folds = head_folds(y, train_rows, held_out_rows, rng)
     with seeded(int(rng.integers(2**62))):
         fitters = {name: _fitter(name, mass_m, demixed, config, rng, device, progress) for name in config.heads}
-        for name, fitter in fitters.items():
-            if best is not None and stop_requested():
-                break
-            paths = [_walk(fitter, sample(learn), y[check], partial(losses_on, check)) for learn, check in folds]
-            tried = [_Candidate.over_folds(name, steps, y_checked) for steps in zip(*paths, strict=False)]
-            candidates |= {f"{name} {candidate.setting:g}": candidate.loss for candidate in tried}
-            lowest = min(tried, key=lambda candidate: candidate.loss)
-            if best is None or better_beyond_noise(lowest.losses, best.losses, y_checked):
-                best = lowest
-        if best is None:
-            raise InputError("No head to choose from: name at least one of 'linear', 'mlp', 'gaussian'.")
-    chosen, everything = best, np.concatenate([train_rows, held_out_rows])
+        chosen, candidates = choose_among(fitters, folds, sample, losses_on, lambda rows: _alike(y[rows]))
+    everything = np.concatenate([train_rows, held_out_rows])
 
     def fit() -> nn.Module:
         with seeded(int(rng.integers(2**62))):
@@ -163,22 +158,60 @@ def choose_head(
 
 
 @dataclass(frozen=True)
-class _Candidate:
-    """A head under one setting, with its losses on all rows that were held out in turn."""
+class Candidate:
+    """A head under one setting, with its losses on all rows that were held out in turn.
+
+    ``loss`` is their weighted mean, ``head`` the one that has not seen the given held-out rows.
+    """
 
     name: HeadName
     setting: float
     losses: Array
     loss: float
-
-    @classmethod
-    def over_folds(cls, name: HeadName, steps: tuple[tuple[float, Array], ...], y: Labels) -> _Candidate:
-        """The same step of the path in every fold; where the setting was found in training, its median."""
-        losses = np.concatenate([losses for _, losses in steps])
-        return cls(name, float(np.median([setting for setting, _ in steps])), losses, mean_over_classes(losses, y))
+    head: nn.Module
 
 
-def _folds(
+def choose_among(
+    fitters: dict[HeadName, HeadFitter],
+    folds: list[tuple[Labels, Labels]],
+    sample: Callable[[Labels], HeadSample],
+    losses_on: Callable[[Labels, nn.Module], Array],
+    weights_of: Callable[[Labels], Array],
+) -> tuple[Candidate, dict[str, float]]:
+    """The head and setting that serve held-out rows best, and the loss of all that was tried.
+
+    Parameters
+    ----------
+    fitters : the simplest first; a later one must be better beyond noise.
+    folds : rows to learn from and rows to check on.
+    sample : rows to what a head learns from.
+    losses_on : losses of rows under a head.
+    weights_of : weights of rows that are checked on together.
+    """
+    weight = weights_of(np.concatenate([check for _, check in folds]))
+    weight = weight / weight.sum()
+    best: Candidate | None = None
+    tried: dict[str, float] = {}
+    for name, fitter in fitters.items():
+        if best is not None and stop_requested():
+            break
+        paths = [_walk(fitter, sample(learn), weights_of(check), partial(losses_on, check)) for learn, check in folds]
+        lowest: Candidate | None = None
+        for steps in zip(*paths, strict=False):
+            # The same step of the path in every fold; where the setting was found in training, its median.
+            losses = np.concatenate([losses for _, losses, _ in steps])
+            setting = float(np.median([setting for setting, _, _ in steps]))
+            step = Candidate(name, setting, losses, float(weight @ losses), steps[0][2])
+            tried[f"{name} {setting:g}"] = step.loss
+            lowest = step if lowest is None or step.loss < lowest.loss else lowest
+        if lowest is not None and (best is None or better_under_weights(lowest.losses, best.losses, weight)):
+            best = lowest
+    if best is None:
+        raise InputError("No head to choose from: name at least one of 'linear', 'mlp', 'gaussian'.")
+    return best, tried
+
+
+def head_folds(
     y: Labels, train_rows: Labels, held_out_rows: Labels, rng: np.random.Generator
 ) -> list[tuple[Labels, Labels]]:
     """The given split; with few rows also others that hold out the training rows in turn, for a steadier choice."""
@@ -193,16 +226,22 @@ def _folds(
     return [(learn, check) for learn, check in folds if len(check)]
 
 
+def _alike(y: Labels) -> Array:
+    """Weights of rows under which every class counts alike."""
+    return np.asarray((1 / np.maximum(np.bincount(y), 1))[y])
+
+
 def _walk(
-    fitter: HeadFitter, sample: HeadSample, y: Labels, losses_of: Callable[[nn.Module], Array]
-) -> list[tuple[float, Array]]:
+    fitter: HeadFitter, sample: HeadSample, weight: Array, losses_of: Callable[[nn.Module], Array]
+) -> list[tuple[float, Array, nn.Module]]:
     """Settings along a fitter's path with the losses of held-out rows, until these have risen twice."""
-    steps: list[tuple[float, Array]] = []
+    steps: list[tuple[float, Array, nn.Module]] = []
     lowest, rises = np.inf, 0
-    for setting, head in fitter.path(sample, lambda head: mean_over_classes(losses_of(head), y)):
+    weight = weight / weight.sum()
+    for setting, head in fitter.path(sample, lambda head: float(weight @ losses_of(head))):
         losses = losses_of(head)
-        steps.append((setting, losses))
-        loss = mean_over_classes(losses, y)
+        steps.append((setting, losses, head))
+        loss = float(weight @ losses)
         rises = rises + 1 if loss >= lowest else 0
         lowest = min(lowest, loss)
         if rises == 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +14,12 @@ from torch import nn
 
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.errors import DivergenceError, ECRTWarning, InputError
-from ecrt.metrics import better_beyond_noise
+from ecrt.metrics import better_under_weights
 from ecrt.stages.demix import DemixConfig, DemixResult, demix
 from ecrt.stages.predict import HeadChoice, HeadConfig, choose_head
 from ecrt.training import Progress, stop_requested
 
-__all__ = ["TransferResult", "transfer"]
+__all__ = ["TransferResult", "best_transfer", "transfer"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -70,24 +71,47 @@ def transfer(
         raise InputError(
             f"No row can be held out of {len(y)} rows in {len(np.unique(y))} classes: one class at least needs two."
         )
-    best: tuple[DemixConfig, DemixResult, HeadChoice] | None = None
-    held_out: dict[str, float] = {}
     shared: dict[str, Any] = {
         "train_rows": train_rows, "held_out_rows": held_out_rows, "rng": rng, "device": device, "progress": progress
     }  # fmt: skip
+    held_out_y = y[held_out_rows]
+    return best_transfer(
+        candidates,
+        lambda config: demix(z, y, demixed_on=roles.demixed_on, config=config, **shared),
+        lambda demixed: choose_head(demixed.sources(z), y, roles=roles, demixed=demixed, config=head_config, **shared),
+        (1 / np.maximum(np.bincount(held_out_y), 1))[held_out_y],
+    )
+
+
+def best_transfer(
+    candidates: list[DemixConfig],
+    demix_by: Callable[[DemixConfig], DemixResult],
+    choose_for: Callable[[DemixResult], HeadChoice],
+    weight: Array,
+) -> TransferResult:
+    """The de-mixing whose head serves held-out rows best; a later one must be better beyond noise.
+
+    Parameters
+    ----------
+    candidates : simplest first.
+    demix_by, choose_for : stages 2 and 4.
+    weight : of held-out rows.
+    """
+    best: tuple[DemixConfig, DemixResult, HeadChoice] | None = None
+    held_out: dict[str, float] = {}
     for config in candidates:
         if best is not None and stop_requested():
             break
         try:
-            demixed = demix(z, y, demixed_on=roles.demixed_on, config=config, **shared)
+            demixed = demix_by(config)
         except DivergenceError as error:
             if best is None:
                 raise
-            warnings.warn(f"De-mixing by {config.method!r} was given up. {error}", ECRTWarning, stacklevel=3)
+            warnings.warn(f"De-mixing by {config.method!r} was given up. {error}", ECRTWarning, stacklevel=4)
             continue
-        head = choose_head(demixed.sources(z), y, roles=roles, demixed=demixed, config=head_config, **shared)
+        head = choose_for(demixed)
         held_out[config.method] = min(head.candidates.values())
-        if best is None or better_beyond_noise(head.held_out_losses, best[2].held_out_losses, y[held_out_rows]):
+        if best is None or better_under_weights(head.held_out_losses, best[2].held_out_losses, weight):
             best = config, demixed, head
     if best is None:
         raise InputError("No way of de-mixing was given.")

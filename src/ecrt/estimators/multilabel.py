@@ -1,0 +1,124 @@
+"""What a classifier does when a row may have several labels: reading the indicator, fitting, thresholds."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils.multiclass import type_of_target
+
+from ecrt.data import assign_roles, thin_out
+from ecrt.errors import ECRTWarning, InputError
+from ecrt.estimators.inputs import array_items
+from ecrt.estimators.options import demix_configs, label_head_config, log_class_prior
+from ecrt.losses import label_odds, row_mass
+from ecrt.metrics import best_thresholds
+from ecrt.nn import AutoEncoder
+from ecrt.stages import Labelled, transfer_labels
+
+__all__ = ["fit_labels", "has_several_labels", "predict_labels", "read_labels"]
+
+Array = NDArray[np.float64]
+
+EXAMPLES = 20_000
+"""Sources kept to sample from, over all labels; 20 to 500 of each."""
+
+
+def has_several_labels(y: Any) -> bool:
+    """Whether y is an indicator of labels: two columns or more of zeros and ones, dense or sparse."""
+    if y is None:
+        return False
+    if sparse.issparse(y):
+        return True
+    try:
+        return bool(type_of_target(y) == "multilabel-indicator")
+    except (TypeError, ValueError):  # what it is wrong with is said where y is checked
+        return False
+
+
+def read_labels(y: Any) -> tuple[Labelled, NDArray[Any]]:
+    """The indicator and the names of its columns: those of a data frame, or else numbers from 0."""
+    names: NDArray[Any] | None = None
+    if isinstance(y, pd.DataFrame):
+        names = y.columns.to_numpy()
+        if len(set(names.tolist())) < len(names):
+            raise InputError(f"Columns of y must have different names, not {names.tolist()}.")
+        names = names.astype(str) if names.dtype == object else names
+    plain: Any = y if sparse.issparse(y) else np.asarray(y)
+    matrix = sparse.csr_array(plain)
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    if matrix.nnz and not (matrix.data == 1).all():
+        raise InputError("y has several columns, so it must be an indicator of labels: zeros and ones alone.")
+    if matrix.shape[1] < 2:
+        raise InputError("A sparse y is an indicator of labels and needs two columns or more.")
+    return Labelled(matrix.astype(np.int8)), np.arange(matrix.shape[1]) if names is None else names
+
+
+def fit_labels(clf: Any, X: Any, y: Any) -> None:
+    """Learn encoder, de-mixing and a column of logits for each label."""
+    labelled, clf.classes_ = read_labels(y)
+    rows, _ = clf._learn_rows(X, labelled.rarest)
+    counts, n_labels = labelled.counts, len(clf.classes_)
+    if counts.max(initial=0) < 2 or (counts == len(rows)).all():
+        raise InputError(f"None of the {n_labels} labels can be learned: one at least needs two rows with it.")
+    _say_absent(clf.classes_[counts == 0])
+    roles = assign_roles(counts, clf.classes_, minority=clf.minority, encode_on=clf.encode_on, demix_on=clf.demix_on)
+    with clf._session() as session:
+        encoded = _encode(clf, rows, labelled, roles, session)
+        z, unseen = encoded.features[encoded.unseen], labelled[encoded.unseen]
+        result, (logits, present) = transfer_labels(
+            z, unseen, roles=roles, candidates=demix_configs(clf, *z.shape), validation=clf.validation_fraction,
+            head_config=label_head_config(clf, *z.shape), **vars(session),
+        )  # fmt: skip
+    clf.multilabel_, clf.sparse_output_ = True, sparse.issparse(y)
+    clf.label_log_odds_ = np.stack([
+        label_odds(labelled.indicator), label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced"))
+    ])  # fmt: skip
+    clf._take(encoded, result, counts, roles)
+    clf.thresholds_ = None
+    if clf.thresholds == "validation":
+        clf.thresholds_ = best_thresholds(logits, present, -log_class_prior(clf))
+    label, row = unseen.label, unseen.incidences.row
+    most = int(np.clip(EXAMPLES // n_labels, 20, 500))
+    keep = thin_out(label, dict.fromkeys(range(n_labels), most), session.rng)
+    clf._keep_examples(z[row[keep]], label[keep], roles.demixed_on & (counts > 0), session.rng)
+
+
+def predict_labels(clf: Any, X: Any) -> Any:
+    """Indicator of the labels above their thresholds; sparse if y was."""
+    prior = log_class_prior(clf)
+    scores = clf._scores(X)
+    cuts = np.zeros(len(prior)) if clf.thresholds_ is None else clf.thresholds_ + prior
+    found = ((scores >= cuts) & (clf.class_counts_ > 0)).astype(np.int64)
+    return sparse.csr_matrix(found) if clf.sparse_output_ else found
+
+
+def _encode(clf: Any, rows: Array, labelled: Labelled, roles: Any, session: Any) -> Any:
+    """Features; an encoder that learns from labels would need one label a row."""
+    items = array_items(rows, labelled.rarest)
+    if isinstance(clf.encoder, str) and clf.encoder in ("mlp", "resnet18") and clf.train_encoder:
+        raise InputError(
+            f"encoder={clf.encoder!r} is trained on one label a row. With several, use 'identity', 'autoencoder', or "
+            "a module that is trained already with train_encoder=False."
+        )
+    if not isinstance(clf.encoder, str | AutoEncoder) and clf.train_encoder:
+        raise InputError("With several labels a row the encoder cannot be trained here: pass train_encoder=False.")
+    # Rows without labels are a group after the last label: the encoder may see them.
+    return clf._encode(items, labelled.rarest, replace(roles, encoded_on=np.append(roles.encoded_on, True)), session)
+
+
+def _say_absent(labels: NDArray[Any]) -> None:
+    if len(labels):
+        shown = labels[:10].tolist()
+        more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
+        warnings.warn(
+            f"No row has the label(s) {shown}{more}: they cannot be learned and will never be predicted.",
+            ECRTWarning,
+            stacklevel=5,
+        )

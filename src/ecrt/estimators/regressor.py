@@ -1,0 +1,274 @@
+"""ECRT as a scikit-learn regressor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin, _fit_context
+from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+from torch.utils.data import Dataset
+
+from ecrt.augmentation.donors import draw_from_donors
+from ecrt.data.density import TargetRegions, quantile_bins, target_roles
+from ecrt.diagnostics import diagnose_sources
+from ecrt.errors import InputError
+from ecrt.estimators.base import ECRTBase
+from ecrt.estimators.inputs import array_items
+from ecrt.estimators.options import BASE_CONSTRAINTS, MLP_SOURCES, demix_configs
+from ecrt.stages import DemixConfig, sources_of
+from ecrt.stages.regress import RegressConfig, regress
+from ecrt.stages.regression_heads import predict_standardised
+from ecrt.training import TrainingConfig
+
+__all__ = ["ECRTRegressor"]
+
+Array = NDArray[np.float64]
+
+MOST_EXAMPLES = 5000
+"""Sources kept to sample from and to measure independence on."""
+
+FEW_ROWS = 8192
+"""Up to this many rows the MLP head learns in small batches: it needs the steps."""
+
+REGRESSOR_CONSTRAINTS: dict[str, list[Any]] = BASE_CONSTRAINTS | {
+    "loss": [StrOptions({"squared", "absolute", "huber"})],
+    "huber_delta": [Interval(Real, 0, None, closed="neither")],
+    "n_bins": [None, Interval(Integral, 1, None, closed="left")],
+    "head": [StrOptions({"auto", "linear", "mlp"}), "array-like"],
+    "head_hidden": ["array-like"],
+    "region_mass": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+    "augmentation_weight": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+    "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
+    "n_donors": [Interval(Integral, 1, None, closed="left")],
+    "weight_decay": [None, Interval(Real, 0, None, closed="left")],
+}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
+class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin, ECRTBase):
+    """Regressor for targets with rare values, by energy-based causal representation transfer.
+
+    Quantile bins of y take the place of classes: the mechanism is learned where targets are dense and undone. Where
+    they are sparse, synthetic sources are drawn, every coordinate from a donor of its own with a target nearby. A head
+    is trained on both; every step must earn its place on held-out rows, or a plain regression is left.
+
+    Parameters
+    ----------
+    loss : {"squared", "absolute", "huber"}, default="squared"
+        What training minimises, and choices are made by.
+    huber_delta : float, default=1.0
+        Where Huber's loss turns linear, in standard deviations of y.
+    n_bins : int or None, default=None
+        Quantile bins of y for the contrast; ``None`` for 2 n_sources + 1, between 10 and a bin for every 20 rows.
+    demixing : {"auto", "none", "linear", "flow"}, default="auto"
+        As in :class:`ECRTClassifier`, but ``"auto"`` tries ``"none"`` first.
+    encode_on, demix_on : {"majority", "all"}, default="all"
+        Bins that encoder and de-mixing learn from. Rare targets lie beyond the others, where a mechanism that never saw
+        them has to extrapolate: hence all.
+    head : {"auto", "linear", "mlp"} or sequence of these, default="auto"
+        Candidates, the simplest first; ``"auto"`` tries both, the MLP on up to 128 sources.
+    head_hidden : sequence of int, default=(128, 128)
+        Hidden layers of the MLP head.
+    region_mass : "auto" or float, default="auto"
+        Power a: a region of n rows has mass n^(1 - a) in the loss. 0 leaves regions as frequent as they are, 1 makes
+        them alike; ``"auto"`` tries 0 and 0.25.
+    augmentation_weight : "auto" or float, default="auto"
+        Share of the mass of rare regions that goes to synthetic samples; ``"auto"`` tries 0 and 0.25. With any
+        way of choosing, the mass of a region stays what it is.
+    n_synthetic : int or None, default=None
+        Synthetic samples; ``None`` for half as many as rows.
+    n_donors : int, default=20
+        The kernel that weighs donors has half the distance to this many nearest targets as its bandwidth.
+    weight_decay : float or None, default=None
+        Of the linear head; ``None`` chooses on held-out rows.
+    encoder, n_sources, epochs, random_state, ...
+        As in :class:`ECRTClassifier`, with bins as classes; a trained encoder learns to tell the bins apart.
+
+    Attributes
+    ----------
+    regions_ : equal-width regions of the target, with the training rows of each and which of them are rare.
+    bin_counts_ : rows of each quantile bin.
+    table_ : how columns are read, ``None`` for images.
+    encoder_, demixer_, head_ : the fitted modules.
+    demixing_, weighted_, head_name_, region_mass_, augmentation_weight_ : what was chosen; ``weighted_`` says whether
+        the head's input is weighted by signal.
+    signal_weight_ : share of signal in each source.
+    history_ : losses of every trained part and every candidate.
+    diagnostics_, theory_met_ : as in :class:`ECRTClassifier`, with bins as classes.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 3))
+    >>> y = np.exp(X[:, 0]) + 0.1 * rng.normal(size=300)
+    >>> reg = ECRTRegressor(demixing="linear", head="linear", random_state=0).fit(X, y)
+    >>> reg.predict(X).shape
+    (300,)
+    >>> s, targets = reg.sample(2, y=[8.0])
+    >>> s.shape, targets.tolist()
+    ((2, 3), [8.0, 8.0])
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = REGRESSOR_CONSTRAINTS
+
+    encode_on: Literal["majority", "all"] = "all"
+    demix_on: Literal["majority", "all"] = "all"
+    loss: Literal["squared", "absolute", "huber"] = "squared"
+    huber_delta: float = 1.0
+    n_bins: int | None = None
+    head: str | Sequence[str] = "auto"
+    head_hidden: Sequence[int] = (128, 128)
+    region_mass: str | float = "auto"
+    augmentation_weight: str | float = "auto"
+    n_synthetic: int | None = None
+    n_donors: int = 20
+    weight_decay: float | None = None
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: ArrayLike) -> ECRTRegressor:
+        """Learn encoder, de-mixing and head.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame of shape (n_samples, n_features), or images for an encoder that takes
+            them. A table may hold categories, dates and missing values.
+        y : whole or real numbers, (n_samples,) or (n_samples, n_outputs).
+        """
+        rows, targets = self._read_targets(X, y)
+        regions = TargetRegions.learn(targets)
+        bins = quantile_bins(regions.position(targets), self._wanted_bins(rows))
+        roles = target_roles(bins, regions.is_rare(targets), encode_on=self.encode_on, demix_on=self.demix_on)
+        with self._session() as session:
+            encoded = self._encode(array_items(rows, bins), bins, roles, session)
+            unseen = encoded.unseen
+            z = encoded.features[unseen]
+            result = regress(
+                z, targets[unseen], bins=bins[unseen], regions=regions, roles=roles, candidates=self._candidates(z),
+                config=self._config(z), validation=self.validation_fraction, **vars(session),
+            )  # fmt: skip
+            self.regions_, self.bin_counts_ = regions, roles.counts
+            self.minority_bins_, self.demixed_on_ = np.flatnonzero(roles.minority), np.flatnonzero(roles.demixed_on)
+            self.demixing_, self.demixer_ = result.plan.demixing, result.demixed.demixer
+            self.head_name_, self.head_ = result.plan.head, result.head
+            self.region_mass_, self.augmentation_weight_ = result.plan.region_mass, result.plan.augmentation_weight
+            self.weighted_ = result.plan.weighted
+            self.signal_weight_ = result.demixed.signal_weight
+            self.head_scale_ = result.head_scale
+            self.within_variance_ = result.demixed.within_variance
+            self.history_ = {
+                "encoder": encoded.history,
+                "restarts": result.demixed.restarts,
+                "candidates": result.held_out,
+                "head_setting": result.setting,
+            }
+            keep = np.sort(session.rng.permutation(len(z))[:MOST_EXAMPLES])
+        s = sources_of(self.demixer_, z[keep])
+        self._examples = s, targets[unseen][keep]
+        self.diagnostics_ = diagnose_sources(
+            self.demixer_, z[keep], s, bins[unseen][keep], np.arange(len(roles.counts)), roles.demixed_on
+        )
+        self.theory_met_ = self.diagnostics_.theory_met
+        return self
+
+    def predict(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Targets in the units of y, shaped as in ``fit``."""
+        scaled = self._sources(X) * self.head_scale_
+        predicted = self.regions_.restore(predict_standardised(self.head_, scaled))
+        return predicted[:, 0] if self.one_output_ else predicted
+
+    def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Signal sources of X, unscaled."""
+        return self._sources(X)
+
+    def sample(
+        self,
+        n_per_target: int,
+        y: ArrayLike,
+        space: Literal["source", "feature"] = "source",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> tuple[Array, Array]:
+        """Draw synthetic samples at given targets.
+
+        Parameters
+        ----------
+        n_per_target : samples of each target.
+        y : targets, shaped as in ``fit``.
+        space : ``"source"``, or ``"feature"`` to invert the de-mixing (with the identity encoder, the space of X).
+        random_state : seed of the draw.
+        """
+        check_is_fitted(self)
+        wanted = np.asarray(y, dtype=np.float64)
+        columns = wanted.reshape(len(wanted), -1)
+        if columns.shape[1] != len(self.regions_.center) or not np.isfinite(columns).all():
+            raise InputError(f"y must hold finite numbers, {len(self.regions_.center)} for each target.")
+        repeated = np.repeat(columns, n_per_target, axis=0)
+        s, known = self._examples
+        rng = np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+        standard = self.regions_.standardise
+        drawn = draw_from_donors(s, standard(known), standard(repeated), self.n_donors, rng)
+        values = drawn if space == "source" else self.demixer_.inverse(torch.from_numpy(drawn)).detach().numpy()
+        return values, repeated[:, 0] if self.one_output_ else repeated
+
+    def _read_targets(self, X: Any, y: Any) -> tuple[Array, Array]:
+        """Rows as numbers, and targets of shape (n, outputs)."""
+        if isinstance(X, Dataset):
+            raise InputError("A Dataset is not read here: pass arrays X and y.")
+        if y is None:
+            raise InputError("This ECRTRegressor estimator requires y to be passed, but the target y is None.")
+        targets = check_array(
+            y, ensure_2d=False, dtype=np.float64, ensure_min_samples=0, input_name="y", estimator=self
+        )
+        rows, _ = self._learn_rows(X, np.zeros(len(targets)))
+        check_consistent_length(rows, targets)
+        self.one_output_ = targets.ndim == 1
+        return rows, targets[:, None] if targets.ndim == 1 else targets
+
+    def _wanted_bins(self, rows: Array) -> int:
+        if self.n_bins is not None:
+            return self.n_bins
+        n_features = rows.shape[1] if self.encoder == "identity" else self.n_features
+        n_sources = n_features if self.n_sources is None else min(self.n_sources, n_features)
+        return int(max(min(max(2 * n_sources + 1, 10), len(rows) // 20), 2))
+
+    def _candidates(self, z: Array) -> list[DemixConfig]:
+        configs = demix_configs(self, *z.shape)
+        return [DemixConfig(method="none", source_prior=self.source_prior), *configs] if (
+            self.demixing == "auto"
+        ) else configs  # fmt: skip
+
+    def _config(self, z: Array) -> RegressConfig:
+        n_sources = z.shape[1] if self.n_sources is None else min(self.n_sources, z.shape[1])
+        heads: Any = self.head
+        if isinstance(heads, str):
+            heads = ("linear", "mlp")[: 2 if n_sources <= MLP_SOURCES else 1] if heads == "auto" else (heads,)
+        weight, mass = self.augmentation_weight, self.region_mass
+        return RegressConfig(
+            loss=self.loss,
+            delta=self.huber_delta,
+            heads=tuple(heads),
+            weight_decay=self.weight_decay,
+            hidden=tuple(self.head_hidden),
+            region_mass=(0.0, 0.25) if isinstance(mass, str) else (float(mass),),
+            augmentation_weights=(0.0, 0.25) if isinstance(weight, str) else (float(weight),),
+            n_synthetic=self.n_synthetic,
+            n_donors=self.n_donors,
+            training=TrainingConfig(
+                epochs=self.epochs,
+                batch_size=128 if len(z) <= FEW_ROWS else 256,
+                learning_rate=2 * self.learning_rate,
+                weight_decay=1e-2,
+            ),
+        )

@@ -1,0 +1,160 @@
+"""Rivals of ``ECRTRegressor``, on the same MLP, the same loop and the same held-out rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from ecrt.augmentation import permutation
+from ecrt.data import stratified_holdout
+from ecrt.data.density import TargetRegions, quantile_bins
+from ecrt.errors import InputError
+from ecrt.losses.regression import RegressionLoss, regression_loss
+from ecrt.metrics import mean_over_classes
+from ecrt.stages import DemixConfig, demix
+from ecrt.stages.regression_heads import MLPRegressionFitter, RegressionSample, predict_standardised
+from ecrt.training import TrainingConfig, seeded, torch_generator
+
+__all__ = ["RIVALS", "fit_rival"]
+
+Array = NDArray[np.float64]
+Rows = tuple[Array, Array, Array]
+
+RIVALS = ("erm", "inverse density", "label smoothing", "smoter", "mechanism transfer")
+LDS_WIDTH = 2.0
+NEIGHBOURS = 5
+STRENGTHS = {
+    "erm": (0.0,),
+    "inverse density": (0.5, 1.0),
+    "label smoothing": (0.5, 1.0),
+    "smoter": (1.0, 3.0),
+    "mechanism transfer": (0.25, 0.5),
+}
+"""What held-out rows choose from, rare rows and others counted alike: powers of the density, synthetic rows for each
+rare one, shares of the mass of rare rows."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Standardised rows, targets in their own units, and where these are rare."""
+
+    regions: TargetRegions
+    loss: RegressionLoss
+    hidden: tuple[int, ...]
+    training: TrainingConfig
+    rng: np.random.Generator
+
+    def fitter(self) -> MLPRegressionFitter:
+        return MLPRegressionFitter(self.loss, 1.0, self.hidden, self.training, torch_generator(self.rng))
+
+    def sample(self, rows: Rows) -> RegressionSample:
+        x, y, weight = rows
+        standard = torch.from_numpy(self.regions.standardise(y)).float()
+        return RegressionSample(
+            torch.from_numpy(x).float(), standard, torch.from_numpy(weight / weight.sum()).float()
+        )  # fmt: skip
+
+
+def fit_rival(
+    method: str,
+    X: Array,
+    y: Array,
+    *,
+    loss: RegressionLoss = "squared",
+    hidden: tuple[int, ...] = (128, 128),
+    training: TrainingConfig,
+    seed: int = 0,
+) -> Callable[[Array], Array]:
+    """Fit a rival and give its prediction, in the units of y.
+
+    Parameters
+    ----------
+    method : one of ``RIVALS``. ``"erm"``: every row alike. ``"inverse density"``: rows weighed by a power of one over
+        the rows of their equal-width region. ``"label smoothing"``: the same with counts smoothed over regions (Yang et
+        al., 2021). ``"smoter"``: rare rows interpolated with rare neighbours (Torgo et al., 2013). ``"mechanism
+        transfer"``: a flow over (x, y) together, sources of rare rows permuted and inverted (Teshima et al., 2020).
+    X, y : numbers (n, d) and targets (n, outputs).
+    """
+    if method not in RIVALS:
+        raise InputError(f"No rival is called {method!r}; there are {list(RIVALS)}.")
+    rng = np.random.default_rng(seed)
+    scaler, regions = StandardScaler().fit(X), TargetRegions.learn(y)
+    x = scaler.transform(X)
+    task = _Task(regions, loss, hidden, training, rng)
+    bins = quantile_bins(regions.position(y), 10)
+    learn, check = stratified_holdout(bins, 0.2, rng)
+    rare = regions.is_rare(y[check]).astype(np.int64)
+    truth = torch.from_numpy(regions.standardise(y[check]))
+
+    def losses(head: nn.Module) -> Array:
+        return regression_loss(loss, torch.from_numpy(predict_standardised(head, x[check])), truth).numpy()
+
+    best = (np.inf, 0.0, 1.0)
+    with seeded(int(rng.integers(2**62))):
+        for strength, rows in _variants(method, x[learn], y[learn], task):
+            for epochs, head in task.fitter().path(task.sample(rows), lambda head: float(losses(head).mean())):
+                best = min(best, (mean_over_classes(losses(head), rare), strength, epochs))
+        _, chosen, epochs = best
+        rows = next(rows for strength, rows in _variants(method, x, y, task) if strength == chosen)
+        head = task.fitter().fit(task.sample(rows), epochs).double().eval()
+    return lambda new: regions.restore(predict_standardised(head, scaler.transform(new)))
+
+
+def _variants(method: str, x: Array, y: Array, task: _Task) -> Iterator[tuple[float, Rows]]:
+    """Rows to learn from, with their weights, for each strength."""
+    regions = TargetRegions.learn(y)
+    rare = regions.is_rare(y)
+    ones = np.ones(len(y))
+    transferred = _transferred(x, y, rare, task) if method == "mechanism transfer" and rare.sum() > 1 else None
+    for strength in STRENGTHS[method]:
+        if method in ("inverse density", "label smoothing"):
+            smoothing = LDS_WIDTH if method == "label smoothing" else 0.0
+            yield strength, (x, y, regions.density(y, smoothing) ** -strength)
+        elif method == "smoter" and rare.sum() > 1:
+            x_new, y_new = _interpolated(x[rare], y[rare], int(strength * rare.sum()), task.rng)
+            yield strength, (np.concatenate([x, x_new]), np.concatenate([y, y_new]), np.ones(len(x) + len(x_new)))
+        elif transferred is not None:
+            x_new, y_new = transferred
+            weight = np.where(rare, 1 - strength, 1.0)
+            weight = np.concatenate([weight, np.full(len(x_new), strength * rare.sum() / len(x_new))])
+            yield strength, (np.concatenate([x, x_new]), np.concatenate([y, y_new]), weight)
+        else:
+            yield strength, (x, y, ones)
+
+
+def _interpolated(x: Array, y: Array, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Rows on the line between a row and one of its neighbours, x and y alike."""
+    k = min(NEIGHBOURS, len(x) - 1)
+    neighbours = NearestNeighbors(n_neighbors=k + 1).fit(x).kneighbors(x, return_distance=False)[:, 1:]
+    start = rng.integers(len(x), size=size)
+    end = neighbours[start, rng.integers(k, size=size)]
+    step = rng.random((size, 1))
+    return x[start] + step * (x[end] - x[start]), y[start] + step * (y[end] - y[start])
+
+
+def _transferred(x: Array, y: Array, rare: NDArray[np.bool_], task: _Task) -> tuple[Array, Array]:
+    """Causal mechanism transfer: the flow is learned by likelihood on all rows, those of rare rows are permuted."""
+    bundle = np.hstack([x, task.regions.standardise(y)])
+    alike = np.zeros(len(y), dtype=np.int64)
+    learn, check = stratified_holdout(alike, 0.2, task.rng)
+    result = demix(
+        bundle, alike, train_rows=learn, held_out_rows=check, demixed_on=np.ones(1, dtype=bool),
+        config=DemixConfig(
+            method="flow", source_prior="shared", n_restarts=1, hidden=(64, 64), critic_width=8,
+            training=replace(task.training, batch_size=256, weight_decay=0.0),
+        ),
+        rng=task.rng, device=torch.device("cpu"),
+    )  # fmt: skip
+    s = torch.from_numpy(result.sources(bundle[rare]))
+    drawn = permutation(s, max(len(y) // 2, 20), torch_generator(task.rng))
+    new = result.demixer.inverse(drawn).numpy()
+    low, high = bundle.min(axis=0), bundle.max(axis=0)
+    new = np.clip(new, low - (high - low), high + (high - low))  # a flow far from its data may run away
+    return new[:, : x.shape[1]], task.regions.restore(new[:, x.shape[1] :])

@@ -1,0 +1,93 @@
+"""How good are predictions of several labels a row? ``present`` is the true indicator, rows by labels, of booleans."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import average_precision_score
+
+__all__ = [
+    "bce_per_row",
+    "best_thresholds",
+    "label_average_precision",
+    "label_f1",
+    "micro_f1",
+    "multilabel_metrics",
+    "top_k_accuracy",
+]
+
+Array = NDArray[np.float64]
+Indicator = NDArray[np.bool_]
+
+
+def top_k_accuracy(scores: Array, present: Indicator) -> Array:
+    """The paper's accuracy of each row: the share of its k true labels among its k best scored ones.
+
+    Of equal scores the first label counts as the best. NaN for a row without labels.
+    """
+    k = present.sum(axis=1)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    hits = np.take_along_axis(present, order, axis=1) & (np.arange(scores.shape[1]) < k[:, None])
+    return np.divide(hits.sum(axis=1), k, out=np.full(len(k), np.nan), where=k > 0)
+
+
+def bce_per_row(log_odds: Array, present: Indicator) -> Array:
+    """Binary cross-entropy of each row, its mean over labels."""
+    return np.asarray((np.logaddexp(0.0, log_odds) - np.where(present, log_odds, 0.0)).mean(axis=1))
+
+
+def label_f1(predicted: Indicator, present: Indicator) -> Array:
+    """F1 of each label; NaN for a label that neither occurs nor is predicted."""
+    hits = (predicted & present).sum(axis=0)
+    total = predicted.sum(axis=0) + present.sum(axis=0)
+    return np.divide(2.0 * hits, total, out=np.full(len(hits), np.nan), where=total > 0)
+
+
+def micro_f1(predicted: Indicator, present: Indicator) -> float:
+    """F1 over all rows and labels at once; NaN without any label, true or predicted."""
+    total = int(predicted.sum() + present.sum())
+    return 2.0 * float((predicted & present).sum()) / total if total else float("nan")
+
+
+def label_average_precision(scores: Array, present: Indicator) -> Array:
+    """Average precision of each label; NaN for a label that does not occur."""
+    return np.array([
+        average_precision_score(present[:, label], scores[:, label]) if present[:, label].any() else np.nan
+        for label in range(present.shape[1])
+    ])  # fmt: skip
+
+
+def best_thresholds(scores: Array, present: Indicator, fallback: Array, least_positives: int = 2) -> Array:
+    """For each label the cut, half-way between two scores, above which F1 is highest.
+
+    Parameters
+    ----------
+    fallback : the cut of labels with fewer than ``least_positives`` rows to tell from.
+    """
+    cuts = np.array(fallback, dtype=np.float64)
+    for label in np.flatnonzero(present.sum(axis=0) >= least_positives):
+        order = np.argsort(-scores[:, label], kind="stable")
+        ranked, hits = scores[order, label], np.cumsum(present[order, label])
+        f1 = 2 * hits / (np.arange(1, len(ranked) + 1) + hits[-1])
+        last_of_ties = np.append(ranked[1:] < ranked[:-1], True)  # a cut cannot part equal scores
+        best = int(np.argmax(np.where(last_of_ties, f1, -1.0)))
+        cuts[label] = ranked[best] if best + 1 == len(ranked) else (ranked[best] + ranked[best + 1]) / 2
+    return cuts
+
+
+def multilabel_metrics(log_odds: Array, present: Indicator, predicted: Indicator) -> dict[str, float]:
+    """Top-k accuracy, BCE, macro- and micro-F1, mean average precision of the labels, and subset accuracy."""
+    return {
+        "accuracy": _mean(top_k_accuracy(log_odds, present)),
+        "bce": float(bce_per_row(log_odds, present).mean()),
+        "macro_f1": _mean(label_f1(predicted, present)),
+        "micro_f1": micro_f1(predicted, present),
+        "mean_average_precision": _mean(label_average_precision(log_odds, present)),
+        "subset_accuracy": float((predicted == present).all(axis=1).mean()),
+    }
+
+
+def _mean(values: Array) -> float:
+    """Mean of the finite values; NaN without any."""
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else float("nan")

@@ -1,0 +1,186 @@
+"""Which task a target sets, and what each task needs to be fitted and measured from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ecrt.data import DataFile
+from ecrt.errors import InputError
+from ecrt.estimators import ECRTClassifier, ECRTRegressor
+from ecrt.metrics.multilabel import multilabel_metrics
+from ecrt.metrics.regression import regression_metrics
+from ecrt.runs.evaluation import evaluate
+from ecrt.runs.records import METRICS_FILE, Evaluation
+
+__all__ = ["CHOICES", "ESTIMATORS", "SEPARATOR", "Measured", "Target", "TaskName", "measure", "read_target"]
+
+TaskName = Literal["classification", "multilabel", "regression"]
+
+ESTIMATORS: dict[TaskName, type[Any]] = {
+    "classification": ECRTClassifier,
+    "multilabel": ECRTClassifier,
+    "regression": ECRTRegressor,
+}
+
+CHOICES: dict[TaskName, dict[str, str]] = {
+    "classification": {"demixing": "demixing_", "head": "head_name_"},
+    "multilabel": {"demixing": "demixing_", "head": "head_name_"},
+    "regression": {
+        "demixing": "demixing_",
+        "head": "head_name_",
+        "region_mass": "region_mass_",
+        "augmentation_weight": "augmentation_weight_",
+    },
+}
+"""Options that a fit chooses, and where it says what it chose."""
+
+SEPARATOR = ";"
+"""Between the labels of a row, in a text column and in predictions."""
+
+MOST_CLASSES = 100
+"""Whole numbers with more distinct values than this, and than a twentieth of the rows, are amounts and not labels."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be learned.
+
+    Attributes
+    ----------
+    task, said : which task, and a sentence on why.
+    y : labels, an indicator matrix, or numbers; None of them missing.
+    names : the labels of an indicator matrix, or the columns of several targets.
+    rows : which rows of the file have a target.
+    strata : groups of rows that a split keeps in proportion.
+    """
+
+    task: TaskName
+    said: str
+    y: NDArray[Any]
+    names: tuple[str, ...]
+    rows: NDArray[np.int64]
+    strata: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Figures on test rows that have no page of their own."""
+
+    title: str
+    y: NDArray[Any]
+    metrics: dict[str, dict[str, float]]
+
+    def write(self, folder: Path) -> None:
+        """Write ``metrics.json``."""
+        plain = {
+            group: {name: value if np.isfinite(value) else None for name, value in figures.items()}
+            for group, figures in self.metrics.items()
+        }
+        text = json.dumps({"title": self.title, "rows": len(self.y), "metrics": plain}, indent=1)
+        (folder / METRICS_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def read_target(data: DataFile, names: tuple[str, ...], task: TaskName | None, labels: tuple[str, ...] = ()) -> Target:
+    """Tell the task from the target, unless it is given, and put the target into its form.
+
+    Parameters
+    ----------
+    names : the target columns.
+    labels : known labels, for new rows of a multi-label model.
+    """
+    if data.y is None:
+        raise InputError("There is no target to learn.")
+    frame = pd.DataFrame(data.y)
+    rows = np.flatnonzero(~frame.isna().any(axis=1).to_numpy())
+    if len(rows) == 0:
+        raise InputError("The target column is empty.")
+    frame = frame.iloc[rows].infer_objects()
+    found, why = _task_of(frame)
+    said = f"Task: {task}, as asked for." if task else f"Task: {found}, since {why}. Use --task if it is not so."
+    task = task or found
+    if task == "multilabel":
+        known, y = _indicator(frame, names, labels)
+        rarest = np.argmin(np.where(y > 0, y.sum(axis=0), len(y) + 1), axis=1)
+        return Target(task, said, y, known, rows, rarest)
+    if task == "regression":
+        numbers = frame.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
+        if np.isnan(numbers).any():
+            raise InputError(f"Target {list(names)} holds values that are no numbers, as regression needs.")
+        strata = pd.qcut(numbers[:, 0], 10, labels=False, duplicates="drop").astype(np.int64)
+        return Target(task, said, numbers[:, 0] if numbers.shape[1] == 1 else numbers, names, rows, strata)
+    if frame.shape[1] > 1:
+        raise InputError(f"Classification needs one target column, got {list(names)}.")
+    y = _classes(frame.iloc[:, 0])
+    return Target(task, said, y, (), rows, np.unique(y, return_inverse=True)[1].astype(np.int64))
+
+
+def _task_of(frame: pd.DataFrame) -> tuple[TaskName, str]:
+    if frame.shape[1] > 1:
+        zeros_and_ones = frame.isin([0, 1]).all(axis=None)
+        return (
+            ("multilabel", "the targets are 0 or 1") if zeros_and_ones else ("regression", "there are several targets")
+        )
+    column = frame.iloc[:, 0]
+    if column.map(lambda value: isinstance(value, (list, tuple))).any():
+        return "multilabel", "rows have lists of labels"
+    distinct = column.nunique()
+    if column.dtype.kind == "f" and not (column == column.round()).all():
+        return "regression", "the target holds numbers with decimals"
+    if column.dtype.kind in "iuf" and distinct > max(MOST_CLASSES, len(column) / 20):
+        return "regression", f"the target has {distinct} different whole numbers"
+    return "classification", f"the target has {distinct} different values"
+
+
+def _classes(column: pd.Series[Any]) -> NDArray[Any]:
+    if column.dtype.kind == "f" and (column == column.round()).all():
+        column = column.astype(np.int64)
+    if column.dtype.kind == "f":
+        raise InputError("The target holds numbers with decimals, which name no classes.")
+    if column.nunique() > max(len(column) / 2, 2):
+        raise InputError(
+            f"The target has {column.nunique()} distinct values in {len(column)} rows: too many to be class labels. Is "
+            "it the right column?"
+        )
+    return column.to_numpy()
+
+
+def _indicator(
+    frame: pd.DataFrame, names: tuple[str, ...], labels: tuple[str, ...]
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """0-1 columns as they are; lists, or text with separators, to a column for each label."""
+    if frame.shape[1] > 1:
+        if not frame.isin([0, 1]).all(axis=None):
+            raise InputError(f"The targets {list(names)} of a multi-label task must be 0 or 1.")
+        return names, frame.to_numpy(dtype=np.int64)
+    rows = [
+        [str(label) for label in value]
+        if isinstance(value, (list, tuple))
+        else [part.strip() for part in str(value).split(SEPARATOR) if part.strip()]
+        for value in frame.iloc[:, 0]
+    ]
+    known = labels or tuple(sorted(Counter(label for row in rows for label in row)))
+    place = {label: at for at, label in enumerate(known)}
+    y = np.zeros((len(rows), len(known)), dtype=np.int64)
+    for at, row in enumerate(rows):
+        y[at, [place[label] for label in row if label in place]] = 1
+    return known, y
+
+
+def measure(estimator: Any, X: Any, target: Target, *, title: str) -> Evaluation | Measured:
+    """How good the model is on test rows."""
+    if target.task == "classification":
+        return evaluate(estimator, X, target.y, title=title)
+    if target.task == "multilabel":
+        log_odds, predicted = estimator.decision_function(X), np.asarray(estimator.predict(X)).astype(bool)
+        figures = {"test": multilabel_metrics(log_odds, target.y.astype(bool), predicted)}
+    else:
+        figures = regression_metrics(estimator.predict(X), target.y, estimator.regions_)
+    return Measured(title, target.y, figures)

@@ -1,0 +1,259 @@
+"""Stages 2 to 4 where a row may have several labels: pairs of row and label to de-mix on, one column of logits a label.
+
+A row without labels takes no part in de-mixing; the head learns from it that no label holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import nn
+
+from ecrt.augmentation import augment
+from ecrt.data import ClassRoles, stratified_holdout
+from ecrt.errors import InputError
+from ecrt.losses.multilabel import ABSENT, PRESENT, SYNTHETIC, UNKNOWN, label_odds, masked_bce, row_mass
+from ecrt.metrics import bce_per_row
+from ecrt.stages.augment import AugmentConfig, Synthetic
+from ecrt.stages.demix import DemixConfig, DemixResult, Incidences, demix
+from ecrt.stages.heads import HeadFitter, HeadName, HeadSample, LinearFitter, MLPFitter
+from ecrt.stages.predict import BalancedHead, HeadChoice, HeadConfig, balanced_logits, choose_among, head_folds
+from ecrt.stages.transfer import TransferResult, best_transfer
+from ecrt.training import Progress, seeded, torch_generator
+
+__all__ = ["Labelled", "augment_labels", "transfer_labels"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+LEAST_SYNTHETIC = 20
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """An indicator of labels, rows by labels, and its pairs (row, label) in the order of rows."""
+
+    indicator: sparse.csr_array
+
+    @property
+    def counts(self) -> Labels:
+        """Rows that have each label."""
+        return np.asarray(self.indicator.sum(axis=0), dtype=np.int64).ravel()
+
+    @property
+    def per_row(self) -> Labels:
+        """Labels of each row."""
+        return np.diff(self.indicator.indptr).astype(np.int64)
+
+    @cached_property
+    def incidences(self) -> Incidences:
+        """Row and weight of each pair."""
+        row = np.repeat(np.arange(self.indicator.shape[0]), self.per_row)
+        return Incidences(row, 1 / self.per_row[row])
+
+    @property
+    def label(self) -> Labels:
+        """Label of each pair."""
+        return self.indicator.indices.astype(np.int64)
+
+    @cached_property
+    def rarest(self) -> Labels:
+        """The rarest label of each row, to stratify by; rows without labels are a group of their own."""
+        counts, group = self.counts, np.full(self.indicator.shape[0], self.indicator.shape[1], dtype=np.int64)
+        row, label = self.incidences.row, self.label
+        order = np.argsort(-counts[label], kind="stable")
+        group[row[order]] = label[order]  # of several labels the last one written, the rarest, stays
+        return group
+
+    def __getitem__(self, rows: Labels) -> Labelled:
+        return Labelled(self.indicator[rows])
+
+    def present(self) -> NDArray[np.bool_]:
+        """The indicator as booleans."""
+        return np.asarray(self.indicator.toarray() > 0)
+
+
+def transfer_labels(
+    z: Array,
+    labelled: Labelled,
+    *,
+    roles: ClassRoles,
+    candidates: list[DemixConfig],
+    head_config: HeadConfig,
+    validation: float,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> tuple[TransferResult, tuple[Array, NDArray[np.bool_]]]:
+    """De-mix on the pairs and fit a head, as ``transfer`` does; also logits and labels of the held-out rows.
+
+    Parameters
+    ----------
+    z, labelled : features of rows that the encoder was not trained on, and their labels.
+    roles : what every label is used for; those without a positive row are used for nothing.
+    validation : share of rows held out, by their rarest label.
+    """
+    if np.ptp(z, axis=0).max(initial=0.0) == 0:
+        raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
+    train_rows, held_out_rows = stratified_holdout(labelled.rarest, validation, rng)
+    if len(held_out_rows) == 0:
+        raise InputError(f"No row can be held out of {len(z)} rows: two rows at least must have the same rarest label.")
+    is_held_out = np.zeros(len(z), dtype=bool)
+    is_held_out[held_out_rows] = True
+    pair_held_out = is_held_out[labelled.incidences.row]
+    trial: dict[int, Array] = {}
+
+    def demix_by(config: DemixConfig) -> DemixResult:
+        return demix(
+            z, labelled.label, train_rows=np.flatnonzero(~pair_held_out), held_out_rows=np.flatnonzero(pair_held_out),
+            demixed_on=roles.demixed_on & (roles.counts > 0), config=config, rng=rng, device=device, progress=progress,
+            incidences=labelled.incidences,
+        )  # fmt: skip
+
+    def choose_for(demixed: DemixResult) -> HeadChoice:
+        choice, logits = _choose_head(
+            demixed.sources(z), labelled, train_rows, held_out_rows, roles, demixed, head_config, rng, device, progress
+        )
+        trial[id(choice)] = logits
+        return choice
+
+    result = best_transfer(candidates, demix_by, choose_for, held_out_weights(labelled[held_out_rows]))
+    return result, (trial[id(result.choice)], labelled[held_out_rows].present())
+
+
+def held_out_weights(labelled: Labelled) -> Array:
+    """Weights of rows that are checked on: every label counts alike; rows without labels as much as the average row."""
+    weight = row_mass(labelled.indicator, "balanced")
+    none = labelled.per_row == 0
+    weight[none] = 1 / len(weight)
+    return np.asarray(weight / weight.sum())
+
+
+def augment_labels(
+    s: Array,
+    labelled: Labelled,
+    augmented: NDArray[np.bool_],
+    within_variance: Array,
+    config: AugmentConfig,
+    rng: np.random.Generator,
+) -> Synthetic:
+    """Draw synthetic sources for every augmented label from the rows that have it."""
+    counts = labelled.counts
+    labels = np.flatnonzero(augmented & (counts > 0)) if config.weight > 0 else np.empty(0, dtype=np.int64)
+    if len(labels) == 0:
+        return Synthetic(np.empty((0, s.shape[1])), np.empty(0, dtype=np.int64))
+    size = config.n_synthetic or int(np.clip(len(s) // (2 * len(labels)), LEAST_SYNTHETIC, counts.max() + 20))
+    generator, variance = torch_generator(rng), torch.from_numpy(within_variance)
+    columns = labelled.indicator.tocsc()
+    drawn = np.empty((size * len(labels), s.shape[1]))
+    for place, label in enumerate(labels):
+        mine = torch.from_numpy(s[columns.indices[columns.indptr[label] : columns.indptr[label + 1]]])
+        drawn[place * size : (place + 1) * size] = augment(
+            config.kind, mine, size, generator, variance_d=variance, pseudo_samples=config.pseudo_samples
+        ).numpy()
+    return Synthetic(drawn, np.repeat(labels, size))
+
+
+def _choose_head(
+    s: Array,
+    labelled: Labelled,
+    train_rows: Labels,
+    held_out_rows: Labels,
+    roles: ClassRoles,
+    demixed: DemixResult,
+    config: HeadConfig,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None,
+) -> tuple[HeadChoice, Array]:
+    """The head that held-out rows choose, and its logits of those rows before it has seen them."""
+    scale = demixed.head_scale
+    odds = label_odds(labelled.indicator, row_mass(labelled.indicator, config.mass))
+    balanced = label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced"))
+
+    def sample(rows: Labels) -> HeadSample:
+        return _sample(s[rows], labelled[rows], scale, roles.augmented, demixed.within_variance, config, rng, device)
+
+    def logits_on(rows: Labels, head: nn.Module) -> Array:
+        return balanced_logits(_balanced(head.eval(), odds, config), s[rows] * scale)
+
+    def losses_on(rows: Labels, head: nn.Module) -> Array:
+        return bce_per_row(logits_on(rows, head) + balanced, labelled[rows].present())
+
+    folds = head_folds(labelled.rarest, train_rows, held_out_rows, rng)
+    with seeded(int(rng.integers(2**62))):
+        fitters = {name: _fitter(name, odds, roles, config, rng, device, progress) for name in config.heads}
+        chosen, tried = choose_among(fitters, folds, sample, losses_on, lambda rows: held_out_weights(labelled[rows]))
+
+    def fit() -> nn.Module:
+        with seeded(int(rng.integers(2**62))):
+            final = fitters[chosen.name].fit(sample(np.concatenate([train_rows, held_out_rows])), chosen.setting)
+        return _balanced(final, odds, config).double().cpu().eval()
+
+    choice = HeadChoice(
+        name=chosen.name, setting=chosen.setting, held_out_losses=chosen.losses[: len(held_out_rows)],
+        candidates=tried, fit=fit,
+    )  # fmt: skip
+    return choice, logits_on(held_out_rows, chosen.head)
+
+
+def _balanced(head: nn.Module, odds: Array, config: HeadConfig) -> nn.Module:
+    """Logits free of the labels' frequencies: without adjustment their log-odds are taken off afterwards."""
+    return head if config.logit_adjustment else BalancedHead(head, torch.from_numpy(odds).to(next(head.parameters())))
+
+
+def _sample(
+    s: Array,
+    labelled: Labelled,
+    scale: Array,
+    augmented: NDArray[np.bool_],
+    within_variance: Array,
+    config: HeadConfig,
+    rng: np.random.Generator,
+    device: torch.device,
+) -> HeadSample:
+    """Real rows with all their columns, synthetic rows with one; the mass of a column's positives stays what it was."""
+    synthetic = augment_labels(s, labelled, augmented, within_variance, config.augmentation, rng)
+    weight = row_mass(labelled.indicator, config.mass)
+    positives = np.asarray(labelled.indicator.T @ weight, dtype=np.float64)
+    n, n_synthetic = len(s), len(synthetic.y)
+    target = torch.full((n + n_synthetic, labelled.indicator.shape[1]), UNKNOWN, dtype=torch.int8)
+    target[:n] = ABSENT
+    target[torch.from_numpy(labelled.incidences.row), torch.from_numpy(labelled.label)] = PRESENT
+    target[torch.arange(n, n + n_synthetic), torch.from_numpy(synthetic.y)] = SYNTHETIC
+    each = np.maximum(np.bincount(synthetic.y, minlength=len(positives)), 1)
+    artificial = config.augmentation.weight * positives / each
+    scaled = np.empty((n + n_synthetic, s.shape[1]), dtype=np.float32)
+    np.multiply(s, scale, out=scaled[:n], casting="same_kind")
+    np.multiply(synthetic.s, scale, out=scaled[n:], casting="same_kind")
+    return HeadSample(
+        s=torch.from_numpy(scaled).to(device),
+        y=target.to(device),
+        weight=torch.from_numpy(np.concatenate([weight, artificial[synthetic.y]])).float().to(device),
+        synthetic=(torch.arange(n + n_synthetic) >= n).to(device),
+    )
+
+
+def _fitter(
+    name: HeadName,
+    odds: Array,
+    roles: ClassRoles,
+    config: HeadConfig,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None,
+) -> HeadFitter:
+    shift = torch.from_numpy(odds if config.logit_adjustment else np.zeros_like(odds)).float().to(device)
+    real_share = 1 - config.augmentation.weight * (roles.augmented & (roles.counts > 0))
+    loss: Any = partial(masked_bce, real_share_m=torch.from_numpy(real_share).float().to(device))
+    if name == "linear":
+        return LinearFitter(shift, config.weight_decay, loss)
+    if name == "mlp":
+        return MLPFitter(shift, config.hidden, config.dropout, config.training, torch_generator(rng), progress, loss)
+    raise InputError(f"head={name!r} cannot tell several labels a row: use 'auto', 'linear' or 'mlp'.")

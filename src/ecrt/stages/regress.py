@@ -1,0 +1,335 @@
+"""Stages 2 to 4 for a continuous target: simplest first, one change at a time; held-out rows decide what is kept."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ecrt.augmentation.donors import draw_from_donors
+from ecrt.data import ClassRoles, stratified_holdout
+from ecrt.data.density import TargetRegions
+from ecrt.errors import DivergenceError, ECRTWarning, InputError
+from ecrt.losses import sample_weights
+from ecrt.losses.regression import RegressionLoss, regression_loss
+from ecrt.metrics import better_beyond_noise
+from ecrt.stages.demix import DemixConfig, DemixResult, demix
+from ecrt.stages.regression_heads import (
+    LinearRegressionFitter,
+    MLPRegressionFitter,
+    RegressionFitter,
+    RegressionHeadName,
+    RegressionSample,
+    predict_standardised,
+)
+from ecrt.training import Progress, TrainingConfig, seeded, stop_requested, torch_generator
+
+__all__ = ["RegressConfig", "RegressResult", "draw_targets", "regress"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+FEW_ROWS = 2000
+"""Up to this many rows four folds are held out in turn: one would hold too few rare rows to decide by."""
+
+TOLERANCE = 0.02
+"""What is gained in rare regions may cost this share of the loss over all rows, and no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressConfig:
+    """Which head, under which risk.
+
+    Attributes
+    ----------
+    loss, delta : squared, absolute or Huber's, which turns linear at delta (targets have unit variance).
+    heads : candidates, the simplest first.
+    weight_decay : of the linear head; ``None`` chooses on held-out rows.
+    hidden, training : of the MLP head.
+    region_mass : powers a to try: a region of n rows has mass n^(1 - a); 0 is as in training, 1 makes regions alike.
+    augmentation_weights : shares to try of the mass of rare regions that goes to synthetic samples.
+    n_synthetic : synthetic samples; ``None`` for half as many as rows.
+    n_donors : how many nearest targets set the bandwidth of donors.
+    """
+
+    loss: RegressionLoss = "squared"
+    delta: float = 1.0
+    heads: tuple[RegressionHeadName, ...] = ("linear", "mlp")
+    weight_decay: float | None = None
+    hidden: tuple[int, ...] = (128, 128)
+    training: TrainingConfig = TrainingConfig(epochs=100, batch_size=256, learning_rate=4e-3, weight_decay=1e-2)
+    region_mass: tuple[float, ...] = (0.0, 0.5)
+    augmentation_weights: tuple[float, ...] = (0.0, 0.5)
+    n_synthetic: int | None = None
+    n_donors: int = 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to predict: how sources are found and weighed, which head, mass of regions and augmentation it has."""
+
+    demixing: Literal["none", "linear", "flow"]
+    head: RegressionHeadName
+    region_mass: float
+    augmentation_weight: float
+    weighted: bool = False
+
+    def __str__(self) -> str:
+        sources = f"{self.demixing}, weighted" if self.weighted else self.demixing
+        return f"{sources}, {self.head}, mass {self.region_mass:g}, augmentation {self.augmentation_weight:g}"
+
+    def scale(self, demixed: DemixResult) -> Array:
+        """What sources are multiplied by: to units of their spread within bins, and perhaps by their signal.
+
+        Signal is what bin means tell. A source that acts through others alone has none: weighing must earn its place.
+        """
+        if self.weighted or not demixed.weighted:
+            return demixed.head_scale
+        return np.asarray(1 / np.sqrt(demixed.within_variance))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressResult:
+    """The chosen plan, fitted on all rows.
+
+    Attributes
+    ----------
+    demixed : the de-mixing.
+    head, head_scale : scaled sources to standardised targets, float64 on the CPU; the scale.
+    plan, setting : what was chosen, with which weight decay or epochs.
+    held_out : loss over all held-out rows and over the rare ones, of all that was tried.
+    """
+
+    demixed: DemixResult
+    head: nn.Module
+    head_scale: Array
+    plan: Plan
+    setting: float
+    held_out: dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class _Tried:
+    plan: Plan
+    setting: float
+    losses: Array
+
+
+def draw_targets(y: Array, regions: TargetRegions, size: int, rng: np.random.Generator) -> Array:
+    """Targets in rare regions, all of these alike: uniform within a region, or of several outputs those of its rows."""
+    region = regions.region_of(y)
+    wanted = np.flatnonzero(regions.rare & (np.bincount(region, minlength=len(regions.counts)) > 0))
+    if len(wanted) == 0:
+        return np.empty((0, y.shape[1]))
+    chosen = rng.choice(wanted, size)
+    if y.shape[1] > 1:
+        return np.stack([y[rng.choice(np.flatnonzero(region == number))] for number in chosen])
+    position = rng.uniform(regions.edges[chosen], regions.edges[chosen + 1])
+    return np.asarray(regions.restore((position * regions.axis[0])[:, None]))
+
+
+def regress(
+    z: Array,
+    y: Array,
+    *,
+    bins: Labels,
+    regions: TargetRegions,
+    roles: ClassRoles,
+    candidates: list[DemixConfig],
+    config: RegressConfig,
+    validation: float,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> RegressResult:
+    """Choose de-mixing, head, mass of regions and augmentation, and fit the choice on all rows.
+
+    A change is kept if it lowers the held-out loss, rare rows and others counted alike, beyond noise, and does not
+    raise the loss over all rows by more than 2 %.
+
+    Parameters
+    ----------
+    z, y : features (n, d) and targets (n, outputs).
+    bins : quantile bins of the targets, the labels of the contrast.
+    regions, roles : where targets are rare; the part each bin plays.
+    candidates : ways of de-mixing, the simplest first.
+    """
+    if np.ptp(z, axis=0).max(initial=0.0) == 0:
+        raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
+    folds = _folds(bins, validation, rng)
+    checked = np.concatenate([check for _, check in folds])
+    work = _Work(z, y, regions, folds, config, rng, device, progress)
+    shared: dict[str, Any] = {"rng": rng, "device": device, "progress": progress}
+    found: dict[str, DemixResult] = {}
+    tried: list[_Tried] = []
+    best: _Tried | None = None
+
+    def consider(plan: Plan) -> None:
+        nonlocal best
+        if best is not None and (stop_requested() or any(one.plan == plan for one in tried)):
+            return
+        challenger = work.measure(plan, found[plan.demixing])
+        plain = [one.losses.mean() for one in (*tried, challenger) if one.plan.region_mass == 0]
+        affordable = challenger.losses.mean() <= (1 + TOLERANCE) * min(plain, default=np.inf)
+        tried.append(challenger)
+        rare = regions.is_rare(y[checked]).astype(np.int64)
+        if best is None or (affordable and better_beyond_noise(challenger.losses, best.losses, rare)):
+            best = challenger
+
+    with seeded(int(rng.integers(2**62))):
+        for number, how in enumerate(candidates):
+            try:
+                found[how.method] = demix(
+                    z, bins, train_rows=folds[0][0], held_out_rows=folds[0][1], demixed_on=roles.demixed_on, config=how,
+                    **shared,
+                )  # fmt: skip
+            except DivergenceError as error:
+                if best is None:
+                    raise
+                warnings.warn(f"De-mixing by {how.method!r} was given up. {error}", ECRTWarning, stacklevel=3)
+                continue
+            plain, *augmented = config.augmentation_weights
+            if number == 0:
+                for head in config.heads:
+                    consider(Plan(how.method, head, config.region_mass[0], plain))
+                for mass in config.region_mass[1:]:
+                    consider(replace(_lowest(tried).plan, region_mass=mass))
+            start = replace(_plan(best), demixing=how.method, augmentation_weight=plain)
+            if how.method == "none":
+                continue
+            seen = [one for one in tried if one.plan.demixing == "linear"]
+            for weighted in (_lowest(seen).plan.weighted,) if seen else (False, True):
+                consider(replace(start, weighted=weighted))
+            for weight in augmented:
+                consider(replace(_lowest(tried, how.method).plan, augmentation_weight=weight))
+    chosen = best
+    if chosen is None:
+        raise InputError("No way of de-mixing, or no head, was given.")
+    rare = regions.is_rare(y[checked])
+    return RegressResult(
+        demixed=found[chosen.plan.demixing],
+        head=work.fit(chosen, found[chosen.plan.demixing]),
+        head_scale=chosen.plan.scale(found[chosen.plan.demixing]),
+        plan=chosen.plan,
+        setting=chosen.setting,
+        held_out={str(one.plan): _summary(one.losses, rare) for one in tried},
+    )
+
+
+def _lowest(tried: list[_Tried], method: str | None = None) -> _Tried:
+    """What has the lowest loss over all rows, of one way of de-mixing or of all."""
+    return min((one for one in tried if method in (None, one.plan.demixing)), key=lambda one: float(one.losses.mean()))
+
+
+def _plan(best: _Tried | None) -> Plan:
+    if best is None:
+        raise InputError("No head to choose from: name at least one of 'linear', 'mlp'.")
+    return best.plan
+
+
+def _summary(losses: Array, rare: NDArray[np.bool_]) -> dict[str, float]:
+    return {"all": float(losses.mean()), "rare": float(losses[rare].mean()) if rare.any() else float("nan")}
+
+
+def _folds(bins: Labels, validation: float, rng: np.random.Generator) -> list[tuple[Labels, Labels]]:
+    """One split, or with few rows four that hold out different rows; without a row to spare all rows are both sides."""
+    everything, left = np.arange(len(bins)), np.arange(len(bins))
+    folds: list[tuple[Labels, Labels]] = []
+    for _ in range(4 if len(bins) <= FEW_ROWS else 1):
+        share = min(validation * len(bins) / max(len(left), 1), 0.5)
+        kept, taken = stratified_holdout(bins[left], share, rng)
+        if len(taken):
+            folds.append((np.setdiff1d(everything, left[taken]), left[taken]))
+        left = left[kept]
+    return folds or [(everything, everything)]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Fits and measures plans on the same rows."""
+
+    z: Array
+    y: Array
+    regions: TargetRegions
+    folds: list[tuple[Labels, Labels]]
+    config: RegressConfig
+    rng: np.random.Generator
+    device: torch.device
+    progress: Progress | None
+
+    def measure(self, plan: Plan, demixed: DemixResult) -> _Tried:
+        """Held-out losses of every row that is held out, under the best setting."""
+        s = demixed.sources(self.z)
+        paths = []
+        for learn, check in self.folds:
+            losses_of = self._losses_of(s[check] * plan.scale(demixed), self.y[check])
+            sample = self._sample(plan, demixed, s, learn)
+            fitter = self._fitter(plan.head)
+            paths.append([
+                (setting, losses_of(head)) for setting, head in fitter.path(sample, _mean_of(losses_of))
+            ])  # fmt: skip
+        steps = [
+            _Tried(plan, float(np.median([one[0] for one in step])), np.concatenate([one[1] for one in step]))
+            for step in zip(*paths, strict=True)
+        ]
+        return min(steps, key=lambda step: step.losses.mean())
+
+    def fit(self, chosen: _Tried, demixed: DemixResult) -> nn.Module:
+        """The chosen plan on all rows."""
+        rows = np.arange(len(self.y))
+        with seeded(int(self.rng.integers(2**62))):
+            sample = self._sample(chosen.plan, demixed, demixed.sources(self.z), rows)
+            return self._fitter(chosen.plan.head).fit(sample, chosen.setting).double().cpu().eval()
+
+    def _losses_of(self, scaled: Array, y: Array) -> Callable[[nn.Module], Array]:
+        truth = torch.from_numpy(self.regions.standardise(y))
+
+        def losses(head: nn.Module) -> Array:
+            predicted = torch.from_numpy(predict_standardised(head.eval(), scaled))
+            return regression_loss(self.config.loss, predicted, truth, self.config.delta).numpy()
+
+        return losses
+
+    def _sample(self, plan: Plan, demixed: DemixResult, s: Array, rows: Labels) -> RegressionSample:
+        """Real and synthetic rows; synthetic ones take over a share of their region's mass, and add none."""
+        config, regions = self.config, self.regions
+        s_real, y_real = s[rows], self.y[rows]
+        y_drawn = np.empty((0, y_real.shape[1]))
+        if plan.augmentation_weight > 0:
+            y_drawn = draw_targets(y_real, regions, config.n_synthetic or max(len(rows) // 2, 20), self.rng)
+        y_all = np.concatenate([y_real, y_drawn])
+        standard = regions.standardise(y_all)
+        s_drawn = draw_from_donors(s_real, standard[: len(rows)], standard[len(rows) :], config.n_donors, self.rng)
+        region = torch.from_numpy(regions.region_of(y_all))
+        synthetic = torch.arange(len(y_all)) >= len(rows)
+        counts = torch.from_numpy(np.bincount(region[: len(rows)].numpy(), minlength=len(regions.counts))).double()
+        mass = torch.where(counts > 0, counts.clamp(min=1) ** (1 - plan.region_mass), 0.0)
+        share = torch.from_numpy(regions.rare * plan.augmentation_weight)
+        weight = sample_weights(region, synthetic, mass / mass.sum(), share)
+        scaled = torch.from_numpy(np.concatenate([s_real, s_drawn]) * plan.scale(demixed))
+        return RegressionSample(
+            scaled.float().to(self.device),
+            torch.from_numpy(standard).float().to(self.device),
+            (weight / weight.sum()).float().to(self.device),
+        )
+
+    def _fitter(self, name: RegressionHeadName) -> RegressionFitter:
+        config = self.config
+        if name == "linear":
+            return LinearRegressionFitter(config.loss, config.delta, config.weight_decay)
+        if name == "mlp":
+            generator = torch_generator(self.rng)
+            return MLPRegressionFitter(
+                config.loss, config.delta, config.hidden, config.training, generator, self.progress
+            )
+        raise InputError(f"head={name!r}: use 'auto', 'linear' or 'mlp'.")
+
+
+def _mean_of(losses_of: Callable[[nn.Module], Array]) -> Callable[[nn.Module], float]:
+    return lambda head: float(losses_of(head).mean())

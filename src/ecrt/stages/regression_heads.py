@@ -1,0 +1,168 @@
+"""How the heads of a regression are fitted, with the settings worth trying."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ecrt.losses.regression import RegressionLoss, regression_loss
+from ecrt.nn import make_head
+from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, train
+
+__all__ = [
+    "LinearRegressionFitter",
+    "MLPRegressionFitter",
+    "RegressionFitter",
+    "RegressionHeadName",
+    "RegressionSample",
+    "predict_standardised",
+]
+
+Array = NDArray[np.float64]
+RegressionHeadName = Literal["linear", "mlp"]
+
+WEIGHT_DECAYS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+SMOOTH_CORNER = 0.02
+"""The absolute loss of a linear head is rounded off within this distance of zero: L-BFGS needs a gradient there."""
+
+
+@dataclass(frozen=True)
+class RegressionSample:
+    """Rows that a head learns from: inputs, standardised targets, and weights that sum to one."""
+
+    s: Tensor
+    y: Tensor
+    weight: Tensor
+
+
+class RegressionFitter(Protocol):
+    """Fits one kind of head."""
+
+    def path(
+        self, sample: RegressionSample, held_out_loss: Callable[[nn.Module], float]
+    ) -> Iterator[tuple[float, nn.Module]]:
+        """Heads under the settings to try."""
+
+    def fit(self, sample: RegressionSample, setting: float) -> nn.Module:
+        """The head under one setting."""
+
+
+@torch.no_grad()
+def predict_standardised(head: nn.Module, s: Array) -> Array:
+    """Predictions in batches, in the precision of the head."""
+    reference = next(iter(head.state_dict().values()))
+    return np.concatenate([
+        head(part.to(reference)).double().cpu().numpy() for part in torch.from_numpy(s).split(8192)
+    ])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LinearRegressionFitter:
+    """A linear head in float64; the setting is its weight decay, on the mean loss.
+
+    Under squared loss it is ridge regression, solved at once; the other losses take L-BFGS.
+    """
+
+    loss: RegressionLoss
+    delta: float
+    weight_decay: float | None = None
+
+    def path(
+        self, sample: RegressionSample, held_out_loss: Callable[[nn.Module], float]
+    ) -> Iterator[tuple[float, nn.Module]]:
+        """From strong to weak weight decay, each started from the solution before it."""
+        head = self._new(sample)
+        for setting in WEIGHT_DECAYS if self.weight_decay is None else (self.weight_decay,):
+            self._minimise(head, sample, setting)
+            yield setting, copy.deepcopy(head)
+
+    def fit(self, sample: RegressionSample, setting: float) -> nn.Module:
+        """Minimise the weighted loss plus half the decay times the squared weights."""
+        head = self._new(sample)
+        self._minimise(head, sample, setting)
+        return head
+
+    def _new(self, sample: RegressionSample) -> nn.Module:
+        return make_head(sample.s.shape[1], sample.y.shape[1]).to(sample.s.device, torch.float64)
+
+    def _minimise(self, head: nn.Module, sample: RegressionSample, decay: float) -> None:
+        weight = head.get_parameter("weight")
+        s, y, w = sample.s.double(), sample.y.double(), sample.weight.double()
+        if self.loss == "squared":
+            _solve_ridge(head, s, y, w, decay)
+            return
+
+        def loss_and_backward() -> float:
+            corner = SMOOTH_CORNER if self.loss == "absolute" else self.delta
+            losses = regression_loss("huber", head(s), y, corner)
+            losses = losses / corner if self.loss == "absolute" else losses
+            total = losses @ w + 0.5 * decay * (weight**2).sum()
+            total.backward()
+            return total.item()
+
+        minimise_convex(head, loss_and_backward, stage="linear head", max_iterations=150, tolerance=1e-7)
+
+
+@torch.no_grad()
+def _solve_ridge(head: nn.Module, s: Tensor, y: Tensor, w: Tensor, decay: float) -> None:
+    """Least squares with weights that sum to one; the loss is a mean over outputs, hence their number."""
+    s_mean, y_mean = w @ s, w @ y
+    s_centred, y_centred = s - s_mean, y - y_mean
+    weighted = s_centred * w[:, None]
+    penalty = (0.5 * decay * y.shape[1] + 1e-12) * torch.eye(s.shape[1], dtype=s.dtype, device=s.device)
+    solution = torch.linalg.solve(weighted.T @ s_centred + penalty, weighted.T @ y_centred)
+    head.get_parameter("weight").copy_(solution.T)
+    head.get_parameter("bias").copy_(y_mean - s_mean @ solution)
+
+
+@dataclass(frozen=True)
+class MLPRegressionFitter:
+    """An MLP stopped early; the setting is its number of epochs."""
+
+    loss: RegressionLoss
+    delta: float
+    hidden: tuple[int, ...]
+    training: TrainingConfig
+    generator: torch.Generator
+    progress: Progress | None = None
+
+    def path(
+        self, sample: RegressionSample, held_out_loss: Callable[[nn.Module], float]
+    ) -> Iterator[tuple[float, nn.Module]]:
+        """One run, stopped where held-out loss is lowest."""
+        head = self._new(sample)
+        history = train(
+            head, self._loss(head, sample), self._batches(sample), lambda: held_out_loss(head), self.training,
+            stage="MLP head", progress=self.progress,
+        )  # fmt: skip
+        yield history.best_epoch + 1, head
+
+    def fit(self, sample: RegressionSample, setting: float) -> nn.Module:
+        """Train for that many epochs of the same schedule."""
+        head = self._new(sample)
+        train(
+            head, self._loss(head, sample), self._batches(sample), None, self.training, stage="MLP head, all rows",
+            stop_after=int(setting), progress=self.progress,
+        )  # fmt: skip
+        return head
+
+    def _new(self, sample: RegressionSample) -> nn.Module:
+        return make_head(sample.s.shape[1], sample.y.shape[1], self.hidden).to(sample.s)
+
+    def _loss(self, head: nn.Module, sample: RegressionSample) -> Callable[[Tensor], Tensor]:
+        def loss(batch: Tensor) -> Tensor:
+            rows = batch.to(sample.s.device)
+            losses = regression_loss(self.loss, head(sample.s[rows]), sample.y[rows], self.delta)
+            return (losses * sample.weight[rows]).mean() * len(sample.y)
+
+        return loss
+
+    def _batches(self, sample: RegressionSample) -> IndexBatches:
+        return IndexBatches(len(sample.y), self.training.batch_size, self.generator)

@@ -1,0 +1,420 @@
+"""Rows with several labels: measures and losses against their loops, de-mixing on pairs, and the classifier whole."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
+from sklearn.metrics import accuracy_score, f1_score
+
+import ecrt
+from ecrt import ECRTClassifier, ECRTWarning, InputError
+from ecrt.experiments.arxiv import paired_bootstrap
+from ecrt.flows import fit_linear_demixing, within_class_residuals, within_label_moments
+from ecrt.losses import label_odds, masked_bce, row_mass
+from ecrt.losses.multilabel import ABSENT, PRESENT, SYNTHETIC, UNKNOWN
+from ecrt.metrics import (
+    bce_per_row,
+    best_thresholds,
+    label_average_precision,
+    label_f1,
+    micro_f1,
+    multilabel_metrics,
+    top_k_accuracy,
+)
+from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig, Labelled, demix
+from ecrt.stages.multilabel import _sample, augment_labels
+
+RNG = np.random.default_rng(0)
+SCORES = RNG.normal(size=(40, 6)).round(1)  # rounded, so that some are equal
+PRESENT_NM = RNG.random((40, 6)) < 0.3
+PRESENT_NM[0] = False
+LINEAR = {"demixing": "linear", "head": "linear", "random_state": 0}
+
+
+# --- measures --------------------------------------------------------------------------------------
+
+
+def test_top_k_accuracy_is_its_loop():
+    expected = []
+    for scores, present in zip(SCORES.tolist(), PRESENT_NM.tolist(), strict=True):
+        k = sum(present)
+        best = sorted(range(6), key=lambda label: (-scores[label], label))[:k]
+        expected.append(sum(present[label] for label in best) / k if k else math.nan)
+    np.testing.assert_allclose(top_k_accuracy(SCORES, PRESENT_NM), expected)
+
+
+def test_bce_is_its_loop():
+    expected = []
+    for scores, present in zip(SCORES.tolist(), PRESENT_NM.tolist(), strict=True):
+        total = 0.0
+        for score, here in zip(scores, present, strict=True):
+            p = 1 / (1 + math.exp(-score))
+            total -= math.log(p if here else 1 - p)
+        expected.append(total / 6)
+    np.testing.assert_allclose(bce_per_row(SCORES, PRESENT_NM), expected)
+    assert np.isfinite(bce_per_row(np.full((1, 2), 1e4), np.array([[True, False]]))).all()
+
+
+def test_f1_is_its_loop():
+    predicted = SCORES > 0.5
+    hits_all, total_all = 0, 0
+    for label, value in enumerate(label_f1(predicted, PRESENT_NM)):
+        hits = sum(p and y for p, y in zip(predicted[:, label], PRESENT_NM[:, label], strict=True))
+        total = int(predicted[:, label].sum() + PRESENT_NM[:, label].sum())
+        assert value == pytest.approx(2 * hits / total)
+        hits_all, total_all = hits_all + hits, total_all + total
+    assert micro_f1(predicted, PRESENT_NM) == pytest.approx(2 * hits_all / total_all)
+    none = np.zeros((3, 2), dtype=bool)
+    assert np.isnan(label_f1(none, none)).all()
+    assert math.isnan(micro_f1(none, none))
+
+
+def test_average_precision_is_its_loop():
+    found = label_average_precision(RNG.permuted(np.arange(40.0))[:, None], PRESENT_NM[:, :1])
+    assert 0 < found[0] <= 1
+    scores, present = SCORES[:, 1] + np.arange(40) * 1e-6, PRESENT_NM[:, 1]
+    order = np.argsort(-scores)
+    precisions = [present[order[: i + 1]].mean() for i in range(40) if present[order[i]]]
+    assert label_average_precision(scores[:, None], present[:, None])[0] == pytest.approx(np.mean(precisions))
+    assert np.isnan(label_average_precision(SCORES[:, :1], np.zeros((40, 1), dtype=bool))).all()
+
+
+def test_thresholds_have_the_highest_f1_of_all():
+    cuts = best_thresholds(SCORES, PRESENT_NM, np.zeros(6))
+    chosen = label_f1(cuts <= SCORES, PRESENT_NM)
+    for cut in np.unique(SCORES):
+        assert (chosen >= label_f1(cut <= SCORES, PRESENT_NM) - 1e-12).all()
+    one = np.zeros((40, 1), dtype=bool)
+    one[3] = True
+    assert best_thresholds(SCORES[:, :1], one, np.array([0.7])).tolist() == [0.7]
+
+
+def test_summary_of_measures():
+    found = multilabel_metrics(SCORES, PRESENT_NM, SCORES > 0)
+    assert found["macro_f1"] == pytest.approx(f1_score(PRESENT_NM, SCORES > 0, average="macro"))
+    assert found["subset_accuracy"] == pytest.approx(accuracy_score(PRESENT_NM, SCORES > 0))
+
+
+def test_paired_bootstrap_covers_the_mean():
+    gain = RNG.normal(0.1, 1, 2000)
+    low, high = paired_bootstrap(gain, np.random.default_rng(0))
+    assert low < gain.mean() < high
+    assert high - low == pytest.approx(2 * 1.96 / math.sqrt(2000), rel=0.1)
+
+
+# --- losses ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_masked_bce_is_its_loop(dtype):
+    logits = torch.from_numpy(SCORES[:4]).to(dtype)
+    target = torch.tensor(
+        [[0, 1, 0, 0, 1, 1], [0] * 6, [-1, -1, 2, -1, -1, -1], [-1, -1, -1, -1, -1, 2]], dtype=torch.int8
+    )
+    odds, share = torch.linspace(-2, 1, 6, dtype=dtype), torch.linspace(0.5, 1, 6, dtype=dtype)
+    expected = []
+    for row, codes in zip(logits.tolist(), target.tolist(), strict=True):
+        total = 0.0
+        for m, code in enumerate(codes):
+            p = 1 / (1 + math.exp(-(row[m] + odds[m].item())))
+            if code == ABSENT:
+                total -= math.log(1 - p)
+            if code in (PRESENT, SYNTHETIC):
+                total -= (share[m].item() if code == PRESENT else 1.0) * math.log(p)
+        expected.append(total)
+    torch.testing.assert_close(
+        masked_bce(logits, target, odds, share), torch.tensor(expected, dtype=dtype), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_synthetic_row_has_a_gradient_on_its_own_column_alone():
+    logits = torch.zeros(1, 4, requires_grad=True)
+    target = torch.tensor([[UNKNOWN, UNKNOWN, SYNTHETIC, UNKNOWN]])
+    masked_bce(logits, target, torch.zeros(4), torch.ones(4)).sum().backward()
+    assert logits.grad.ne(0).tolist() == [[False, False, True, False]]
+
+
+def test_row_mass_with_one_label_a_row_is_the_mass_of_classes():
+    y = np.repeat([0, 1, 2], [6, 3, 1])
+    indicator = sparse.csr_array(np.eye(3)[y])
+    for mass, expected in {"training": [0.6, 0.3, 0.1], "balanced": [1 / 3] * 3}.items():
+        np.testing.assert_allclose(np.bincount(y, row_mass(indicator, mass)), expected)
+    assert row_mass(indicator, "tempered").sum() == pytest.approx(1)
+    assert np.isfinite(label_odds(sparse.csr_array(np.array([[1, 0], [1, 0]])))).all()
+
+
+@pytest.mark.parametrize("weight", [0.3, 1.0])
+@pytest.mark.parametrize("mass", ["training", "balanced"])
+def test_augmentation_leaves_the_mass_of_positives_as_it_was(weight, mass):
+    labelled = Labelled(sparse.csr_array(PRESENT_NM.astype(np.int8)))
+    augmented = np.array([False, True, True, False, False, True])
+    config = HeadConfig(mass=mass, augmentation=AugmentConfig(weight=weight, n_synthetic=7))
+    s = RNG.normal(size=(40, 3))
+    sample = _sample(
+        s, labelled, np.ones(3), augmented, np.ones(3), config, np.random.default_rng(0), torch.device("cpu")
+    )
+    assert len(sample.s) == 40 + 3 * 7
+    share = 1 - weight * augmented
+    expected = labelled.indicator.T @ row_mass(labelled.indicator, mass)
+    for label in range(6):
+        column = sample.y[:, label]
+        found = share[label] * sample.weight[column == PRESENT].sum() + sample.weight[column == SYNTHETIC].sum()
+        assert found.item() == pytest.approx(expected[label], rel=1e-5)
+        assert (column[:40] != UNKNOWN).all()
+
+
+# --- de-mixing on pairs ------------------------------------------------------------------------------
+
+
+def test_moments_of_pairs_are_those_of_repeated_rows():
+    """Rows with two labels count in both, without being repeated in memory."""
+    z = RNG.normal(size=(40, 4)) @ RNG.normal(size=(4, 4)) + 3
+    labelled = Labelled(sparse.csr_array(PRESENT_NM.astype(np.int8)))
+    row, y = labelled.incidences.row, labelled.label
+    found = within_label_moments(z, row, y, np.ones(len(y)))
+    residuals, means, counts = within_class_residuals(z[row], y)
+    np.testing.assert_allclose(found.means, means)
+    np.testing.assert_allclose(found.mass, counts)
+    np.testing.assert_allclose(found.covariance, residuals.T @ residuals / (len(y) - len(counts)))
+    repeated = fit_linear_demixing(z[row], y, spread=z.std(axis=0))
+    pairs = fit_linear_demixing(z, y, spread=z.std(axis=0), row=row, weight=np.ones(len(y)))
+    torch.testing.assert_close(pairs.weight_kk, repeated.weight_kk)
+    weight = labelled.incidences.weight
+    weighted = within_label_moments(z, row, y, weight)
+    for place, label in enumerate(np.unique(y)):
+        mine = y == label
+        np.testing.assert_allclose(weighted.means[place], np.average(z[row[mine]], axis=0, weights=weight[mine]))
+    np.testing.assert_allclose(np.bincount(row, weight)[PRESENT_NM.any(axis=1)], 1)
+
+
+@pytest.mark.parametrize("method", ["linear", "flow"])
+def test_one_label_a_row_is_the_case_of_weight_one(method):
+    y = np.repeat(np.arange(4), 60)
+    z = RNG.normal(size=(240, 3)) + y[:, None]
+    labelled = Labelled(sparse.csr_array(np.eye(4, dtype=np.int8)[y]))
+    rows = np.arange(240)
+    common = {
+        "train_rows": rows, "held_out_rows": rows[::2], "demixed_on": np.full(4, True), "device": torch.device("cpu"),
+        "config": DemixConfig(method=method, n_restarts=1, hidden=(8,), critic_width=4),
+    }  # fmt: skip
+    plain = demix(z, y, rng=np.random.default_rng(0), **common)
+    pairs = demix(z, labelled.label, rng=np.random.default_rng(0), incidences=labelled.incidences, **common)
+    np.testing.assert_allclose(pairs.sources(z), plain.sources(z), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(pairs.signal_weight, plain.signal_weight, rtol=1e-4)
+
+
+def test_minority_columns_are_masked_and_their_rows_stay():
+    """Pairs of a masked label say nothing, whatever rows have it; rows with other labels besides are still used."""
+    z = RNG.normal(size=(200, 3))
+    indicator = (RNG.random((200, 4)) < 0.5).astype(np.int8)
+    indicator[:, 0] |= ~indicator.any(axis=1)
+    labelled = Labelled(sparse.csr_array(indicator))
+    keep = labelled.label != 3
+    expected = within_label_moments(
+        z, labelled.incidences.row[keep], labelled.label[keep], labelled.incidences.weight[keep]
+    )
+    result = demix(
+        z, labelled.label, train_rows=np.arange(0), held_out_rows=np.arange(0), incidences=labelled.incidences,
+        demixed_on=np.array([True, True, True, False]), config=DemixConfig(method="none"),
+        rng=np.random.default_rng(0), device=torch.device("cpu"),
+    )  # fmt: skip
+    np.testing.assert_allclose(result.within_variance, np.diag(expected.covariance) / z.var(axis=0), rtol=1e-6)
+
+
+def test_synthetic_sources_come_from_rows_that_have_the_label():
+    labelled = Labelled(sparse.csr_array(np.array([[1, 1], [1, 0], [0, 1]] * 10, dtype=np.int8)))
+    s = np.tile([[1.0], [2.0], [3.0]], (10, 1))
+    config = AugmentConfig(kind="permutation", weight=0.5, n_synthetic=50)
+    drawn = augment_labels(s, labelled, np.array([True, True]), np.ones(1), config, np.random.default_rng(0))
+    assert set(drawn.s[drawn.y == 0, 0]) == {1.0, 2.0}
+    assert set(drawn.s[drawn.y == 1, 0]) == {1.0, 3.0}
+
+
+# --- the classifier ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def table():
+    X, Y = make_multilabel_classification(600, n_features=10, n_classes=6, n_labels=2, length=60, random_state=0)
+    rare = np.flatnonzero(Y[:, 5])[25:]
+    Y[rare, 5] = 0
+    return X, Y
+
+
+@pytest.fixture(scope="module")
+def fitted(table):
+    return ECRTClassifier(minority=[5], **LINEAR).fit(*table)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"demixing": "linear", "minority": [5], "epochs": 15},
+        {"demixing": "flow", "epochs": 5, "flow_hidden": (8,), "critic_width": 4, "head": "linear", "minority": 100},
+        {"demixing": "flow", "epochs": 3, "objective": "gcl", "label_marginal": "batch", "head": "linear"},
+        {"demixing": "none", "augmentation_weight": 0.0, "logit_adjustment": False, "head": "mlp", "epochs": 20},
+        {**LINEAR, "class_mass": "balanced", "augmentation": "permutation", "thresholds": "validation"},
+        {**LINEAR, "class_mass": "tempered", "encoder": "autoencoder", "encoder_epochs": 3, "n_features": 8},
+        {**LINEAR, "class_prior": "training", "n_sources": 4},
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ecrt.ECRTWarning")
+def test_every_option_gives_a_whole_classifier_that_can_be_saved(table, options, tmp_path):
+    X, Y = table
+    clf = ECRTClassifier(**{"random_state": 0, **options}).fit(X, Y)
+    proba, found = clf.predict_proba(X), clf.predict(X)
+    assert proba.shape == found.shape == Y.shape
+    assert ((proba >= 0) & (proba <= 1)).all()
+    np.testing.assert_allclose(np.log(proba), clf.predict_log_proba(X))
+    np.testing.assert_allclose(proba, 1 / (1 + np.exp(-clf.decision_function(X))))
+    if clf.thresholds == "half":
+        np.testing.assert_array_equal(found, proba >= 0.5)
+    assert np.nanmean(label_f1(found > 0, Y > 0)) > 0.4
+    assert clf.score(X, Y) == pytest.approx((found == Y).all(axis=1).mean())
+    assert clf.transform(X).shape == (len(X), clf.get_feature_names_out().size)
+    drawn, labels = clf.sample(3, classes=[0, 5], random_state=0)
+    assert len(drawn) == 6
+    assert set(labels) == {0, 5}
+    assert len(clf.diagnostics_.classes) == 6
+    clf.save(tmp_path / "model")
+    loaded = ecrt.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_proba(X), proba)
+    np.testing.assert_array_equal(loaded.predict(X), found)
+    assert loaded.score(X, Y) == clf.score(X, Y)
+
+
+def test_sparse_and_dense_and_lists_are_the_same(table, fitted, tmp_path):
+    X, Y = table
+    proba = fitted.predict_proba(X)
+    for form in (sparse.csr_matrix(Y), sparse.coo_array(Y), Y.astype(bool), Y.astype(float), Y.tolist()):
+        clf = clone(fitted).fit(X, form)
+        np.testing.assert_array_equal(clf.predict_proba(X), proba)
+        assert sparse.issparse(clf.predict(X)) == sparse.issparse(form)
+    clf = clone(fitted).fit(X, sparse.csr_matrix(Y))
+    assert clf.score(X, sparse.csr_matrix(Y)) == fitted.score(X, Y)
+    clf.save(tmp_path / "model")
+    assert sparse.issparse(ecrt.load(tmp_path / "model").predict(X))
+
+
+def test_names_of_labels_and_rows_without_any(table, tmp_path):
+    X, Y = table
+    names = ["zoo", "art", "sea", "sky", "law", "rare"]
+    clf = ECRTClassifier(minority=["rare"], **LINEAR).fit(pd.DataFrame(X), pd.DataFrame(Y, columns=names))
+    assert clf.classes_.tolist() == names
+    assert clf.minority_classes_.tolist() == ["rare"]
+    assert clf.demixed_on_.tolist() == names[:5]
+    assert set(clf.sample(2, classes=["rare"], random_state=0)[1]) == {"rare"}
+    clf.save(tmp_path / "model")
+    assert ecrt.load(tmp_path / "model").classes_.tolist() == names
+    empty = Y.copy()
+    empty[:50] = 0
+    assert np.isfinite(clone(clf).set_params(minority=[5]).fit(X, empty).predict_log_proba(X)).all()
+
+
+@pytest.mark.parametrize("thresholds", ["half", "validation"])
+def test_a_label_without_a_positive_is_said_aloud_and_never_predicted(table, thresholds, tmp_path):
+    X, Y = table
+    wide = np.column_stack([Y, np.zeros(len(Y), dtype=int)])
+    with pytest.warns(ECRTWarning, match=r"label\(s\) \[6\].* never be predicted"):
+        clf = ECRTClassifier(minority=[5, 6], thresholds=thresholds, **LINEAR).fit(X, wide)
+    for prior in ("balanced", "training", [0.5] * 7):
+        clf.set_params(class_prior=prior)
+        assert clf.predict(X)[:, 6].sum() == 0
+        assert clf.predict_proba(X)[:, 6].max() < 1e-3
+    assert 6 not in clf.demixed_on_
+    clf.save(tmp_path / "model")
+    assert ecrt.load(tmp_path / "model").predict(X)[:, 6].sum() == 0
+
+
+def test_class_prior_only_shifts_the_log_odds(table, fitted):
+    X, Y = table
+    scores = {}
+    for prior in ("balanced", "training", [0.2] * 6):
+        scores[str(prior)] = fitted.set_params(class_prior=prior).decision_function(X)
+    fitted.set_params(class_prior="balanced")
+    w = row_mass(sparse.csr_array(Y), "balanced")
+    odds = [np.log((w @ Y) / (1 - w @ Y)), np.log(Y.mean(axis=0) / (1 - Y.mean(axis=0))), np.log(0.2 / 0.8)]
+    flat = [value - shift for value, shift in zip(scores.values(), odds, strict=True)]
+    np.testing.assert_allclose(flat[0], flat[2], atol=0.05)  # half a row more on either side
+    np.testing.assert_allclose(flat[1], flat[2], atol=0.05)
+    with pytest.raises(InputError, match="a frequency between 0 and 1 for each of the 6 labels"):
+        clone(fitted).set_params(class_prior=[0.2]).fit(X, Y).predict(X)
+
+
+def test_adjusted_and_unadjusted_training_agree(table):
+    X, Y = table
+    proba = [
+        ECRTClassifier(
+            minority=[5], weight_decay=1e-3, augmentation_weight=0.0, logit_adjustment=adjusted, **LINEAR
+        ).fit(X, Y).predict_proba(X)
+        for adjusted in (True, False)
+    ]  # fmt: skip
+    np.testing.assert_allclose(proba[0], proba[1], atol=5e-3)
+
+
+def test_thresholds_from_held_out_rows_raise_f1(table):
+    X, Y = table
+    f1 = [
+        np.nanmean(
+            label_f1(
+                ECRTClassifier(minority=[5], class_prior="training", thresholds=thresholds, **LINEAR)
+                .fit(X[::2], Y[::2])
+                .predict(X[1::2])
+                > 0,
+                Y[1::2] > 0,
+            )
+        )
+        for thresholds in ("half", "validation")
+    ]
+    assert f1[1] > f1[0]
+
+
+def test_no_array_of_rows_by_labels_by_sources(table):
+    X, Y = make_multilabel_classification(2500, n_features=40, n_classes=80, n_labels=2, length=60, random_state=0)
+    tracemalloc.start()
+    ECRTClassifier(head="mlp", epochs=1, demixing="linear", minority="all", n_synthetic=5, random_state=0).fit(X, Y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.4 * 2500 * 80 * 40 * 8
+
+
+@pytest.mark.parametrize(
+    ("options", "y", "message"),
+    [
+        ({"head": "gaussian"}, None, "cannot tell several labels"),
+        ({"encoder": "mlp"}, None, "one label a row"),
+        ({"encoder": torch.nn.Linear(10, 4)}, None, "train_encoder=False"),
+        ({}, np.zeros((600, 3), dtype=int), "None of the 3 labels"),
+        ({}, 2 * np.eye(3, dtype=int)[np.arange(600) % 3], "zeros and ones alone"),
+        ({}, sparse.csr_matrix(np.ones((600, 1))), "two columns"),
+        ({}, np.arange(1800).reshape(600, 3), "y should be a 1d array"),
+        ({}, np.eye(3, dtype=int)[np.arange(500) % 3], "inconsistent numbers of samples"),
+        ({"minority": ["x"]}, None, "not in y"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ecrt.ECRTWarning")
+def test_what_cannot_be_learned_from(table, options, y, message):
+    X, Y = table
+    with pytest.raises(ValueError, match=message):
+        ECRTClassifier(**options).fit(X, Y if y is None else y)
+
+
+def test_an_own_encoder_that_is_trained_already(table):
+    X, Y = table
+    encoder = torch.nn.Linear(10, 4)
+    clf = ECRTClassifier(encoder=encoder, train_encoder=False, minority=[5], **LINEAR).fit(X, Y)
+    assert clf.transform(X).shape == (600, 4)
+
+
+def test_roles_are_per_label(fitted):
+    assert fitted.minority_classes_.tolist() == [5]
+    assert fitted.demixed_on_.tolist() == [0, 1, 2, 3, 4]
+    assert fitted.class_counts_[5] == 25

@@ -1,0 +1,326 @@
+"""ECRTRegressor as its users meet it, and the parts it is made of against plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from ecrt import InputError, load
+from ecrt.augmentation.donors import donor_weights, draw_from_donors
+from ecrt.data.density import TargetRegions, quantile_bins, target_roles
+from ecrt.estimators.regressor import ECRTRegressor
+from ecrt.experiments import regression
+from ecrt.experiments.regression_rivals import RIVALS, fit_rival
+from ecrt.losses.regression import regression_loss
+from ecrt.metrics.regression import regression_metrics, target_groups
+from ecrt.stages import DemixConfig, demix
+from ecrt.stages.regress import Plan, RegressConfig, _Work, draw_targets
+from ecrt.stages.regression_heads import LinearRegressionFitter, RegressionSample
+from ecrt.training import SilentProgress, TrainingConfig
+
+SMALL_FLOW = {"demixing": "flow", "epochs": 8, "flow_hidden": (16, 16), "critic_width": 8, "n_restarts": 1}
+CONFIGURATIONS = {
+    "linear": {"demixing": "linear", "head": "linear", "epochs": 10},
+    "flow": {**SMALL_FLOW, "head": ["linear", "mlp"], "head_hidden": (16,)},
+}
+
+
+@parametrize_with_checks([ECRTRegressor(**options) for options in CONFIGURATIONS.values()])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 4))
+    y = 100 + 20 * np.exp(X[:, 0]) + 3 * X[:, 1] + rng.normal(size=500)
+    return X, y
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *CONFIGURATIONS.values(),
+        {"demixing": "linear", "head": "mlp", "epochs": 15, "loss": "absolute", "augmentation_weight": 0.5},
+        {"demixing": "none", "head": "linear", "loss": "huber", "huber_delta": 0.5, "region_mass": 0.5},
+        {"demixing": "linear", "head": "linear", "loss": "absolute", "n_sources": 2, "n_bins": 6},
+        {"encoder": "mlp", "encoder_epochs": 4, "n_features": 5, "demixing": "linear", "head": "linear"},
+        {"demixing": "linear", "head": "linear", "demix_on": "majority", "source_prior": "shared", "weight_decay": 0.1},
+    ],
+)
+def test_every_option_gives_a_whole_regressor(table, options):
+    X, y = table
+    reg = ECRTRegressor(random_state=0, **options).fit(X, y)
+    assert reg.score(X, y) > 0.4
+    assert reg.predict(X).shape == y.shape
+    assert reg.transform(X).shape == (len(X), reg.get_feature_names_out().size)
+    for space in ("source", "feature"):
+        drawn, targets = reg.sample(3, y=[120.0, 300.0], space=space, random_state=0)
+        assert np.isfinite(drawn).all()
+        assert targets.tolist() == [120.0] * 3 + [300.0] * 3
+    assert reg.diagnostics_.round_trip_error < 1e-6 or reg.n_sources
+    assert all(np.isfinite(found["all"]) for found in reg.history_["candidates"].values())
+
+
+def test_auto_tries_plain_regression_first(table):
+    X, y = table
+    reg = ECRTRegressor(epochs=5, flow_hidden=(8, 8), critic_width=8, head_hidden=(16,), random_state=0).fit(X, y)
+    tried = list(reg.history_["candidates"])
+    assert tried[0] == "none, linear, mass 0, augmentation 0"
+    assert {name.split(",")[0] for name in tried} == {"none", "linear", "flow"}
+    sources = f"{reg.demixing_}, weighted" if reg.weighted_ else reg.demixing_
+    chosen = f"{sources}, {reg.head_name_}, mass {reg.region_mass_:g}, augmentation {reg.augmentation_weight_:g}"
+    assert chosen in tried
+
+
+def test_units_of_y_whole_numbers_and_several_outputs(table):
+    X, y = table
+    reg = ECRTRegressor(demixing="linear", head="linear", random_state=0)
+    in_thousands = clone(reg).fit(X, 1000 * y + 5e4).predict(X)
+    np.testing.assert_allclose(in_thousands, 1000 * reg.fit(X, y).predict(X) + 5e4, rtol=1e-5)
+    whole = clone(reg).fit(X, y.round().astype(int)).predict(X)
+    assert whole.dtype == np.float64
+    np.testing.assert_allclose(whole, clone(reg).fit(X, y.round()).predict(X))
+    both = np.column_stack([y, X[:, 2]])
+    reg = ECRTRegressor(demixing="linear", head="linear", augmentation_weight=0.5, random_state=0).fit(X, both)
+    assert reg.predict(X).shape == both.shape
+    assert reg.score(X, both) > 0.5
+    assert reg.sample(2, y=both[:3], random_state=0)[1].shape == (6, 2)
+    assert clone(reg).fit(X, y[:, None]).predict(X).shape == (500, 1)
+
+
+def test_same_seed_same_result(table):
+    X, y = table
+    options = {**SMALL_FLOW, "head": "mlp", "head_hidden": (16,)}
+    first, second = (ECRTRegressor(random_state=1, **options).fit(X, y).predict(X) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_tables_gaps_sparse_pipeline_and_grid_search(table):
+    X, y = table
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame["kind"] = np.where(X[:, 1] > 0, "up", "down")
+    frame.loc[::7, "a"] = np.nan
+    reg = ECRTRegressor(demixing="linear", head="linear", random_state=0).fit(frame, pd.Series(y))
+    assert np.isfinite(reg.predict(frame)).all()
+    assert clone(reg).fit(sparse.csr_array(X), y).score(X, y) > 0.5
+    pipeline = make_pipeline(StandardScaler(), reg)
+    search = GridSearchCV(pipeline, {"ecrtregressor__augmentation_weight": [0.0, 0.5]}, cv=2).fit(X, y)
+    assert search.best_score_ > 0.4
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda X, y: (X, None), "requires y"),
+        (lambda X, y: (X, y[:-1]), "inconsistent numbers"),
+        (lambda X, y: (X, np.where(y > y.mean(), np.nan, y)), "NaN"),
+        (lambda X, y: (X, np.array(["a", "b"])[(y > 0).astype(int)]), "could not convert"),
+        (lambda X, y: (np.ones_like(X), y), "constant"),
+        (lambda X, y: (X, np.zeros((len(X), 0))), "0 feature"),
+    ],
+)
+def test_bad_input_is_refused(table, change, problem):
+    with pytest.raises((InputError, ValueError), match=problem):
+        ECRTRegressor(demixing="linear", head="linear").fit(*change(*table))
+
+
+def test_sample_refuses_targets_of_another_shape(table):
+    reg = ECRTRegressor(demixing="linear", head="linear", random_state=0).fit(*table)
+    with pytest.raises(InputError, match="1 for each target"):
+        reg.sample(2, y=[[1.0, 2.0]])
+
+
+def test_constant_target(table):
+    reg = ECRTRegressor(demixing="linear", head="linear", random_state=0).fit(table[0], np.full(500, 7.0))
+    np.testing.assert_allclose(reg.predict(table[0]), 7.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_files_give_back_the_same_regressor(table, tmp_path, several):
+    X, y = table
+    y = np.column_stack([y, X[:, 0]]) if several else y
+    reg = ECRTRegressor(**SMALL_FLOW, head="mlp", head_hidden=(16,), random_state=0).fit(X, y)
+    reg.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert isinstance(again, ECRTRegressor)
+    np.testing.assert_array_equal(again.predict(X), reg.predict(X))
+    np.testing.assert_array_equal(again.transform(X), reg.transform(X))
+    drawn, drawn_again = (one.sample(2, y=y[:3], random_state=0)[0] for one in (reg, again))
+    np.testing.assert_array_equal(drawn, drawn_again)
+    assert again.get_params() == reg.get_params()
+    assert again.history_["candidates"] == reg.history_["candidates"]
+    assert (again.demixing_, again.head_name_, again.region_mass_) == (reg.demixing_, reg.head_name_, reg.region_mass_)
+    assert "regress" in (tmp_path / "model" / "MODEL_CARD.md").read_text().lower()
+
+
+# --- parts --------------------------------------------------------------------------------------------
+
+
+def test_regions_are_rare_by_density_and_not_by_bins():
+    y = np.concatenate([np.linspace(0, 1, 960), np.linspace(1, 5, 40)])[:, None]
+    regions = TargetRegions.learn(y, 10)
+    assert regions.counts.sum() == 1000
+    assert regions.rare.tolist() == [False] * 2 + [True] * 8
+    np.testing.assert_allclose(regions.restore(regions.standardise(y)), y, atol=1e-12)
+    assert regions.region_of(np.array([[-9.0], [99.0]])).tolist() == [0, 9]
+    bins = quantile_bins(regions.position(y), 20)
+    assert set(np.bincount(bins)) == {50}
+    roles = target_roles(bins, regions.is_rare(y), demix_on="majority")
+    assert roles.minority.tolist() == [False] * 19 + [True]
+    assert roles.demixed_on.tolist() == [True] * 19 + [False]
+    assert target_roles(bins, regions.is_rare(y)).demixed_on.all()
+    drawn = draw_targets(y, regions, 200, np.random.default_rng(0))
+    assert regions.is_rare(drawn).all()
+
+
+def test_quantile_bins_of_ties():
+    assert quantile_bins(np.array([0.0, 0.0, 0.0, 0.0, 1.0]), 4).tolist() == [0, 0, 0, 0, 1]
+    assert quantile_bins(np.zeros(5), 4).tolist() == [0] * 5
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_donor_weights_against_a_loop(n_outputs):
+    rng = np.random.default_rng(0)
+    y, targets = rng.normal(size=(30, n_outputs)), rng.normal(size=(5, n_outputs))
+    weights = donor_weights(y, targets, 7)
+    for m, target in enumerate(targets):
+        distance = [float(np.sqrt(sum((a - b) ** 2 for a, b in zip(target, one, strict=True)))) for one in y]
+        width = sorted(distance)[6] / 2
+        kernel = [np.exp(-(d**2) / (2 * width**2)) for d in distance]
+        np.testing.assert_allclose(weights[m], np.array(kernel) / sum(kernel), rtol=1e-9)
+
+
+def test_donors_give_the_moments_of_sources_at_the_target():
+    """Coordinates are independent, follow their mean in y, and keep the spread they have there."""
+    rng = np.random.default_rng(0)
+    y = rng.uniform(-2, 2, size=(4000, 1))
+    shared = rng.normal(size=4000)
+    s = np.column_stack([3 * y[:, 0] + 0.5 * shared, -y[:, 0] + 0.2 * shared])
+    drawn = draw_from_donors(s, y, np.full((2000, 1), 1.0), 100, rng)
+    np.testing.assert_allclose(drawn.mean(axis=0), [3, -1], atol=0.05)
+    np.testing.assert_allclose(drawn.std(axis=0), [0.5, 0.2], rtol=0.1)
+    assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_augmentation_leaves_the_mass_of_regions_as_it_is(table, power):
+    X, y = table[0], table[1][:, None]
+    regions = TargetRegions.learn(y)
+    bins = quantile_bins(regions.position(y), 10)
+    rows = np.arange(len(y))
+    demixed = demix(
+        X, bins, train_rows=rows, held_out_rows=rows, demixed_on=np.ones(10, dtype=bool), config=DemixConfig(),
+        rng=np.random.default_rng(0), device=torch.device("cpu"),
+    )  # fmt: skip
+    found = []
+    for weight in (0.0, 0.5):
+        work = _Work(
+            X, y, regions, [], RegressConfig(), np.random.default_rng(0), torch.device("cpu"), SilentProgress()
+        )
+        sample = work._sample(Plan("linear", "mlp", power, weight), demixed, demixed.sources(X), rows)
+        region = regions.region_of(regions.restore(sample.y.double().numpy()))
+        found.append(np.bincount(region, weights=sample.weight.numpy(), minlength=50))
+        assert len(sample.y) == (len(y) if weight == 0 else len(y) + len(y) // 2)
+    np.testing.assert_allclose(found[0].sum(), 1, rtol=1e-5)
+    # Targets at an edge may change sides in float32.
+    np.testing.assert_allclose(found[0], found[1], atol=2e-3)
+    mass = np.where(regions.counts > 0, np.maximum(regions.counts, 1.0) ** (1 - power), 0)
+    np.testing.assert_allclose(found[0], mass / mass.sum(), atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["squared", "absolute", "huber"])
+def test_losses_against_a_loop(name, dtype):
+    generator = torch.Generator().manual_seed(0)
+    predicted, y = (3 * torch.randn(9, 2, generator=generator, dtype=dtype) for _ in range(2))
+    found = regression_loss(name, predicted, y, 0.7)
+    for row in range(9):
+        total = 0.0
+        for output in range(2):
+            e = abs(float(predicted[row, output] - y[row, output]))
+            huber = 0.5 * e**2 if e <= 0.7 else 0.7 * (e - 0.35)
+            total += {"squared": e**2, "absolute": e, "huber": huber}[name]
+        assert found[row].item() == pytest.approx(total / 2, rel=1e-5)
+    with pytest.raises(InputError, match="use 'squared'"):
+        regression_loss("cubic", predicted, y)
+
+
+def test_ridge_is_where_the_gradient_vanishes():
+    generator = torch.Generator().manual_seed(0)
+    s, y = (torch.randn(40, k, generator=generator, dtype=torch.float64) for k in (3, 2))
+    w = torch.rand(40, generator=generator, dtype=torch.float64)
+    sample = RegressionSample(s, y, w / w.sum())
+    head = LinearRegressionFitter("squared", 1.0).fit(sample, 0.3)
+    loss = regression_loss("squared", head(s), y) @ sample.weight + 0.15 * (head.weight**2).sum()
+    loss.backward()
+    assert max(p.grad.abs().max().item() for p in head.parameters()) < 1e-9
+
+
+def test_metrics_against_a_loop():
+    rng = np.random.default_rng(0)
+    y_train, y = np.exp(rng.normal(size=3000)), np.exp(rng.normal(size=400))
+    predicted = y + rng.normal(size=400)
+    low, high = y_train.min(), y_train.max()
+
+    def region(value):
+        return min(max(int((value - low) / (high - low) * 50), 0), 49)
+
+    counts = [0] * 50
+    for value in y_train:
+        counts[region(value)] += 1
+    groups = {"all": [], "many": [], "medium": [], "few": []}
+    for truth, guess in zip(y, predicted, strict=True):
+        n = counts[region(truth)]
+        groups["many" if n > 100 else "medium" if n >= 20 else "few"].append(abs(truth - guess))
+        groups["all"].append(abs(truth - guess))
+    found = regression_metrics(predicted, y, y_train)
+    for name, errors in groups.items():
+        product = 1.0
+        for error in errors:
+            product *= error ** (1 / len(errors))
+        assert found[name]["rows"] == len(errors)
+        assert found[name]["mae"] == pytest.approx(sum(errors) / len(errors))
+        assert found[name]["rmse"] == pytest.approx((sum(e**2 for e in errors) / len(errors)) ** 0.5)
+        assert found[name]["gm"] == pytest.approx(product)
+    assert np.isnan(regression_metrics(y[:0], y[:0], y_train)["few"]["mae"])
+    assert set(target_groups(y_train, y)) == {"many", "medium", "few"}
+
+
+# --- rivals and experiments ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", RIVALS)
+def test_rivals_predict(table, method):
+    X, y = table
+    training = TrainingConfig(epochs=40, batch_size=64, learning_rate=1e-2)
+    predict = fit_rival(method, X, y[:, None], loss="absolute", hidden=(32,), training=training)
+    assert np.abs(predict(X)[:, 0] - y).mean() < 0.7 * np.abs(y - y.mean()).mean()
+
+
+def test_an_unknown_rival_is_refused(table):
+    with pytest.raises(InputError, match="No rival is called"):
+        fit_rival("magic", *table, training=TrainingConfig())
+
+
+def test_posterior_median_is_the_best_prediction():
+    _, y, s = regression.continuous_sources(2000, np.random.default_rng(0), 1)
+    best = regression.posterior_median(s)
+    error = np.abs(best - y).mean()
+    assert error < np.abs(0.9 * best - y).mean()
+    assert error < np.abs(1.1 * best - y).mean()
+
+
+@pytest.mark.slow
+def test_continuous_toy_mechanism_is_found():
+    row = regression.toy_run_cell(seed=0, n=4000, epochs=60)
+    assert row["mcc"] >= 0.9 > max(row["mcc_raw"], row["mcc_ica"])
