@@ -19,7 +19,7 @@ from ecrt.errors import ECRTWarning, InputError
 from ecrt.runs.config import FitConfig
 from ecrt.runs.decisions import make_decision
 from ecrt.runs.records import Evaluation
-from ecrt.runs.tasks import CHOICES, ESTIMATORS, Measured, Target, measure, read_target
+from ecrt.runs.tasks import ESTIMATORS, Measured, Target, measure, read_target
 from ecrt.training import stop_requested
 
 __all__ = ["CONFIG_FILE", "MODEL_FOLDER", "TARGET_FILE", "check_output", "fit_file"]
@@ -44,7 +44,7 @@ def fit_file(
 ) -> Evaluation | Measured | None:
     """Fit a model on a file and write model, settings, history and figures to a folder; gives the test results, if any.
 
-    What was chosen when test rows were held out is kept when all rows are fitted.
+    All rows are fitted with the choice left open again: what fewer rows chose need not suit them.
 
     Parameters
     ----------
@@ -76,8 +76,6 @@ def fit_file(
         found.write(output)
     if len(test_rows) == 0 or (config.refit and not stop_requested()):
         say(f"Fitting on all {len(target.y)} rows.")
-        if found is not None:
-            model.set_params(**{option: getattr(model, chosen) for option, chosen in CHOICES[target.task].items()})
         _fit(model, data.X, target.y)
     model.metrics_ = {} if found is None else _main_metrics(found, config)
     model.save(output / MODEL_FOLDER)

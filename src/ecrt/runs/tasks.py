@@ -20,7 +20,7 @@ from ecrt.metrics.regression import regression_metrics
 from ecrt.runs.evaluation import evaluate
 from ecrt.runs.records import METRICS_FILE, Evaluation
 
-__all__ = ["CHOICES", "ESTIMATORS", "SEPARATOR", "Measured", "Target", "TaskName", "measure", "read_target"]
+__all__ = ["ESTIMATORS", "SEPARATOR", "Measured", "Target", "TaskName", "measure", "read_target"]
 
 TaskName = Literal["classification", "multilabel", "regression"]
 
@@ -29,18 +29,6 @@ ESTIMATORS: dict[TaskName, type[Any]] = {
     "multilabel": ECRTClassifier,
     "regression": ECRTRegressor,
 }
-
-CHOICES: dict[TaskName, dict[str, str]] = {
-    "classification": {"demixing": "demixing_", "head": "head_name_"},
-    "multilabel": {"demixing": "demixing_", "head": "head_name_"},
-    "regression": {
-        "demixing": "demixing_",
-        "head": "head_name_",
-        "region_mass": "region_mass_",
-        "augmentation_weight": "augmentation_weight_",
-    },
-}
-"""Options that a fit chooses, and where it says what it chose."""
 
 SEPARATOR = ";"
 """Between the labels of a row, in a text column and in predictions."""
