@@ -2,7 +2,7 @@
 
 from ecrt.nn.critics import AdditiveCritic, CosineCritic, Critic, CriticName, LabelNetworkCritic, make_critic
 from ecrt.nn.encoders import AutoEncoder, EncoderName, ResNet18, make_encoder
-from ecrt.nn.heads import GaussianHead, make_head
+from ecrt.nn.heads import CosineHead, GaussianHead, make_head
 from ecrt.nn.mlp import MLP, CoordinateNetworks
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "AutoEncoder",
     "CoordinateNetworks",
     "CosineCritic",
+    "CosineHead",
     "Critic",
     "CriticName",
     "EncoderName",

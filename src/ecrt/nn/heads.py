@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ecrt.nn.mlp import MLP
 
-__all__ = ["GaussianHead", "make_head"]
+__all__ = ["CosineHead", "GaussianHead", "make_head"]
 
 
 class GaussianHead(nn.Module):
@@ -36,6 +36,25 @@ class GaussianHead(nn.Module):
             + (self.mean_md**2 * precision_md).sum(1)
         )
         return -0.5 * (squares_nm + torch.log(2 * torch.pi * self.variance_md).sum(1))
+
+
+class CosineHead(nn.Module):
+    """Cosines between features and class directions, times a fixed scale: the head that LDAM's margins are meant for.
+
+    References
+    ----------
+    Wang, Xiang, Cheng, Yuille: NormFace, ACM Multimedia 2017; Cao et al., NeurIPS 2019.
+    """
+
+    def __init__(self, n_inputs: int, n_classes: int, scale: float = 30.0) -> None:
+        super().__init__()
+        self.scale = scale
+        self.weight = nn.Parameter(nn.functional.normalize(torch.randn(n_classes, n_inputs), dim=1))
+
+    def forward(self, s_nd: Tensor) -> Tensor:
+        """Scaled cosines, one for each class."""
+        cosine_nm = nn.functional.normalize(s_nd, dim=1) @ nn.functional.normalize(self.weight, dim=1).T
+        return self.scale * cosine_nm
 
 
 def make_head(n_inputs: int, n_classes: int, hidden: tuple[int, ...] = (), dropout: float = 0.0) -> nn.Module:
