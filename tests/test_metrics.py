@@ -6,7 +6,6 @@ from sklearn.metrics import balanced_accuracy_score, log_loss, top_k_accuracy_sc
 
 from ecrt.metrics import (
     better_beyond_noise,
-    classification_metrics,
     hsic,
     max_abs_correlation,
     mean_correlation_coefficient,
@@ -72,25 +71,6 @@ def test_mean_hit_over_classes_is_balanced_accuracy(predictions):
     scores, y = predictions
     assert mean_over_classes(top_k_hits(scores, y, 1), y) == pytest.approx(
         balanced_accuracy_score(y, scores.argmax(axis=1))
-    )
-
-
-def test_classification_metrics(predictions):
-    log_proba, y = predictions
-    found = classification_metrics(log_proba, y)
-    predicted = log_proba.argmax(axis=1)
-    f1 = []
-    for m in range(8):
-        hits = ((predicted == m) & (y == m)).sum()
-        f1.append(2 * hits / ((predicted == m).sum() + (y == m).sum()))
-    assert found == pytest.approx(
-        {
-            "top1": (predicted == y).mean(),
-            "top5": top_k_accuracy_score(y, log_proba, k=5),
-            "nll": log_loss(y, np.exp(log_proba)),
-            "macro_f1": np.mean(f1),
-            "balanced_accuracy": balanced_accuracy_score(y, predicted),
-        }
     )
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ecrt.metrics.groups import class_scores, group_recalls, prediction_metrics
+from ecrt.metrics import prediction_metrics, single_numbers
+from ecrt.metrics.groups import class_scores, group_recalls
 from ecrt.report.drawing import svg
 from ecrt.report.model_findings import chance_correlation, findings
 from ecrt.report.model_page import render_model, summarise_model, write_model_page
@@ -74,7 +75,10 @@ def made(labels: list[str], n_rows: int = 240, *, seed: int = 0, **changes: Any)
         ),
         "y": y,
         "unknown_labels": {},
-        "metrics": {name: prediction_metrics(values, y, counts) for name, values in log_proba.items()},
+        "metrics": {
+            name: single_numbers(prediction_metrics(values, y, counts, prior="balanced"))  # as they are
+            for name, values in log_proba.items()
+        },
         "groups": {prior: group_recalls(y, values, counts) for prior, values in predicted.items()},
         "predicted": predicted,
         "confidence": {prior: np.exp(log_proba[prior].max(axis=1)) for prior in predicted},

@@ -57,7 +57,7 @@ def test_fit_leaves_everything_in_the_folder(fitted):
     names = {path.name for path in fitted.iterdir()}
     assert {"config.yaml", "versions.json", "metrics.json", "history.json", "report.html", "model", "plots"} <= names
     assert (fitted / "model" / "MODEL_CARD.md").is_file()
-    assert json.loads((fitted / "metrics.json").read_text())["metrics"]["balanced"]["accuracy"] > 0.9
+    assert json.loads((fitted / "metrics.json").read_text())["metrics"]["balanced"]["top1"] > 0.9
     settings = yaml.safe_load((fitted / "config.yaml").read_text())
     assert settings["target"] == ["kind"]
     assert settings["model"] == {"demixing": "linear", "head": "linear"}

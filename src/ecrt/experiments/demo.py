@@ -20,7 +20,7 @@ from ecrt.data import Split, SyntheticData, imbalanced_digits, toy_sources
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier
 from ecrt.experiments.demo_results import SUBJECT, DataResult, DemoResult, DigitImages, FitResult, ToyPicture
-from ecrt.metrics import classification_metrics, mean_correlation_coefficient
+from ecrt.metrics import PriorName, mean_correlation_coefficient, prediction_metrics, single_numbers
 from ecrt.training import Progress, SilentProgress
 
 __all__ = ["METHODS", "QUICK", "DemoConfig", "run_demo"]
@@ -131,7 +131,7 @@ def _fit(data: DataName, method: str, seed: int, config: DemoConfig, pictured: b
             further = {} if METHODS[method].get("demixing") == "none" else config.toy_flow_options
             fit, model = _score(method, seed, split, MINORITY_TOY, {**config.toy_options, **further})
             if method == SUBJECT:
-                limit = _metrics(toy_sources().log_posterior(drawn.s), drawn.y, MINORITY_TOY)
+                limit = _metrics(toy_sources().log_posterior(drawn.s), split, "balanced", MINORITY_TOY)
             if pictured:
                 picture = _toy_picture(model, split, drawn)
         else:
@@ -169,7 +169,8 @@ def _score(
     started = time.perf_counter()
     model = ECRTClassifier(random_state=seed, device="cpu", **{**options, **METHODS[method]})
     model.fit(split.X_train, split.y_train)
-    metrics = _metrics(model.predict_log_proba(split.X_test), split.y_test, minority)
+    prior = METHODS[method].get("class_prior", "balanced")
+    metrics = _metrics(model.predict_log_proba(split.X_test), split, prior, minority)
     fit = FitResult(
         method=method,
         seed=seed,
@@ -181,10 +182,11 @@ def _score(
     return fit, model
 
 
-def _metrics(log_proba: Array, y: Labels, minority: tuple[int, ...]) -> dict[str, float]:
+def _metrics(log_proba: Array, split: Split, prior: PriorName, minority: tuple[int, ...]) -> dict[str, float]:
+    y, counts = split.y_test, np.bincount(split.y_train)
     hits = log_proba.argmax(axis=1) == y
     recall = float(np.mean([hits[y == label].mean() for label in minority]))
-    return classification_metrics(log_proba, y) | {"minority_recall": recall}
+    return single_numbers(prediction_metrics(log_proba, y, counts, prior=prior)) | {"minority_recall": recall}
 
 
 def _toy_picture(model: ECRTClassifier, split: Split, drawn: SyntheticData) -> ToyPicture:

@@ -41,7 +41,7 @@ class FitResult:
 
     Attributes
     ----------
-    metrics : those of ``ecrt.metrics.classification_metrics``, and ``minority_recall``.
+    metrics : the numbers of ``ecrt.metrics.prediction_metrics``, and ``minority_recall``.
     demixing, head : what the estimator chose.
     seconds : time that fitting and predicting took.
     """

@@ -9,7 +9,7 @@ import numpy as np
 
 from ecrt.data import GaussianSources, extreme_sources
 from ecrt.estimators import ECRTClassifier
-from ecrt.metrics import classification_metrics, mean_correlation_coefficient
+from ecrt.metrics import mean_correlation_coefficient, prediction_metrics
 
 __all__ = ["cells", "run_cell", "summarise"]
 
@@ -29,13 +29,15 @@ def run_cell(*, draw: int, n_classes: int, n_per_class: int, epochs: int) -> Row
     truth = extreme_sources(n_classes, rng)
     data, test = truth.draw([n_per_class] * n_classes, rng), truth.draw([20] * n_classes, rng)
     means = np.stack([data.s[data.y == label].mean(axis=0) for label in range(n_classes)])
-    oracle = classification_metrics(GaussianSources(means, truth.variances).log_posterior(test.s), test.y)
-    bayes = classification_metrics(truth.log_posterior(test.s), test.y)
+    counts = np.bincount(data.y)
+    log_posterior = GaussianSources(means, truth.variances).log_posterior(test.s)
+    oracle = prediction_metrics(log_posterior, test.y, counts, prior="balanced")
+    bayes = prediction_metrics(truth.log_posterior(test.s), test.y, counts, prior="balanced")
     clf = ECRTClassifier(
         demixing="flow", flow_blocks=(1, 2), n_restarts=4, head="gaussian", batch_size=64, epochs=epochs,
         random_state=draw, device="cpu",
     ).fit(data.z, data.y)  # fmt: skip
-    found = classification_metrics(clf.predict_log_proba(test.z), test.y)
+    found = prediction_metrics(clf.predict_log_proba(test.z), test.y, counts, prior="balanced")
     return {
         "ecrt": {name: found[name] for name in METRICS},
         "oracle": {name: oracle[name] for name in METRICS},

@@ -21,7 +21,7 @@ class Metric:
 
     Attributes
     ----------
-    key : name in ``ecrt.metrics.classification_metrics``, or ``"minority_recall"``.
+    key : name in ``ecrt.metrics.prediction_metrics``, or ``"minority_recall"``.
     label : name for readers.
     higher_is_better : direction.
     decimals : digits shown.

@@ -9,7 +9,7 @@ import numpy as np
 
 from ecrt.data import load_embeddings
 from ecrt.estimators import ECRTClassifier
-from ecrt.metrics import classification_metrics
+from ecrt.metrics import prediction_metrics, single_numbers
 
 __all__ = ["METHODS", "cells", "run_cell", "summarise"]
 
@@ -37,8 +37,13 @@ def run_cell(*, method: str, seed: int, max_train: int | None) -> Row:
     clf = ECRTClassifier(random_state=seed, **METHODS[method]).fit(data.X_train[rows], data.y_train[rows])
     known = np.isin(data.y_test, clf.classes_)  # all of them, but in a smoke run
     y_test = np.searchsorted(clf.classes_, data.y_test[known])
-    figures = classification_metrics(clf.predict_log_proba(data.X_test[known]), y_test)
-    return figures | {"demixing": clf.demixing_, "head": clf.head_name_, "weight_decay": clf.history_["head_setting"]}
+    log_proba, prior = clf.predict_log_proba(data.X_test[known]), METHODS[method].get("class_prior", "balanced")
+    figures = prediction_metrics(log_proba, y_test, clf.class_counts_, prior=prior)
+    return single_numbers(figures) | {
+        "demixing": clf.demixing_,
+        "head": clf.head_name_,
+        "weight_decay": clf.history_["head_setting"],
+    }
 
 
 def summarise(rows: list[Row]) -> list[Row]:

@@ -12,7 +12,7 @@ import torch
 from ecrt.data import stratified_holdout, toy_sources
 from ecrt.estimators import ECRTClassifier
 from ecrt.flows import MaskedFlow
-from ecrt.metrics import classification_metrics, max_abs_correlation, mean_correlation_coefficient
+from ecrt.metrics import max_abs_correlation, mean_correlation_coefficient, prediction_metrics
 from ecrt.stages import DemixConfig, demix
 from ecrt.training import TrainingConfig
 
@@ -83,9 +83,10 @@ def _regret(*, seed: int, n: int, epochs: int) -> Row:
     rng = np.random.default_rng(1000 + seed)
     truth = toy_sources()
     data, test = truth.draw([50] + [n] * 6, rng), truth.draw([n] * 7, rng)
-    bayes = classification_metrics(truth.log_posterior(test.s), test.y)
+    counts = np.bincount(data.y)
+    bayes = prediction_metrics(truth.log_posterior(test.s), test.y, counts, prior="balanced")
     clf = ECRTClassifier(epochs=epochs, random_state=seed, device="cpu").fit(data.z, data.y)
-    found = classification_metrics(clf.predict_log_proba(test.z), test.y)
+    found = prediction_metrics(clf.predict_log_proba(test.z), test.y, counts, prior="balanced")
     return {
         "regret": bayes["top1"] - found["top1"],
         "bayes_top1": bayes["top1"],

@@ -1,15 +1,13 @@
-"""How good are predicted probabilities, overall and for each class alike?"""
+"""Hits and losses row by row, averaged over rows or over classes, and whether one lot is better than another."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import balanced_accuracy_score, f1_score
 
 __all__ = [
     "better_beyond_noise",
     "better_under_weights",
-    "classification_metrics",
     "mean_over_classes",
     "nll_per_sample",
     "top_k_hits",
@@ -56,15 +54,3 @@ def better_under_weights(challenger: Array, champion: Array, weight: Array) -> b
     weight = weight / weight.sum()
     mean = float(weight @ gain)
     return mean > float(np.sqrt(weight**2 @ (gain - mean) ** 2))
-
-
-def classification_metrics(log_proba: Array, y: Labels) -> dict[str, float]:
-    """Top-1, top-5, NLL, macro F1 and balanced accuracy of log-probabilities against class indices."""
-    predicted = log_proba.argmax(axis=1)
-    return {
-        "top1": float((predicted == y).mean()),
-        "top5": float(top_k_hits(log_proba, y, 5).mean()),
-        "nll": float(nll_per_sample(log_proba, y).mean()),
-        "macro_f1": float(f1_score(y, predicted, average="macro", zero_division=0)),
-        "balanced_accuracy": float(balanced_accuracy_score(y, predicted)),
-    }

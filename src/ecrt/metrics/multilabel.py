@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
+from ecrt.metrics.groups import mean_of_finite
+
 __all__ = [
     "bce_per_row",
     "best_thresholds",
@@ -78,16 +80,10 @@ def best_thresholds(scores: Array, present: Indicator, fallback: Array, least_po
 def multilabel_metrics(log_odds: Array, present: Indicator, predicted: Indicator) -> dict[str, float]:
     """Top-k accuracy, BCE, macro- and micro-F1, mean average precision of the labels, and subset accuracy."""
     return {
-        "accuracy": _mean(top_k_accuracy(log_odds, present)),
+        "accuracy": mean_of_finite(top_k_accuracy(log_odds, present)),
         "bce": float(bce_per_row(log_odds, present).mean()),
-        "macro_f1": _mean(label_f1(predicted, present)),
+        "macro_f1": mean_of_finite(label_f1(predicted, present)),
         "micro_f1": micro_f1(predicted, present),
-        "mean_average_precision": _mean(label_average_precision(log_odds, present)),
+        "mean_average_precision": mean_of_finite(label_average_precision(log_odds, present)),
         "subset_accuracy": float((predicted == present).all(axis=1).mean()),
     }
-
-
-def _mean(values: Array) -> float:
-    """Mean of the finite values; NaN without any."""
-    finite = values[np.isfinite(values)]
-    return float(finite.mean()) if len(finite) else float("nan")

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
-from ecrt.metrics.groups import class_scores, confusion, reliability_bins
+from ecrt.metrics import reliability_bins
+from ecrt.metrics.groups import class_scores, confusion
 from ecrt.report.drawing import (
     GREY,
     INK,

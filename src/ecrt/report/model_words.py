@@ -26,13 +26,15 @@ __all__ = [
 Labels = NDArray[np.int64]
 
 METRIC_TEXTS = {
-    "accuracy": ("Accuracy ↑", "share of test rows that are right"),
+    "top1": ("Accuracy ↑", "share of test rows that are right"),
     "balanced_accuracy": ("Balanced accuracy ↑", "mean recall over the classes: a rare one counts like a frequent one"),
     "macro_f1": ("Macro F1 ↑", "mean F1 over the classes: minds what is wrongly given to a class, too"),
+    "g_mean": ("G-mean ↑", "geometric mean of the recalls: zero as soon as one class is never recognised"),
     "top5": ("Top-5 accuracy ↑", "the true class is among the five most probable"),
     "nll": ("NLL ↓", "mean of minus log-probability of the true class: being sure and wrong costs most"),
     "balanced_nll": ("NLL, classes alike ↓", "averaged within each class first, as when heads were chosen"),
     "ece": ("Calibration error ↓", "mean distance between confidence and accuracy (ECE)"),
+    "mean_average_precision": ("Mean average precision ↑", "of each class against the rest (AUPRC), classes alike"),
     "average_precision": ("Average precision ↑", "of the rarer class; the prior changes nothing here"),
     "roc_auc": ("ROC AUC ↑", "of the rarer class; the prior changes nothing here"),
 }
@@ -129,8 +131,8 @@ def prior_sentences(evaluation: Evaluation, prior: str) -> list[str]:
     classes, predicted = evaluation.classes, evaluation.predicted[prior]
     scores = class_scores(evaluation.y, predicted, len(classes.labels))
     sentences = [
-        f"Under the {prior} prior {percent(metrics['accuracy'])} of the test rows are right (always naming the most "
-        f"frequent class: {percent(guessing['accuracy'])}). Averaged over classes, recall is "
+        f"Under the {prior} prior {percent(metrics['top1'])} of the test rows are right (always naming the most "
+        f"frequent class: {percent(guessing['top1'])}). Averaged over classes, recall is "
         f"{percent(metrics['balanced_accuracy'])} and F1 {metrics['macro_f1']:.2f}."
     ]
     told = np.isfinite(scores["recall"])

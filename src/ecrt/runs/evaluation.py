@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax
 from sklearn.utils import _safe_indexing, column_or_1d
 from torch.utils.data import Dataset, Subset
 
@@ -15,7 +14,7 @@ from ecrt.data import thin_out
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier
 from ecrt.estimators.options import log_class_prior
-from ecrt.metrics.groups import group_recalls, prediction_metrics
+from ecrt.metrics import PRIORS, class_prior_of, prediction_metrics, shift_prior, single_numbers
 from ecrt.runs.records import ClassFacts, Curve, Evaluation, ModelFacts, SourcePoints
 
 __all__ = ["Evaluation", "evaluate"]
@@ -54,11 +53,14 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
     if len(scores) != len(truth):
         raise InputError(f"X has {len(scores)} rows, y has {len(truth)} labels.")
     log_proba = {
-        "balanced": np.asarray(log_softmax(scores, axis=1)),
-        "training": np.asarray(log_softmax(scores + np.log(counts), axis=1)),
+        prior: shift_prior(scores, class_prior_of("balanced", counts), class_prior_of(prior, counts))
+        for prior in PRIORS
     }
-    predicted = {prior: values.argmax(axis=1) for prior, values in log_proba.items()}
     guessing = np.broadcast_to(np.log(counts / counts.sum()), scores.shape)
+    found: dict[str, dict[str, Any]] = {
+        prior: prediction_metrics(values, truth, counts, prior=prior) for prior, values in log_proba.items()
+    }
+    found["guessing"] = prediction_metrics(guessing, truth, counts, prior="training")
     stored = log_proba if scores.size <= MOST_LOG_PROBABILITIES else {}
     return Evaluation(
         title=title,
@@ -68,12 +70,9 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
         curves=_curves(clf),
         y=truth,
         unknown_labels=unknown,
-        metrics={
-            name: prediction_metrics(values, truth, counts)
-            for name, values in (log_proba | {"guessing": guessing}).items()
-        },
-        groups={prior: group_recalls(truth, values, counts) for prior, values in predicted.items()},
-        predicted=predicted,
+        metrics={name: single_numbers(figures) for name, figures in found.items()},
+        groups={prior: found[prior]["by_group"] for prior in PRIORS},
+        predicted={prior: values.argmax(axis=1) for prior, values in log_proba.items()},
         confidence={prior: np.exp(values.max(axis=1)) for prior, values in log_proba.items()},
         log_proba={prior: values.astype(np.float32) for prior, values in stored.items()},
     )

@@ -12,15 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecrt.errors import InputError
+from ecrt.metrics import PRIORS
 
 __all__ = ["PRIORS", "ClassFacts", "Curve", "Evaluation", "ModelFacts", "SourcePoints"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-
-PRIORS = ("balanced", "training")
-"""Class priors that everything is reported under: nobody should win by the prior alone."""
 
 FORMAT = 1
 METRICS_FILE, ARRAYS_FILE = "metrics.json", "evaluation.npz"
@@ -127,9 +125,9 @@ class Evaluation:
     model, classes, points, curves : of the model.
     y : class index of each row, -1 for a label that was not in training.
     unknown_labels : those labels, and their rows.
-    metrics : for each prior, those of ``prediction_metrics``; and, as "guessing", those of the training frequencies
-        given for every row alike.
-    groups : for each prior, those of ``group_recalls``.
+    metrics : for each prior, the numbers of ``prediction_metrics``; and, as "guessing", those of the training
+        frequencies given for every row alike.
+    groups : for each prior, recall of classes with many, medium and few training samples.
     predicted, confidence : for each prior, the top class of each row and its probability.
     log_proba : for each prior, as float32; empty where they are too many to store.
     """

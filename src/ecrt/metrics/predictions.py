@@ -1,0 +1,207 @@
+"""Every measure of predicted class probabilities, from one function: of arrays, or of a file of predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from imblearn.metrics import geometric_mean_score
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from ecrt.errors import InputError
+from ecrt.metrics.calibration import (
+    clip_log_proba,
+    expected_calibration_error,
+    fit_temperature,
+    scale_by_temperature,
+)
+from ecrt.metrics.classification import mean_over_classes, nll_per_sample, top_k_hits
+from ecrt.metrics.groups import class_scores, group_recalls, mean_of_finite
+from ecrt.metrics.prediction_files import Predictions, read_predictions
+from ecrt.metrics.priors import PRIORS, PriorName, class_prior_of, shift_prior
+
+__all__ = ["measure_predictions", "prediction_metrics", "single_numbers"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+MOST_RANKED = 100_000_000
+"""Beyond this many rows times classes no average precision is computed: it sorts all rows once for every class."""
+
+FARTHEST_SCORE = 1e300
+"""scikit-learn ranks finite scores only; this one stands for the certain and, negative, for the impossible."""
+
+
+def prediction_metrics(
+    log_proba_nm: ArrayLike,
+    y_n: ArrayLike,
+    counts_m: ArrayLike,
+    *,
+    prior: PriorName,
+    assumed: PriorName | ArrayLike | None = None,
+    validation: tuple[ArrayLike, ArrayLike] | None = None,
+) -> dict[str, Any]:
+    """How good predictions are under one class prior.
+
+    A label that was not in training (-1) is wrong in top-1 and top-5 and costs precision; it has no probability and is
+    left out of the rest. A class without test rows has no recall and no average precision, and F1 only where it was
+    predicted (then 0); means are over the classes that have a value. Probabilities below 2.2e-16 count as that much in
+    the NLL, as in scikit-learn.
+
+    Parameters
+    ----------
+    log_proba_nm : log-probabilities of rows by classes.
+    y_n : index of the true class of each row, -1 for a label that was not in training.
+    counts_m : training samples of each class.
+    prior : the prior to measure under.
+    assumed : the prior that ``log_proba_nm`` assume, if it is another: they are shifted to ``prior`` first.
+    validation : log-probabilities (under the same assumed prior) and class indices of rows that neither the model was
+        fitted on nor are measured here, to fit the temperature on; classes count alike there under the balanced prior,
+        rows under the training prior. Without it there is nothing temperature-scaled.
+
+    Returns
+    -------
+    Numbers: ``top1``, ``balanced_accuracy``, ``macro_f1``, ``g_mean``, ``top5`` (of more than five classes), ``nll``,
+    ``balanced_nll`` (classes alike), ``ece``, ``mean_average_precision`` (over classes), with two classes
+    ``average_precision`` and ``roc_auc`` of the rarer one, and with ``validation`` also ``temperature``,
+    ``nll_scaled`` and ``balanced_nll_scaled``.
+
+    Tables: ``by_group``, for classes with many, medium and few training samples their mean ``recall``, ``n_classes``
+    and ``n_tested``; ``by_class``, columns ``class``, ``frequency`` (training samples; most frequent first),
+    ``recall``, ``f1`` and ``average_precision``.
+
+    >>> log_proba = np.log([[0.7, 0.3], [0.6, 0.4], [0.2, 0.8], [0.8, 0.2]])
+    >>> found = prediction_metrics(log_proba, [0, 0, 1, 1], [90, 10], prior="balanced", assumed="training")
+    >>> found["top1"], found["by_class"]["frequency"], found["by_class"]["recall"]
+    (0.5, [90, 10], [0.0, 1.0])
+    """
+    counts = np.asarray(counts_m, dtype=np.int64)
+    log_proba, y = _under(prior, assumed, counts, log_proba_nm, y_n)
+    if len(y) == 0:
+        raise InputError("There are no predictions to measure.")
+    predicted, known = log_proba.argmax(axis=1), y >= 0
+    log_known, y_known = log_proba[known], y[known]
+    scores = class_scores(y, predicted, len(counts))
+    ranking = _average_precisions(log_known, y_known)
+    found: dict[str, Any] = {
+        "top1": float((predicted == y).mean()),
+        "balanced_accuracy": mean_of_finite(scores["recall"]),
+        "macro_f1": mean_of_finite(scores["f1"]),
+        "g_mean": _geometric_mean(y_known, predicted[known]),
+    }
+    if len(counts) > 5:
+        found["top5"] = float(top_k_hits(log_known, y_known, 5).sum() / len(y))
+    found |= _nll(log_known, y_known)
+    if validation is not None:
+        temperature = _validated_temperature(prior, _under(prior, assumed, counts, *validation))
+        scaled = _nll(scale_by_temperature(clip_log_proba(log_known), temperature), y_known)
+        found |= {f"{name}_scaled": value for name, value in scaled.items()} | {"temperature": temperature}
+    found["ece"] = expected_calibration_error(np.exp(log_known.max(axis=1)), predicted[known] == y_known)
+    found["mean_average_precision"] = mean_of_finite(ranking)
+    if len(counts) == 2:
+        rare = 0 if counts[0] < counts[1] else 1
+        found["average_precision"] = float(ranking[rare])
+        found["roc_auc"] = _roc_auc(log_known, y_known, rare)
+    order = np.argsort(-counts, kind="stable")
+    columns = {
+        "class": np.arange(len(counts)), "frequency": counts, "recall": scores["recall"], "f1": scores["f1"],
+        "average_precision": ranking,
+    }  # fmt: skip
+    found["by_group"] = group_recalls(y, predicted, counts)
+    found["by_class"] = {name: values[order].tolist() for name, values in columns.items()}
+    return found
+
+
+def measure_predictions(predictions: Predictions | str | Path) -> dict[PriorName, dict[str, Any]]:
+    """``prediction_metrics`` of predictions, or of a file of them (see ``read_predictions``), under both priors."""
+    if not isinstance(predictions, Predictions):
+        predictions = read_predictions(predictions)
+    return {
+        prior: prediction_metrics(
+            predictions.log_proba,
+            predictions.y,
+            predictions.counts,
+            prior=prior,
+            assumed=predictions.prior,
+            validation=predictions.validation,
+        )
+        for prior in PRIORS
+    }
+
+
+def single_numbers(found: dict[str, Any]) -> dict[str, float]:
+    """The metrics without the tables."""
+    return {name: value for name, value in found.items() if not isinstance(value, dict)}
+
+
+def _under(
+    prior: PriorName, assumed: PriorName | ArrayLike | None, counts: Labels, log_proba_nm: ArrayLike, y_n: ArrayLike
+) -> tuple[Array, Labels]:
+    """Checked predictions, normalised, under the prior asked for."""
+    log_proba, y = np.asarray(log_proba_nm, dtype=np.float64), np.asarray(y_n)
+    if log_proba.ndim != 2 or log_proba.shape != (len(y), len(counts)):
+        raise InputError(
+            f"log_proba has the shape {log_proba.shape}; with {len(y)} labels in y and {len(counts)} classes in counts "
+            f"it must be ({len(y)}, {len(counts)})."
+        )
+    if np.isnan(log_proba).any() or np.isposinf(log_proba).any():
+        row = int(np.flatnonzero((np.isnan(log_proba) | np.isposinf(log_proba)).any(axis=1))[0])
+        raise InputError(f"log_proba holds NaN or infinity, first in row {row}; minus infinity alone is allowed.")
+    if len(y) and (y.dtype.kind not in "iu" or y.min() < -1 or y.max() >= len(counts)):
+        raise InputError(
+            f"y must hold class indices from 0 to {len(counts) - 1}, and -1 for labels that were not in training; "
+            f"it holds {np.unique(y)[:5].tolist()} and so on."
+        )
+    wanted = class_prior_of(prior, counts)
+    present = class_prior_of(prior if assumed is None else assumed, counts)
+    if len(y) == 0 or np.array_equal(wanted, present):
+        return np.asarray(log_softmax(log_proba, axis=1)) if len(y) else log_proba, y.astype(np.int64)
+    return shift_prior(log_proba, present, wanted), y.astype(np.int64)
+
+
+def _nll(log_proba: Array, y: Labels) -> dict[str, float]:
+    nll = nll_per_sample(clip_log_proba(log_proba), y)
+    if len(nll) == 0:
+        return {"nll": float("nan"), "balanced_nll": float("nan")}
+    return {"nll": float(nll.mean()), "balanced_nll": mean_over_classes(nll, y)}
+
+
+def _validated_temperature(prior: PriorName, validation: tuple[Array, Labels]) -> float:
+    log_proba, y = validation
+    log_proba, y = log_proba[y >= 0], y[y >= 0]
+    weight = 1 / np.maximum(np.bincount(y), 1)[y] if prior == "balanced" else np.ones(len(y))
+    return fit_temperature(log_proba, y, weight)
+
+
+def _geometric_mean(y: Labels, predicted: Labels) -> float:
+    """Geometric mean of the recalls: zero as soon as one class is never recognised."""
+    if len(y) == 0:
+        return float("nan")
+    return float(geometric_mean_score(y, predicted, labels=np.unique(y), average="multiclass"))
+
+
+def _average_precisions(log_proba: Array, y: Labels) -> Array:
+    """Area under the precision-recall curve of each class against the rest; NaN for classes without test rows."""
+    found = np.full(log_proba.shape[1], np.nan)
+    if log_proba.size > MOST_RANKED:
+        return found
+    for label in np.unique(y):
+        found[label] = average_precision_score(y == label, _ranking_score(log_proba, label))
+    return found
+
+
+def _roc_auc(log_proba: Array, y: Labels, label: int) -> float:
+    if len(np.unique(y)) < 2:
+        return float("nan")
+    return float(roc_auc_score(y == label, _ranking_score(log_proba, label)))
+
+
+def _ranking_score(log_proba: Array, label: int) -> Array:
+    """What rows are ranked by; of two classes the log-odds, which a prior shifts for all rows alike."""
+    score = log_proba[:, label]
+    if log_proba.shape[1] == 2:
+        score = score - log_proba[:, 1 - label]
+    return np.clip(score, -FARTHEST_SCORE, FARTHEST_SCORE)
