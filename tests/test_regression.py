@@ -22,8 +22,9 @@ from ecrt.experiments.regression_rivals import RIVALS, fit_rival
 from ecrt.losses.regression import regression_loss
 from ecrt.metrics.regression import regression_metrics, target_groups
 from ecrt.stages import DemixConfig, demix
+from ecrt.stages.heads import HeadSample
 from ecrt.stages.regress import Plan, RegressConfig, _Work, draw_targets
-from ecrt.stages.regression_heads import LinearRegressionFitter, RegressionSample
+from ecrt.stages.regression_heads import LinearRegressionFitter
 from ecrt.training import SilentProgress, TrainingConfig
 
 SMALL_FLOW = {"demixing": "flow", "epochs": 8, "flow_hidden": (16, 16), "critic_width": 8, "n_restarts": 1}
@@ -259,7 +260,7 @@ def test_ridge_is_where_the_gradient_vanishes():
     generator = torch.Generator().manual_seed(0)
     s, y = (torch.randn(40, k, generator=generator, dtype=torch.float64) for k in (3, 2))
     w = torch.rand(40, generator=generator, dtype=torch.float64)
-    sample = RegressionSample(s, y, w / w.sum())
+    sample = HeadSample(s, y, w / w.sum(), torch.zeros(40, dtype=torch.bool))
     head = LinearRegressionFitter("squared", 1.0).fit(sample, 0.3)
     loss = regression_loss("squared", head(s), y) @ sample.weight + 0.15 * (head.weight**2).sum()
     loss.backward()

@@ -32,7 +32,7 @@ from ecrt.stages import (
     EncodeResult,
     TransferResult,
     augment_classes,
-    balanced_logits,
+    head_outputs,
     sources_of,
     transfer,
 )
@@ -324,7 +324,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     def _scores(self, X: Any) -> Array:
         """Balanced logits plus log class prior."""
         scaled = self._sources(X) * self.head_scale_
-        scores = balanced_logits(self.head_, scaled) + log_class_prior(self)
+        scores = head_outputs(self.head_, scaled) + log_class_prior(self)
         if self.multilabel_:
             never = self.class_counts_ == 0
             scores[:, never] = self.label_log_odds_[0, never]

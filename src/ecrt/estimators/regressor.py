@@ -23,9 +23,8 @@ from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase
 from ecrt.estimators.inputs import array_items
 from ecrt.estimators.options import BASE_CONSTRAINTS, MLP_SOURCES, demix_configs
-from ecrt.stages import DemixConfig, sources_of
+from ecrt.stages import DemixConfig, head_outputs, sources_of
 from ecrt.stages.regress import RegressConfig, regress
-from ecrt.stages.regression_heads import predict_standardised
 from ecrt.training import TrainingConfig
 
 __all__ = ["ECRTRegressor"]
@@ -186,7 +185,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     def predict(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Targets in the units of y, shaped as in ``fit``."""
         scaled = self._sources(X) * self.head_scale_
-        predicted = self.regions_.restore(predict_standardised(self.head_, scaled))
+        predicted = self.regions_.restore(head_outputs(self.head_, scaled))
         return predicted[:, 0] if self.one_output_ else predicted
 
     def transform(self, X: ArrayLike | Dataset[Any]) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from ecrt.errors import InputError
 from ecrt.losses.regression import RegressionLoss, regression_loss
 from ecrt.metrics import mean_over_classes
 from ecrt.stages import DemixConfig, demix
-from ecrt.stages.regression_heads import MLPRegressionFitter, RegressionSample, predict_standardised
+from ecrt.stages.heads import HeadSample, MLPFitter, head_outputs
 from ecrt.training import TrainingConfig, seeded, torch_generator
 
 __all__ = ["RIVALS", "fit_rival"]
@@ -51,15 +52,15 @@ class _Task:
     training: TrainingConfig
     rng: np.random.Generator
 
-    def fitter(self) -> MLPRegressionFitter:
-        return MLPRegressionFitter(self.loss, 1.0, self.hidden, self.training, torch_generator(self.rng))
+    def fitter(self, n_outputs: int) -> MLPFitter:
+        loss = partial(regression_loss, self.loss)
+        return MLPFitter(n_outputs, loss, self.hidden, 0.0, self.training, torch_generator(self.rng))
 
-    def sample(self, rows: Rows) -> RegressionSample:
+    def sample(self, rows: Rows) -> HeadSample:
         x, y, weight = rows
         standard = torch.from_numpy(self.regions.standardise(y)).float()
-        return RegressionSample(
-            torch.from_numpy(x).float(), standard, torch.from_numpy(weight / weight.sum()).float()
-        )  # fmt: skip
+        weight_n = torch.from_numpy(weight / weight.sum()).float()
+        return HeadSample(torch.from_numpy(x).float(), standard, weight_n, torch.zeros(len(x), dtype=torch.bool))
 
 
 def fit_rival(
@@ -94,17 +95,19 @@ def fit_rival(
     truth = torch.from_numpy(regions.standardise(y[check]))
 
     def losses(head: nn.Module) -> Array:
-        return regression_loss(loss, torch.from_numpy(predict_standardised(head, x[check])), truth).numpy()
+        return regression_loss(loss, torch.from_numpy(head_outputs(head, x[check])), truth).numpy()
 
     best = (np.inf, 0.0, 1.0)
     with seeded(int(rng.integers(2**62))):
         for strength, rows in _variants(method, x[learn], y[learn], task):
-            for epochs, head in task.fitter().path(task.sample(rows), lambda head: float(losses(head).mean())):
+            for epochs, head in task.fitter(y.shape[1]).path(
+                task.sample(rows), lambda head: float(losses(head).mean())
+            ):
                 best = min(best, (mean_over_classes(losses(head), rare), strength, epochs))
         _, chosen, epochs = best
         rows = next(rows for strength, rows in _variants(method, x, y, task) if strength == chosen)
-        head = task.fitter().fit(task.sample(rows), epochs).double().eval()
-    return lambda new: regions.restore(predict_standardised(head, scaler.transform(new)))
+        head = task.fitter(y.shape[1]).fit(task.sample(rows), epochs).double().eval()
+    return lambda new: regions.restore(head_outputs(head, scaler.transform(new)))
 
 
 def _variants(method: str, x: Array, y: Array, task: _Task) -> Iterator[tuple[float, Rows]]:

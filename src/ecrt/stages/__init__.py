@@ -3,9 +3,9 @@
 from ecrt.stages.augment import AugmentConfig, Synthetic, augment_classes
 from ecrt.stages.demix import DemixConfig, DemixResult, Incidences, Restart, demix, sources_of
 from ecrt.stages.encode import EncodeConfig, EncodeResult, encode, features_of
-from ecrt.stages.heads import HeadName
+from ecrt.stages.heads import HeadName, head_outputs
 from ecrt.stages.multilabel import Labelled, augment_labels, transfer_labels
-from ecrt.stages.predict import HeadChoice, HeadConfig, balanced_logits, choose_head
+from ecrt.stages.predict import HeadChoice, HeadConfig, choose_head
 from ecrt.stages.transfer import TransferResult, transfer
 
 __all__ = [
@@ -24,11 +24,11 @@ __all__ = [
     "TransferResult",
     "augment_classes",
     "augment_labels",
-    "balanced_logits",
     "choose_head",
     "demix",
     "encode",
     "features_of",
+    "head_outputs",
     "sources_of",
     "transfer",
     "transfer_labels",

@@ -7,19 +7,29 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecrt.losses import logit_adjusted
 from ecrt.nn import GaussianHead, make_head
 from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, train
 
-__all__ = ["GaussianFitter", "HeadFitter", "HeadLoss", "HeadName", "HeadSample", "LinearFitter", "MLPFitter"]
+__all__ = [
+    "GaussianFitter",
+    "HeadFitter",
+    "HeadLoss",
+    "HeadName",
+    "HeadSample",
+    "LinearFitter",
+    "MLPFitter",
+    "head_outputs",
+]
 
 HeadName = Literal["linear", "mlp", "gaussian"]
 
-HeadLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Logits, targets and what is added to the logits in training, to one loss for each row."""
+HeadLoss = Callable[[Tensor, Tensor], Tensor]
+"""What a head gives and targets, to one loss for each row."""
 
 WEIGHT_DECAYS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 PSEUDO_SAMPLES = (1e6, 100.0, 20.0, 5.0, 1.0)
@@ -31,7 +41,7 @@ PATH_ITERATIONS, FINAL_ITERATIONS = 40, 120
 class HeadSample:
     """Rows that a head learns from: scaled sources, targets, weights that sum to one, and what is synthetic.
 
-    Targets are class indices, or codes of all labels where a row may have several.
+    Targets are class indices, codes of all labels where a row may have several, or standardised numbers.
     """
 
     s: Tensor
@@ -52,34 +62,42 @@ class HeadFitter(Protocol):
         """The head under one setting."""
 
 
+@torch.no_grad()
+def head_outputs(head: nn.Module, scaled_sources: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a head gives for rows, in batches and in its own precision, as an array."""
+    reference = next(iter(head.state_dict().values()))
+    parts = torch.from_numpy(scaled_sources).split(ROWS_AT_ONCE)
+    return np.concatenate([head(part.to(reference)).double().cpu().numpy() for part in parts])
+
+
 @dataclass(frozen=True)
 class LinearFitter:
     """Multinomial logistic regression by L-BFGS; the setting is its weight decay, on the mean loss.
 
     Parameters
     ----------
-    log_prior_m : added to the logits in training.
-    weight_decay : fixed instead of tried.
+    n_outputs : columns of what the head gives.
     loss : of each row.
+    weight_decay : fixed instead of tried.
     """
 
-    log_prior_m: Tensor
+    n_outputs: int
+    loss: HeadLoss
     weight_decay: float | None = None
-    loss: HeadLoss = logit_adjusted
 
     def path(
         self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
     ) -> Iterator[tuple[float, nn.Module]]:
         """From strong to weak weight decay, each started from the solution before it."""
         settings = WEIGHT_DECAYS if self.weight_decay is None else (self.weight_decay,)
-        head = make_head(sample.s.shape[1], len(self.log_prior_m)).to(sample.s)
+        head = make_head(sample.s.shape[1], self.n_outputs).to(sample.s)
         for setting in settings:
             self._minimise(head, sample, setting, PATH_ITERATIONS)
             yield setting, copy.deepcopy(head)
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """Minimise the weighted, adjusted cross-entropy plus half the decay times the squared weights."""
-        head = make_head(sample.s.shape[1], len(self.log_prior_m)).to(sample.s)
+        head = make_head(sample.s.shape[1], self.n_outputs).to(sample.s)
         self._minimise(head, sample, setting, FINAL_ITERATIONS)
         return head
 
@@ -90,7 +108,7 @@ class LinearFitter:
             total = 0.0
             # In blocks, so that memory holds the logits of a block only.
             for s, y, w in zip(*(t.split(ROWS_AT_ONCE) for t in (sample.s, sample.y, sample.weight)), strict=True):
-                loss = (self.loss(head(s), y, self.log_prior_m) * w).sum()
+                loss = (self.loss(head(s), y) * w).sum()
                 loss.backward()
                 total += loss.item()
             penalty = 0.5 * decay * (weight**2).sum()
@@ -104,13 +122,13 @@ class LinearFitter:
 class MLPFitter:
     """An MLP stopped early; the setting is its number of epochs."""
 
-    log_prior_m: Tensor
+    n_outputs: int
+    loss: HeadLoss
     hidden: tuple[int, ...]
     dropout: float
     training: TrainingConfig
     generator: torch.Generator
     progress: Progress | None = None
-    loss: HeadLoss = logit_adjusted
 
     def path(
         self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
@@ -133,12 +151,12 @@ class MLPFitter:
         return head
 
     def _new(self, sample: HeadSample) -> nn.Module:
-        return make_head(sample.s.shape[1], len(self.log_prior_m), self.hidden, self.dropout).to(sample.s)
+        return make_head(sample.s.shape[1], self.n_outputs, self.hidden, self.dropout).to(sample.s)
 
     def _loss(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], Tensor]:
         def loss(batch: Tensor) -> Tensor:
             rows = batch.to(sample.s.device)
-            losses = self.loss(head(sample.s[rows]), sample.y[rows], self.log_prior_m)
+            losses = self.loss(head(sample.s[rows]), sample.y[rows])
             return (losses * sample.weight[rows]).mean() * len(sample.y)
 
         return loss

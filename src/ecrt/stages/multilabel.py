@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,8 +21,8 @@ from ecrt.losses.multilabel import ABSENT, PRESENT, SYNTHETIC, UNKNOWN, label_od
 from ecrt.metrics import bce_per_row
 from ecrt.stages.augment import AugmentConfig, Synthetic
 from ecrt.stages.demix import DemixConfig, DemixResult, Incidences, demix
-from ecrt.stages.heads import HeadFitter, HeadName, HeadSample, LinearFitter, MLPFitter
-from ecrt.stages.predict import BalancedHead, HeadChoice, HeadConfig, balanced_logits, choose_among, head_folds
+from ecrt.stages.heads import HeadFitter, HeadName, HeadSample, LinearFitter, MLPFitter, head_outputs
+from ecrt.stages.predict import BalancedHead, HeadChoice, HeadConfig, choose_among, head_folds
 from ecrt.stages.transfer import TransferResult, best_transfer
 from ecrt.training import Progress, seeded, torch_generator
 
@@ -181,7 +180,7 @@ def _choose_head(
         return _sample(s[rows], labelled[rows], scale, roles.augmented, demixed.within_variance, config, rng, device)
 
     def logits_on(rows: Labels, head: nn.Module) -> Array:
-        return balanced_logits(_balanced(head.eval(), odds, config), s[rows] * scale)
+        return head_outputs(_balanced(head.eval(), odds, config), s[rows] * scale)
 
     def losses_on(rows: Labels, head: nn.Module) -> Array:
         return bce_per_row(logits_on(rows, head) + balanced, labelled[rows].present())
@@ -251,9 +250,11 @@ def _fitter(
 ) -> HeadFitter:
     shift = torch.from_numpy(odds if config.logit_adjustment else np.zeros_like(odds)).float().to(device)
     real_share = 1 - config.augmentation.weight * (roles.augmented & (roles.counts > 0))
-    loss: Any = partial(masked_bce, real_share_m=torch.from_numpy(real_share).float().to(device))
+    loss = partial(masked_bce, log_odds_m=shift, real_share_m=torch.from_numpy(real_share).float().to(device))
     if name == "linear":
-        return LinearFitter(shift, config.weight_decay, loss)
+        return LinearFitter(len(odds), loss, config.weight_decay)
     if name == "mlp":
-        return MLPFitter(shift, config.hidden, config.dropout, config.training, torch_generator(rng), progress, loss)
+        return MLPFitter(
+            len(odds), loss, config.hidden, config.dropout, config.training, torch_generator(rng), progress
+        )
     raise InputError(f"head={name!r} cannot tell several labels a row: use 'auto', 'linear' or 'mlp'.")

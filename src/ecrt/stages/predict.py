@@ -13,19 +13,18 @@ from torch import Tensor, nn
 
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.errors import InputError
-from ecrt.losses import ClassMass, class_mass, sample_weights
+from ecrt.losses import ClassMass, class_mass, logit_adjusted, sample_weights
 from ecrt.metrics import better_under_weights, nll_per_sample
 from ecrt.nn import GaussianHead
 from ecrt.stages.augment import AugmentConfig, Synthetic, augment_classes
 from ecrt.stages.demix import DemixResult
-from ecrt.stages.heads import GaussianFitter, HeadFitter, HeadName, HeadSample, LinearFitter, MLPFitter
+from ecrt.stages.heads import GaussianFitter, HeadFitter, HeadName, HeadSample, LinearFitter, MLPFitter, head_outputs
 from ecrt.training import Progress, TrainingConfig, seeded, stop_requested, torch_generator
 
 __all__ = [
     "Candidate",
     "HeadChoice",
     "HeadConfig",
-    "balanced_logits",
     "choose_among",
     "choose_head",
     "head_folds",
@@ -99,14 +98,6 @@ class BalancedHead(nn.Module):
         return self.head(s_nd) - self.log_mass_m
 
 
-@torch.no_grad()
-def balanced_logits(head: nn.Module, scaled_sources: Array) -> Array:
-    """Logits in batches, as arrays."""
-    reference = next(iter(head.state_dict().values()))
-    parts = torch.from_numpy(scaled_sources).split(8192)
-    return np.concatenate([head(part.to(reference)).double().cpu().numpy() for part in parts])
-
-
 def choose_head(
     s: Array,
     y: Labels,
@@ -134,7 +125,7 @@ def choose_head(
         return _sample(s[rows], y[rows], synthetic, scale, mass_m, roles, config, device)
 
     def losses_on(rows: Labels, head: nn.Module) -> Array:
-        logits = balanced_logits(_balanced(head.eval(), mass_m, config), s[rows] * scale)
+        logits = head_outputs(_balanced(head.eval(), mass_m, config), s[rows] * scale)
         return nll_per_sample(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True), y[rows])
 
     folds = head_folds(y, train_rows, held_out_rows, rng)
@@ -286,11 +277,13 @@ def _fitter(
     progress: Progress | None,
 ) -> HeadFitter:
     log_prior_m = torch.log(mass_m) if config.logit_adjustment else torch.zeros_like(mass_m)
-    log_prior_m = log_prior_m.float().to(device)
+    loss = partial(logit_adjusted, log_prior_m=log_prior_m.float().to(device))
     if name == "linear":
-        return LinearFitter(log_prior_m, config.weight_decay)
+        return LinearFitter(len(mass_m), loss, config.weight_decay)
     if name == "mlp":
-        return MLPFitter(log_prior_m, config.hidden, config.dropout, config.training, torch_generator(rng), progress)
+        return MLPFitter(
+            len(mass_m), loss, config.hidden, config.dropout, config.training, torch_generator(rng), progress
+        )
     if name == "gaussian":
         variance = demixed.within_variance * demixed.head_scale**2
         between = demixed.signal_to_noise * variance

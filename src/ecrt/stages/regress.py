@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -20,14 +21,8 @@ from ecrt.losses import sample_weights
 from ecrt.losses.regression import RegressionLoss, regression_loss
 from ecrt.metrics import better_beyond_noise
 from ecrt.stages.demix import DemixConfig, DemixResult, demix
-from ecrt.stages.regression_heads import (
-    LinearRegressionFitter,
-    MLPRegressionFitter,
-    RegressionFitter,
-    RegressionHeadName,
-    RegressionSample,
-    predict_standardised,
-)
+from ecrt.stages.heads import HeadFitter, HeadSample, MLPFitter, head_outputs
+from ecrt.stages.regression_heads import LinearRegressionFitter, RegressionHeadName
 from ecrt.training import Progress, TrainingConfig, seeded, stop_requested, torch_generator
 
 __all__ = ["RegressConfig", "RegressResult", "draw_targets", "regress"]
@@ -291,12 +286,12 @@ class _Work:
         truth = torch.from_numpy(self.regions.standardise(y))
 
         def losses(head: nn.Module) -> Array:
-            predicted = torch.from_numpy(predict_standardised(head.eval(), scaled))
+            predicted = torch.from_numpy(head_outputs(head.eval(), scaled))
             return regression_loss(self.config.loss, predicted, truth, self.config.delta).numpy()
 
         return losses
 
-    def _sample(self, plan: Plan, demixed: DemixResult, s: Array, rows: Labels) -> RegressionSample:
+    def _sample(self, plan: Plan, demixed: DemixResult, s: Array, rows: Labels) -> HeadSample:
         """Real and synthetic rows; synthetic ones take over a share of their region's mass, and add none."""
         config, regions = self.config, self.regions
         s_real, y_real = s[rows], self.y[rows]
@@ -313,21 +308,21 @@ class _Work:
         share = torch.from_numpy(regions.rare * plan.augmentation_weight)
         weight = sample_weights(region, synthetic, mass / mass.sum(), share)
         scaled = torch.from_numpy(np.concatenate([s_real, s_drawn]) * plan.scale(demixed))
-        return RegressionSample(
+        return HeadSample(
             scaled.float().to(self.device),
             torch.from_numpy(standard).float().to(self.device),
             (weight / weight.sum()).float().to(self.device),
+            synthetic.to(self.device),
         )
 
-    def _fitter(self, name: RegressionHeadName) -> RegressionFitter:
+    def _fitter(self, name: RegressionHeadName) -> HeadFitter:
         config = self.config
         if name == "linear":
             return LinearRegressionFitter(config.loss, config.delta, config.weight_decay)
         if name == "mlp":
+            loss = partial(regression_loss, config.loss, delta=config.delta)
             generator = torch_generator(self.rng)
-            return MLPRegressionFitter(
-                config.loss, config.delta, config.hidden, config.training, generator, self.progress
-            )
+            return MLPFitter(self.y.shape[1], loss, config.hidden, 0.0, config.training, generator, self.progress)
         raise InputError(f"head={name!r}: use 'auto', 'linear' or 'mlp'.")
 
 

@@ -1,66 +1,27 @@
-"""How the heads of a regression are fitted, with the settings worth trying."""
+"""How a linear head is fitted to numbers; an MLP is fitted as in classification."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.losses.regression import RegressionLoss, regression_loss
 from ecrt.nn import make_head
-from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, train
+from ecrt.stages.heads import HeadSample
+from ecrt.training import minimise_convex
 
-__all__ = [
-    "LinearRegressionFitter",
-    "MLPRegressionFitter",
-    "RegressionFitter",
-    "RegressionHeadName",
-    "RegressionSample",
-    "predict_standardised",
-]
+__all__ = ["LinearRegressionFitter", "RegressionHeadName"]
 
-Array = NDArray[np.float64]
 RegressionHeadName = Literal["linear", "mlp"]
 
 WEIGHT_DECAYS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 SMOOTH_CORNER = 0.02
 """The absolute loss of a linear head is rounded off within this distance of zero: L-BFGS needs a gradient there."""
-
-
-@dataclass(frozen=True)
-class RegressionSample:
-    """Rows that a head learns from: inputs, standardised targets, and weights that sum to one."""
-
-    s: Tensor
-    y: Tensor
-    weight: Tensor
-
-
-class RegressionFitter(Protocol):
-    """Fits one kind of head."""
-
-    def path(
-        self, sample: RegressionSample, held_out_loss: Callable[[nn.Module], float]
-    ) -> Iterator[tuple[float, nn.Module]]:
-        """Heads under the settings to try."""
-
-    def fit(self, sample: RegressionSample, setting: float) -> nn.Module:
-        """The head under one setting."""
-
-
-@torch.no_grad()
-def predict_standardised(head: nn.Module, s: Array) -> Array:
-    """Predictions in batches, in the precision of the head."""
-    reference = next(iter(head.state_dict().values()))
-    return np.concatenate([
-        head(part.to(reference)).double().cpu().numpy() for part in torch.from_numpy(s).split(8192)
-    ])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,7 +36,7 @@ class LinearRegressionFitter:
     weight_decay: float | None = None
 
     def path(
-        self, sample: RegressionSample, held_out_loss: Callable[[nn.Module], float]
+        self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
     ) -> Iterator[tuple[float, nn.Module]]:
         """From strong to weak weight decay, each started from the solution before it."""
         head = self._new(sample)
@@ -83,16 +44,16 @@ class LinearRegressionFitter:
             self._minimise(head, sample, setting)
             yield setting, copy.deepcopy(head)
 
-    def fit(self, sample: RegressionSample, setting: float) -> nn.Module:
+    def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """Minimise the weighted loss plus half the decay times the squared weights."""
         head = self._new(sample)
         self._minimise(head, sample, setting)
         return head
 
-    def _new(self, sample: RegressionSample) -> nn.Module:
+    def _new(self, sample: HeadSample) -> nn.Module:
         return make_head(sample.s.shape[1], sample.y.shape[1]).to(sample.s.device, torch.float64)
 
-    def _minimise(self, head: nn.Module, sample: RegressionSample, decay: float) -> None:
+    def _minimise(self, head: nn.Module, sample: HeadSample, decay: float) -> None:
         weight = head.get_parameter("weight")
         s, y, w = sample.s.double(), sample.y.double(), sample.weight.double()
         if self.loss == "squared":
@@ -120,49 +81,3 @@ def _solve_ridge(head: nn.Module, s: Tensor, y: Tensor, w: Tensor, decay: float)
     solution = torch.linalg.solve(weighted.T @ s_centred + penalty, weighted.T @ y_centred)
     head.get_parameter("weight").copy_(solution.T)
     head.get_parameter("bias").copy_(y_mean - s_mean @ solution)
-
-
-@dataclass(frozen=True)
-class MLPRegressionFitter:
-    """An MLP stopped early; the setting is its number of epochs."""
-
-    loss: RegressionLoss
-    delta: float
-    hidden: tuple[int, ...]
-    training: TrainingConfig
-    generator: torch.Generator
-    progress: Progress | None = None
-
-    def path(
-        self, sample: RegressionSample, held_out_loss: Callable[[nn.Module], float]
-    ) -> Iterator[tuple[float, nn.Module]]:
-        """One run, stopped where held-out loss is lowest."""
-        head = self._new(sample)
-        history = train(
-            head, self._loss(head, sample), self._batches(sample), lambda: held_out_loss(head), self.training,
-            stage="MLP head", progress=self.progress,
-        )  # fmt: skip
-        yield history.best_epoch + 1, head
-
-    def fit(self, sample: RegressionSample, setting: float) -> nn.Module:
-        """Train for that many epochs of the same schedule."""
-        head = self._new(sample)
-        train(
-            head, self._loss(head, sample), self._batches(sample), None, self.training, stage="MLP head, all rows",
-            stop_after=int(setting), progress=self.progress,
-        )  # fmt: skip
-        return head
-
-    def _new(self, sample: RegressionSample) -> nn.Module:
-        return make_head(sample.s.shape[1], sample.y.shape[1], self.hidden).to(sample.s)
-
-    def _loss(self, head: nn.Module, sample: RegressionSample) -> Callable[[Tensor], Tensor]:
-        def loss(batch: Tensor) -> Tensor:
-            rows = batch.to(sample.s.device)
-            losses = regression_loss(self.loss, head(sample.s[rows]), sample.y[rows], self.delta)
-            return (losses * sample.weight[rows]).mean() * len(sample.y)
-
-        return loss
-
-    def _batches(self, sample: RegressionSample) -> IndexBatches:
-        return IndexBatches(len(sample.y), self.training.batch_size, self.generator)
