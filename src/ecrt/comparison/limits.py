@@ -1,0 +1,57 @@
+"""Bounds on one run: a single thread, and a trial that ends when its time is out."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+__all__ = ["OutOfTime", "one_thread", "time_limit"]
+
+REPEAT = 0.5
+"""Seconds after which the alarm rings again, should the first one have been lost in code that swallows exceptions."""
+
+
+class OutOfTime(BaseException):
+    """The time of a trial is out. No ``Exception``, so that a method's own handlers let it pass."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Runs are parallel already, and sums in another order would change the figures."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise ``OutOfTime`` in the block after so many seconds, between two steps of Python.
+
+    Only the main thread of a process can be interrupted, and not on Windows; elsewhere the block runs to its end.
+    """
+    possible = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if not math.isfinite(seconds) or not possible:
+        yield
+        return
+
+    def ring(signum: int, frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), REPEAT)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
