@@ -22,7 +22,9 @@ from torch import nn
 
 from ecrt.errors import ECRTError, ModelFileError
 from ecrt.estimators.classifier import ECRTClassifier
+from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.estimators.saved import load, save_estimator
+from ecrt.estimators.transformer import ECRTTransformer
 from ecrt.io.container import JSON_NAME, sealed, tensor_name
 
 SMALL_FLOW = {"demixing": "flow", "epochs": 2, "flow_hidden": (6, 5), "critic_width": 4, "n_restarts": 1}
@@ -65,6 +67,8 @@ def originals(folder: Path) -> list[Original]:
         (ECRTClassifier(**quick, demixing="none", head="mlp", logit_adjustment=False), X, y * 2.0, None),
         (ECRTClassifier(**quick, encoder=own, demixing="linear", head="linear", encoder_epochs=1), X, y, own),
         (ECRTClassifier(**quick, encoder="mlp", encoder_epochs=1, n_features=4, head="linear"), X, y, None),
+        (ECRTTransformer(**{**quick, **SMALL_FLOW}, n_sources=2), table, names[y], None),
+        (ECRTRegressor(**quick, demixing="linear", head="linear"), X, np.exp(X[:, 0]), None),
     ]
     saved = []
     for number, (clf, rows, labels, encoder) in enumerate(fits):
@@ -352,9 +356,7 @@ def attempt(folder: Path, original: Original) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            probabilities = model.predict_proba(original.X)
-            model.predict(original.X)
-            model.sample(2, random_state=0)
+            used = use(model, original.X)
         except ECRTError:
             return "loaded, refuses X"
         except (RuntimeError, ValueError) as error:
@@ -362,9 +364,25 @@ def attempt(folder: Path, original: Original) -> str:
             if "feature names" in str(error) or (original.encoder is not None and "cannot be multiplied" in str(error)):
                 return "loaded, refuses X"
             raise
-    if probabilities.shape != (len(original.X), len(model.classes_)):
-        raise AssertionError(f"predict_proba gives shape {probabilities.shape}")
+    if len(used) != len(original.X):
+        raise AssertionError(f"{type(model).__name__} gives {used.shape} for {len(original.X)} rows")
     return "loaded"
+
+
+def use(model: Any, X: Any) -> Any:
+    """What a user would ask of a model."""
+    if isinstance(model, ECRTTransformer):
+        return model.inverse_transform(model.transform(X))
+    if isinstance(model, ECRTRegressor):
+        predicted = model.predict(X)
+        model.sample(1, y=predicted[:2], random_state=0)
+        return predicted
+    model.predict(X)
+    model.sample(2, random_state=0)
+    probabilities = model.predict_proba(X)
+    if probabilities.shape[1] != len(model.classes_):
+        raise AssertionError(f"predict_proba gives shape {probabilities.shape}")
+    return probabilities
 
 
 @contextmanager

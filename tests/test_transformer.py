@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from ecrt import ECRTTransformer
+from ecrt import ECRTTransformer, load
 from ecrt.errors import InputError
 
 QUICK_FLOW = {"demixing": "flow", "epochs": 3, "n_restarts": 1, "flow_hidden": (16,), "random_state": 0}
@@ -57,3 +57,29 @@ def test_wrong_sources_and_options():
         ECRTTransformer(demixing="auto").fit(X, y)
     with pytest.raises(ValueError, match="requires y"):
         ECRTTransformer().fit(X)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_sources": 2, "minority": lambda counts: counts < counts.max()},
+        QUICK_FLOW | {"source_prior": "shared"},
+        {"encoder": "autoencoder", "n_features": 3, "encoder_epochs": 1, "demixing": "none"},
+    ],
+)
+def test_saved_and_loaded_to_the_last_bit(options, tmp_path):
+    X, y = load_wine(return_X_y=True, as_frame=True)
+    transformer = ECRTTransformer(**({"random_state": 0} | options)).fit(X, y)
+    transformer.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    s = transformer.transform(X)
+    assert type(loaded) is ECRTTransformer
+    assert loaded.transform(X).tobytes() == s.tobytes()
+    assert loaded.inverse_transform(s).tobytes() == transformer.inverse_transform(s).tobytes()
+    assert vars(loaded).keys() == vars(transformer).keys()
+    assert loaded.history_ == transformer.history_
+    assert loaded.reconstruction_error_ == transformer.reconstruction_error_
+    assert loaded.demixed_on_.tolist() == transformer.demixed_on_.tolist()
+    assert loaded.get_feature_names_out().tolist() == transformer.get_feature_names_out().tolist()
+    assert "model.transform(X)" in (tmp_path / "model" / "MODEL_CARD.md").read_text()

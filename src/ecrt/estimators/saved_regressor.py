@@ -1,4 +1,4 @@
-"""What a fitted regressor has beside the common parts, to JSON and tensors and back."""
+"""A fitted regressor, to JSON and tensors and back."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import nn
 
 from ecrt.data.density import TargetRegions
+from ecrt.estimators.saved_base import Document, Tensors, pack_base, unpack_base
 from ecrt.io import BadContentError, CardFacts, CardRow, Fields, TensorStore, pack_head, unpack_head
 
-__all__ = ["pack_targets", "regressor_facts", "unpack_targets"]
-
-Document = dict[str, Any]
-Tensors = dict[str, Tensor | np.ndarray[Any, Any]]
+__all__ = ["pack_regressor", "regressor_facts", "unpack_regressor"]
 
 MOST_REGIONS = 10**6
 
 
-def pack_targets(reg: Any) -> tuple[Document, Tensors]:
-    """Regions and bins of the target, head, choices and examples."""
+def pack_regressor(reg: Any) -> tuple[Document, Tensors]:
+    """The common parts; regions and bins of the target, head, choices and examples."""
+    document, tensors = pack_base(reg, None)
     head, head_tensors = pack_head(reg.head_)
     s, y = reg._examples
     regions = reg.regions_
     every = np.arange(len(reg.bin_counts_))
-    document = {
+    document |= {
         "one_output": reg.one_output_,
         "weighted": bool(reg.weighted_),
         "n_outputs": len(regions.center),
@@ -37,7 +36,7 @@ def pack_targets(reg: Any) -> tuple[Document, Tensors]:
         "region_mass": float(reg.region_mass_),
         "augmentation_weight": float(reg.augmentation_weight_),
     }
-    tensors: Tensors = {
+    tensors |= {
         **head_tensors,
         **{f"regions.{name}": value for name, value in vars(regions).items()},
         "bin_counts": reg.bin_counts_,
@@ -49,8 +48,11 @@ def pack_targets(reg: Any) -> tuple[Document, Tensors]:
     return document, tensors
 
 
-def unpack_targets(reg: Any, fields: Fields, store: TensorStore, n_bins: int) -> None:
-    """Give a regressor all that ``pack_targets`` wrote."""
+def unpack_regressor(kind: type[Any], fields: Fields, store: TensorStore, own_encoder: nn.Module | None) -> Any:
+    """A regressor as it was packed."""
+    n_bins = fields.whole("n_bins", 1, 2**24)
+    store.check("bin_counts", (n_bins,), (torch.int64,))
+    reg = unpack_base(kind, fields, store, own_encoder, np.arange(n_bins))
     n_sources = reg.demixer_.linear.n_signal
     reg.one_output_, reg.weighted_ = fields.flag("one_output"), fields.flag("weighted")
     n_outputs = fields.whole("n_outputs", 1, 1 if reg.one_output_ else 2**24)
@@ -77,6 +79,7 @@ def unpack_targets(reg: Any, fields: Fields, store: TensorStore, n_bins: int) ->
         store.take("examples.s", (n_examples, n_sources), torch.float64).numpy(),
         store.take("examples.y", (n_examples, n_outputs), torch.float64).numpy(),
     )
+    return reg
 
 
 def _unpack_regions(store: TensorStore, n_outputs: int, n_regions: int) -> TargetRegions:
@@ -116,4 +119,5 @@ def regressor_facts(reg: Any, own_encoder: bool) -> CardFacts:
         diagnostics=reg.diagnostics_,
         metrics=getattr(reg, "metrics_", None) or {},
         own_encoder=own_encoder,
+        use="predict",
     )

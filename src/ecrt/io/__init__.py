@@ -13,7 +13,14 @@ from ecrt.io.modules import (
 )
 from ecrt.io.reading import read_model
 from ecrt.io.records import pack_diagnostics, pack_history, unpack_diagnostics, unpack_history
-from ecrt.io.values import array_from_plain, array_to_plain, from_plain, to_plain
+from ecrt.io.values import (
+    array_from_plain,
+    array_to_plain,
+    from_plain,
+    number_from_plain,
+    number_to_plain,
+    to_plain,
+)
 from ecrt.io.writing import as_read, write_model
 
 __all__ = [
@@ -28,6 +35,8 @@ __all__ = [
     "encoder_width",
     "from_plain",
     "model_card",
+    "number_from_plain",
+    "number_to_plain",
     "pack_demixer",
     "pack_diagnostics",
     "pack_encoder",

@@ -43,6 +43,7 @@ class CardFacts:
     diagnostics : measured after the fit.
     metrics : results to report, perhaps in groups.
     own_encoder : whether an encoder must be given when loading.
+    use : the method to show with loading.
     """
 
     estimator: str
@@ -53,6 +54,7 @@ class CardFacts:
     diagnostics: SourceDiagnostics
     metrics: dict[str, Any] = field(default_factory=dict)
     own_encoder: bool = False
+    use: str = "predict_proba"
 
 
 def model_card(facts: CardFacts) -> str:
@@ -149,6 +151,6 @@ def _loading(facts: CardFacts) -> list[str]:
         "import ecrt\n",
         *needs,
         f'model = ecrt.load("path/to/this/folder"{argument})',
-        "model.predict_proba(X)\n```\n",
+        f"model.{facts.use}(X)\n```\n",
         f"Written with {versions}.",
     ]
