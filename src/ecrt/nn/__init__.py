@@ -1,7 +1,7 @@
 """Network parts that know nothing of the rest: perceptrons, encoders, critics, heads."""
 
 from ecrt.nn.critics import AdditiveCritic, CosineCritic, Critic, CriticName, LabelNetworkCritic, make_critic
-from ecrt.nn.encoders import AutoEncoder, EncoderName, ResNet18, make_encoder
+from ecrt.nn.encoders import AutoEncoder, EncoderName, ResNet18, StandardiseChannels, make_encoder
 from ecrt.nn.heads import CosineHead, GaussianHead, make_head
 from ecrt.nn.mlp import MLP, CoordinateNetworks
 
@@ -18,6 +18,7 @@ __all__ = [
     "GaussianHead",
     "LabelNetworkCritic",
     "ResNet18",
+    "StandardiseChannels",
     "make_critic",
     "make_encoder",
     "make_head",

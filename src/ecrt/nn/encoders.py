@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ecrt.errors import InputError
 from ecrt.nn.mlp import MLP
 
-__all__ = ["AutoEncoder", "EncoderName", "ResNet18", "make_encoder"]
+__all__ = ["AutoEncoder", "EncoderName", "ResNet18", "StandardiseChannels", "make_encoder"]
 
 EncoderName = Literal["identity", "mlp", "resnet18", "autoencoder"]
 
@@ -33,6 +33,37 @@ class AutoEncoder(nn.Module):
         """Mean squared error of every sample, in standardised units."""
         target = self.standardise(x)
         return ((self.decoder(self.encoder(target)) - target) ** 2).mean(1)
+
+
+class StandardiseChannels(nn.Module):
+    """Images, with each channel less its mean and over its deviation: fixed numbers, so bytes may come in as they are.
+
+    >>> StandardiseChannels.of(torch.tensor([[[[0, 2]]], [[[4, 6]]]], dtype=torch.uint8))(torch.full((1, 1, 1, 1), 3.0))
+    tensor([[[[0.]]]])
+    """
+
+    mean_c11: Tensor
+    deviation_c11: Tensor
+
+    def __init__(self, mean_c: Tensor, deviation_c: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean_c11", mean_c.float()[:, None, None])
+        self.register_buffer("deviation_c11", deviation_c.float()[:, None, None])
+
+    @classmethod
+    def of(cls, x_nchw: Tensor) -> StandardiseChannels:
+        """By the channels of these images; bytes are counted, not turned into numbers all at once."""
+        means, deviations = [], []
+        for channel in x_nchw.unbind(1):
+            counts = torch.bincount(channel.reshape(-1).int(), minlength=256).double()
+            value, share = torch.arange(len(counts), dtype=torch.float64), counts / counts.sum()
+            means.append(share @ value)
+            deviations.append(torch.sqrt(share @ (value - means[-1]) ** 2))
+        return cls(torch.stack(means), torch.stack(deviations).clamp(min=1.0))
+
+    def forward(self, x_nchw: Tensor) -> Tensor:
+        """Standardised images."""
+        return (x_nchw - self.mean_c11) / self.deviation_c11
 
 
 class _ResidualBlock(nn.Module):

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.errors import InputError
-from ecrt.losses import ClassificationLoss, class_mass, classification_loss
-from ecrt.nn import AutoEncoder
-from ecrt.training import History, Progress, TrainingConfig, train
+from ecrt.losses import LossName
+from ecrt.stages.encoder_training import EncoderTraining, module_dtype
+from ecrt.training import History, Progress, TrainingConfig
 
 __all__ = ["EncodeConfig", "EncodeResult", "encode", "features_of"]
 
@@ -30,28 +30,50 @@ class EncodeConfig:
     Attributes
     ----------
     trained : whether it is trained at all; a frozen one only maps.
-    loss : supervised loss; an :class:`~ecrt.nn.AutoEncoder` reconstructs instead.
+    loss, loss_options : supervised loss, see :func:`~ecrt.losses.make_class_loss`; an
+        :class:`~ecrt.nn.AutoEncoder` reconstructs instead.
     weighting : class masses of that loss, ``"balanced"`` for importance weighting.
+    head : of the supervised loss; ``"cosine"`` is the one that LDAM's margins are meant for, with its ``scale``.
+    mixup : parameter of the Beta distribution that samples and their losses are mixed by; 0 mixes nothing.
+    mixup_off : share of the epochs, the last ones, without mixup.
+    crop_padding, flip : images are shifted by up to so many pixels, and mirrored at random, on the device.
+    precision : ``"bfloat16"`` for mixed precision; ``"auto"`` does so for images on a GPU.
     holdout : share of the classes it learns from that it never sees. Flow and head learn from those rows (and from
-        rows of other classes) alone: features of rows an encoder has memorised sit on their class means.
+        rows of other classes) alone: features of rows an encoder has memorised sit on their class means. With 0 it
+        sees all rows, for all epochs: for an encoder that predicts with its own head.
     training : epochs, batch size, learning rate.
     """
 
     trained: bool = True
-    loss: ClassificationLoss = "cross-entropy"
+    loss: LossName = "cross-entropy"
+    loss_options: Mapping[str, float] = field(default_factory=dict)
     weighting: Literal["training", "balanced"] = "training"
+    head: Literal["linear", "cosine"] = "linear"
+    mixup: float = 0.0
+    mixup_off: float = 0.0
+    crop_padding: int = 0
+    flip: bool = False
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
     holdout: float = 0.2
     training: TrainingConfig = TrainingConfig(epochs=60, batch_size=256, learning_rate=1e-3, weight_decay=1e-4)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeResult:
-    """The encoder, features of every row, and which rows it has not been trained on."""
+    """The encoder, features of every row, and which rows it has not been trained on.
+
+    Attributes
+    ----------
+    head : from features to balanced logits of ``head_classes``, learned with the encoder: together they predict with
+        no further stage. ``None`` where no supervised loss was trained.
+    """
 
     encoder: nn.Module
     features: NDArray[np.float64]
     unseen: NDArray[np.int64]
     history: History | None
+    head: nn.Module | None = None
+    head_classes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 def encode(
@@ -71,14 +93,23 @@ def encode(
     ----------
     items : pairs (x, label), indexed like ``y``.
     """
-    rows, history = np.arange(len(y)), None
-    if config.trained and any(p.requires_grad for p in encoder.parameters()):
-        learn_from = np.flatnonzero(roles.encoded_on[y])
+    if not config.trained or not any(p.requires_grad for p in encoder.parameters()):
+        features = features_of(encoder, items, device=device)
+        return EncodeResult(encoder=encoder, features=features, unseen=np.arange(len(y)), history=None)
+    learn_from = np.flatnonzero(roles.encoded_on[y])
+    fitted, held_out = learn_from, learn_from[:0]
+    if config.holdout > 0:
         fitted, held_out = (learn_from[part] for part in stratified_holdout(y[learn_from], config.holdout, rng))
-        history = _train_encoder(encoder, items, y, fitted, held_out, config, rng, device, progress)
-        rows = np.setdiff1d(rows, fitted)
-    features = features_of(encoder, items, device=device)
-    return EncodeResult(encoder=encoder, features=features, unseen=rows, history=history)
+    training = EncoderTraining(encoder, items, y, fitted, config, rng=rng, device=device)
+    history = training.run(held_out, progress)
+    return EncodeResult(
+        encoder=encoder,
+        features=features_of(encoder, items, device=device),
+        unseen=np.setdiff1d(np.arange(len(y)), fitted),
+        history=history,
+        head=training.balanced_head(),
+        head_classes=training.classes,
+    )
 
 
 @torch.no_grad()
@@ -87,7 +118,7 @@ def features_of(
 ) -> NDArray[np.float64]:
     """Map all rows in batches."""
     encoder.to(device).eval()
-    parts, dtype = [], _dtype(encoder)
+    parts, dtype = [], module_dtype(encoder)
     for x in _batches_of_inputs(items, batch_size):
         z = encoder(x.to(device, dtype))
         if not isinstance(z, Tensor) or z.ndim != 2:
@@ -107,59 +138,3 @@ def _batches_of_inputs(items: Dataset[Any], batch_size: int) -> Iterator[Tensor]
         yield from items.tensors[0].split(batch_size)
     else:
         yield from (x for x, _ in DataLoader(items, batch_size=batch_size))
-
-
-def _dtype(encoder: nn.Module) -> torch.dtype | None:
-    """What the encoder computes in; nothing for one without parameters, which takes its input as it is."""
-    return next((parameter.dtype for parameter in encoder.parameters()), None)
-
-
-def _train_encoder(
-    encoder: nn.Module,
-    items: Items,
-    y: NDArray[np.int64],
-    fitted: NDArray[np.int64],
-    held_out: NDArray[np.int64],
-    config: EncodeConfig,
-    rng: np.random.Generator,
-    device: torch.device,
-    progress: Progress | None,
-) -> History:
-    classes = np.unique(y[fitted])
-    encoder.to(device).eval()
-    dtype = _dtype(encoder)
-    with torch.no_grad():
-        n_features = encoder(items[int(fitted[0])][0][None].to(device, dtype)).shape[1]
-    head = nn.Linear(n_features, len(classes)).to(device)
-    index = np.full(y.max() + 1, -1)
-    index[classes] = np.arange(len(classes))
-    label_of = torch.from_numpy(index).to(device)
-    counts = torch.from_numpy(np.bincount(label_of.cpu().numpy()[y[fitted]])).to(device)
-    weight_m = (class_mass(counts, config.weighting) / counts * counts.sum()).float()
-
-    def losses(batch: tuple[Tensor, Tensor]) -> Tensor:
-        x, labels = batch[0].to(device, dtype), label_of[batch[1].to(device)]
-        if isinstance(encoder, AutoEncoder):
-            return encoder.reconstruction_errors(x)
-        return classification_loss(config.loss, head(encoder(x)), labels) * weight_m[labels]
-
-    # A last batch of one would break batch normalisation.
-    size = min(config.training.batch_size, len(fitted))
-    batches = DataLoader(
-        Subset(items, fitted.tolist()), size, shuffle=True, drop_last=len(fitted) % size == 1,
-        generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
-    )  # fmt: skip
-    check = DataLoader(Subset(items, held_out.tolist()), config.training.batch_size)
-
-    def held_out_loss() -> float:
-        return torch.cat([losses(batch) for batch in check]).mean().item()
-
-    return train(
-        nn.ModuleList([encoder, head]),
-        lambda batch: losses(batch).mean(),
-        batches,
-        held_out_loss if len(held_out) else None,
-        config.training,
-        stage="encoder",
-        progress=progress,
-    )

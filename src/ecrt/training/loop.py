@@ -6,13 +6,14 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from ecrt.errors import DivergenceError
 from ecrt.training.interrupt import stop_requested
+from ecrt.training.steps import DeferredSteps, Schedule, WatchedSteps
 
 __all__ = ["History", "IndexBatches", "Progress", "SilentProgress", "TrainingConfig", "minimise_convex", "train"]
 
@@ -25,10 +26,15 @@ class TrainingConfig:
     ----------
     epochs : passes over the data at most.
     batch_size : samples of a step.
-    learning_rate : of AdamW, warmed up over the first epoch and decayed along a cosine to zero.
-    weight_decay : decoupled, of AdamW.
+    learning_rate : warmed up over the first epoch and decayed along a cosine to zero.
+    weight_decay : decoupled with AdamW, part of the gradient with SGD.
     patience : epochs without a better held-out loss after which training stops.
     gradient_norm : gradients are scaled down to this norm.
+    optimizer : AdamW, or stochastic gradient descent with Nesterov momentum.
+    momentum : of SGD.
+    guard : when losses and gradients are looked at: every ``"step"``, or once an ``"epoch"``, until when a value that
+        is not finite is held off the parameters on the device; ``"auto"`` is the epoch on a GPU, where a look means
+        waiting for it.
     """
 
     epochs: int = 100
@@ -37,6 +43,9 @@ class TrainingConfig:
     weight_decay: float = 0.0
     patience: int = 15
     gradient_norm: float = 5.0
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    momentum: float = 0.9
+    guard: Literal["auto", "step", "epoch"] = "auto"
 
 
 @dataclass
@@ -77,11 +86,15 @@ class SilentProgress:
 
 @dataclass(frozen=True)
 class IndexBatches:
-    """Shuffled index batches over data that sit in memory; a last batch of one is dropped (it has no negatives)."""
+    """Shuffled index batches over data that sit in memory; a last batch of one is dropped (it has no negatives).
+
+    Indices are copied to ``device``, if any is given, once an epoch.
+    """
 
     n_samples: int
     batch_size: int
     generator: torch.Generator
+    device: torch.device | None = None
 
     def __len__(self) -> int:
         full, left = divmod(self.n_samples, self.batch_size)
@@ -89,7 +102,7 @@ class IndexBatches:
 
     def __iter__(self) -> Iterator[Tensor]:
         order = torch.randperm(self.n_samples, generator=self.generator)
-        yield from order.split(self.batch_size)[: len(self)]
+        yield from order.to(self.device).split(self.batch_size)[: len(self)]
 
 
 def train(
@@ -101,6 +114,7 @@ def train(
     *,
     stage: str,
     stop_after: int | None = None,
+    graphs: bool = False,
     progress: Progress | None = None,
 ) -> History:
     """Minimise ``loss`` of batches over the parameters of ``module`` and leave it in its best state.
@@ -112,25 +126,36 @@ def train(
     held_out_loss : measured after every epoch, decides which state is best and when to stop; ``None`` trains all
         epochs and keeps the last state. A stop asked for by ``stop_on_interrupt`` ends training here as well.
     stop_after : end after this many epochs of a schedule made for ``config.epochs``.
+    graphs : replay steps as CUDA graphs; see :class:`~ecrt.training.steps.DeferredSteps` for what that asks of ``loss``
+        and batches. Without a GPU it changes nothing.
 
     Raises
     ------
     DivergenceError
-        When a loss or a gradient is not finite: before the update, with the best state so far left in ``module``.
+        When a loss or a gradient is not finite: before the update, with the best state so far left in ``module``. With
+        ``config.guard`` at the epoch it is raised when the epoch ends, and updates stop changing parameters before.
     """
     progress = progress or SilentProgress()
     history = History()
     best_state = _snapshot(module)
     steps_per_epoch = len(batches)  # type: ignore[arg-type]
     parameters = [p for p in module.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)
-    schedule = _Schedule(optimizer, config.learning_rate, steps_per_epoch, steps_per_epoch * config.epochs)
+    on_gpu = parameters[0].is_cuda
+    deferred = config.guard == "epoch" or (config.guard == "auto" and on_gpu)
+    optimizer = _make_optimizer(parameters, config, recorded=on_gpu and graphs)
+    schedule = Schedule(optimizer, config.learning_rate, steps_per_epoch, steps_per_epoch * config.epochs)
+    options: dict[str, Any] = {"gradient_norm": config.gradient_norm, "stage": stage}
+    steps: WatchedSteps | DeferredSteps
+    if deferred:
+        steps = DeferredSteps(loss, parameters, optimizer, schedule, **options, graphs=on_gpu and graphs)
+    else:
+        steps = WatchedSteps(loss, parameters, optimizer, schedule, **options)
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
     progress.start(stage, n_epochs)
     try:
         for epoch in range(n_epochs):
             module.train()
-            history.train_loss.append(_run_epoch(loss, batches, parameters, optimizer, schedule, config, stage))
+            history.train_loss.append(_run_epoch(steps, batches))
             if held_out_loss is None:
                 best_state, history.best_epoch = _snapshot(module), epoch
                 progress.advance(f"loss {history.train_loss[-1]:.4f}")
@@ -156,48 +181,23 @@ def train(
     return history
 
 
-def _run_epoch(
-    loss: Callable[[Any], Tensor],
-    batches: Iterable[Any],
-    parameters: list[nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-    schedule: _Schedule,
-    config: TrainingConfig,
-    stage: str,
-) -> float:
-    total, n_steps = 0.0, 0
+def _run_epoch(steps: WatchedSteps | DeferredSteps, batches: Iterable[Any]) -> float:
     for batch in batches:
-        value = loss(batch)
-        current = value.item()
-        if not math.isfinite(current):
-            raise DivergenceError(stage, schedule.step, "loss")
-        optimizer.zero_grad(set_to_none=True)
-        value.backward()
-        if not torch.isfinite(nn.utils.clip_grad_norm_(parameters, config.gradient_norm)):
-            raise DivergenceError(stage, schedule.step, "gradient")
-        optimizer.step()
-        schedule.advance()
-        total, n_steps = total + current, n_steps + 1
+        steps(batch)
         if stop_requested():
             break
-    return total / max(n_steps, 1)
+    return steps.end_epoch()
 
 
-class _Schedule:
-    """Learning rate: a linear warm-up times a cosine to zero, and the count of steps."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer, peak: float, warmup: int, total: int) -> None:
-        self.optimizer, self.peak, self.warmup, self.total = optimizer, peak, max(warmup, 1), max(total, 1)
-        self.step = -1
-        self.advance()
-
-    def advance(self) -> None:
-        """Set the rate of the next step."""
-        self.step += 1
-        warm = min(1.0, (self.step + 1) / self.warmup)
-        rate = self.peak * warm * 0.5 * (1 + math.cos(math.pi * min(self.step / self.total, 1.0)))
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+def _make_optimizer(parameters: list[nn.Parameter], config: TrainingConfig, *, recorded: bool) -> torch.optim.Optimizer:
+    """The optimizer; one that is recorded in a graph keeps its rate on the device."""
+    rate = torch.tensor(config.learning_rate, device=parameters[0].device) if recorded else config.learning_rate
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters, lr=rate, momentum=config.momentum, nesterov=config.momentum > 0,
+            weight_decay=config.weight_decay, fused=True,
+        )  # fmt: skip
+    return torch.optim.AdamW(parameters, lr=rate, weight_decay=config.weight_decay, fused=True, capturable=recorded)
 
 
 def _snapshot(module: nn.Module) -> dict[str, Any]:
