@@ -2,6 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
+from ecrt.comparison import compare
 from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError, ModelFileError
 from ecrt.estimators import ECRTClassifier, ECRTRegressor, ECRTTransformer, load
 
@@ -20,5 +21,6 @@ __all__ = [
     "InputError",
     "ModelFileError",
     "__version__",
+    "compare",
     "load",
 ]

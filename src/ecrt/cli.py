@@ -203,6 +203,65 @@ def evaluate(
             _out(f"Figures: {page}")
 
 
+@app.command()
+def compare(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or JSONL, or NPZ with arrays X and y.")],
+    target: Annotated[str | None, typer.Option(help="Column with the class (NPZ: an array, y if not given).")] = None,
+    methods: Annotated[
+        str, typer.Option(metavar="NAMES", help="Names with commas between them, default, or all.")
+    ] = "default",
+    metric: Annotated[str, typer.Option(help="What tuning and verdict go by, such as macro-f1 or nll.")] = (
+        "balanced-accuracy"
+    ),
+    prior: Annotated[str, typer.Option(help="Class prior they go by: balanced or training.")] = "balanced",
+    seeds: Annotated[int, typer.Option(min=1, help="Splits, one for each seed.")] = 5,
+    group: Annotated[str | None, typer.Option(metavar="COL", help="Rows alike here stay on one side of a split.")] = (
+        None
+    ),
+    time: Annotated[str | None, typer.Option(metavar="COL", help="Train before, test after, by this column.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Settings to try for each method and split; 10 without --budget.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Instead: seconds of tuning for each method and split.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The method to beat; logit-adjustment if not given.")
+    ] = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Column that names rows; not learned from.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder; the same command goes on where it stopped.")
+    ] = Path("ecrt-comparison"),
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one on each core if not given.")] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler to run on instead.")] = None,
+) -> None:
+    """Say which method serves this table: the same splits and tuning for all, and tests for more than noise."""
+    with _one_line_errors(debug=context.obj):
+        import joblib
+
+        from ecrt.comparison import dask_cluster
+        from ecrt.report import comparison_table, rich_table, write_comparison_page
+        from ecrt.runs import compare_file
+        from ecrt.training import BarProgress
+
+        wanted = target or ("y" if file.suffix == ".npz" else None)
+        if wanted is None:
+            raise InputError("Name the column with the class: --target COL.")
+        processes = None if cluster else jobs or joblib.cpu_count()
+        with dask_cluster(cluster), BarProgress() as progress:
+            found = compare_file(
+                file, output, target=wanted, methods=methods, metric=metric, prior=prior, seeds=seeds, group=group,
+                time=time, trials=trials, budget=budget, reference=reference, ids=ids or (), drop=drop or (),
+                jobs=processes, progress=progress,
+            )  # fmt: skip
+        Console().print(rich_table(comparison_table(found, found.prior)))
+        for sentence in found.verdict():
+            _out(sentence)
+        _out(f"Report: {write_comparison_page(output)}")
+
+
 @app.command("inspect")
 def inspect_model(context: typer.Context, model: Model) -> None:
     """Say what a model is: data, classes, choices, diagnostics."""

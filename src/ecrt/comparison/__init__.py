@@ -1,6 +1,7 @@
 """Methods on the same splits of one table, tuned alike, and tested for more than noise."""
 
-from ecrt.comparison.comparing import compare
+from ecrt.comparison.cluster import dask_cluster
+from ecrt.comparison.comparing import TRIALS, compare
 from ecrt.comparison.methods import DEFAULT_METHODS, METHODS, Method, choose_methods
 from ecrt.comparison.results import Comparison, MethodResult
 from ecrt.comparison.scoring import MEASURES, SHOWN, Measure
@@ -12,6 +13,7 @@ __all__ = [
     "MEASURES",
     "METHODS",
     "SHOWN",
+    "TRIALS",
     "Comparison",
     "Estimate",
     "Measure",
@@ -21,6 +23,7 @@ __all__ = [
     "choose_methods",
     "compare",
     "corrected_estimate",
+    "dask_cluster",
     "holm",
     "size_of",
 ]

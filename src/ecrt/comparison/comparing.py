@@ -103,8 +103,10 @@ def compare(
         "seeds": seeds, "splits": splitter.kind, "test_size": test_size, "trials": plan.trials, "budget": plan.budget,
         "data": fingerprint(table, codes, splitter.groups, splitter.times), "versions": _versions(),
     }  # fmt: skip
+    tested = [np.bincount(codes[splitter.outer(seed)[1]], minlength=len(labels)) for seed in range(seeds)]
     data = {
         "rows": len(table), "columns": table.shape[1], "classes": labels, "counts": np.bincount(codes).tolist(),
+        "test_rows": np.mean(tested, axis=0).tolist(),
     }  # fmt: skip
     remarks = warnings_of(table, splitter, labels)
     with _folder(output) as folder:
@@ -133,7 +135,9 @@ def _run_all(
     def calls() -> Iterator[Any]:
         for name, seed in tasks:
             running[name, seed] = None  # joblib takes a task when a process is free for it
-            yield joblib.delayed(run)(name, seed, X, splitter, plan, store.run_folder(name, seed))
+            folder = store.run_folder(name, seed)
+            folder.mkdir(parents=True, exist_ok=True)
+            yield joblib.delayed(run)(name, seed, X, splitter, plan, folder)
 
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
     for record, predictions in parallel(calls()):

@@ -110,7 +110,7 @@ MLP_START: Parameters = {"hidden_layers": "100", "alpha": 1e-4, "learning_rate_i
 METHODS: dict[str, Method] = {
     "erm": Method(
         label="ERM",
-        build=_ecrt(demixing="none", augmentation_weight=0.0, logit_adjustment=False),
+        build=_ecrt(demixing="none", augmentation_weight=0.0, head_loss="cross-entropy"),
         space=HEAD_SPACE,
         starts=HEAD_STARTS,
         prior="balanced",

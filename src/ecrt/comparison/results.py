@@ -49,7 +49,7 @@ class Comparison:
     Attributes
     ----------
     settings : what was asked for.
-    data : rows, columns, class labels and counts, and test rows per training row.
+    data : rows, columns, class labels, their counts and test rows a split, and test rows per training row.
     warnings : what stands in the way of a fair answer.
     methods : by name.
     times : seconds of each method and seed; the only part that another run of the same command may change.

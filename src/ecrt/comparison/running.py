@@ -49,8 +49,6 @@ def run(
     """Record and predictions of one run; a run that fails has a record with its error and no predictions."""
     method = METHODS[name]
     started = time.perf_counter()
-    if folder is not None and folder.parent.parent.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
     train, test = splitter.outer(seed)
     with one_thread(), warnings.catch_warnings():
         # What libraries remark on a fit among hundreds is no news to the user; failures are recorded.

@@ -69,7 +69,6 @@ class Store:
     def write_run(self, method: str, seed: int, record: Mapping[str, Any], predictions: Predictions | None) -> None:
         """Write a finished run; the record comes last, since it says that the rest is there."""
         folder = self.run_folder(method, seed)
-        folder.mkdir(parents=True, exist_ok=True)
         if predictions is not None:
             with _replacing(folder / PREDICTIONS_FILE) as file:
                 predictions.write(file)

@@ -1,5 +1,6 @@
 """Runs of the command: a file to a folder with a model, and what that model says of other files."""
 
+from ecrt.runs.comparing import compare_file
 from ecrt.runs.config import FitConfig, read_config
 from ecrt.runs.evaluation import evaluate
 from ecrt.runs.fitting import check_output, fit_file
@@ -12,6 +13,7 @@ __all__ = [
     "FittedRun",
     "card_of",
     "check_output",
+    "compare_file",
     "evaluate",
     "evaluate_file",
     "fit_file",

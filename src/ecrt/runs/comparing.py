@@ -1,0 +1,60 @@
+"""A file to a comparison of methods."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ecrt.comparison import Comparison, compare
+from ecrt.data import read_data
+from ecrt.errors import ECRTWarning, InputError
+from ecrt.runs.tasks import read_target
+
+__all__ = ["compare_file"]
+
+
+def compare_file(
+    path: Path,
+    output: Path,
+    *,
+    target: str,
+    group: str | None = None,
+    time: str | None = None,
+    ids: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    **options: Any,
+) -> Comparison:
+    """Read a table, and compare methods on it.
+
+    Parameters
+    ----------
+    group, time : columns that splits mind; like ids, they are not learned from.
+    options : of ``ecrt.compare``.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: compare reads tables and NPZ files of embeddings, no images.")
+    aside = [name for name in (group, time) if name is not None]
+    if aside and path.suffix == ".npz":
+        raise InputError("An NPZ file has no columns to split by: use a table with --group and --time.")
+    data = read_data(path, target=(target,), ids=[*dict.fromkeys([*aside, *ids])], drop=drop)
+    labels = read_target(data, (target,), "classification")
+    left_out = len(data.ids) - len(labels.rows)
+    if left_out:
+        warnings.warn(f"{left_out} rows without a label are left out.", ECRTWarning, stacklevel=2)
+        data = data.take(labels.rows)
+    if not isinstance(data.X, (pd.DataFrame, np.ndarray)):
+        raise InputError(f"{path} holds no table.")
+    return compare(
+        data.X,
+        labels.y,
+        groups=None if group is None else data.ids[group].to_numpy(),
+        times=None if time is None else data.ids[time].to_numpy(),
+        output=output,
+        title=path.name,
+        **options,
+    )
