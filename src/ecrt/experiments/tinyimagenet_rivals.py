@@ -1,0 +1,307 @@
+"""What ECRT must beat on Tiny-ImageNet embeddings: rivals tuned on held-out training rows, compared row by row."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from ecrt.data import load_embeddings, stratified_holdout
+from ecrt.estimators import ECRTClassifier
+from ecrt.losses import logit_adjusted
+from ecrt.metrics import PRIORS, PriorName, nll_per_sample, prediction_metrics, shift_prior, single_numbers
+from ecrt.stages.heads import HeadSample, LinearFitter, head_outputs
+
+__all__ = ["METHODS", "PER_ROW", "cells", "paired_bootstrap", "run_cell", "summarise"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Row = dict[str, Any]
+
+SUBJECT = "ECRT"
+PER_ROW = "outcomes"
+"""Key of what happened on each test row: the paired intervals need it, the file of results does not keep it."""
+
+HELD_OUT = 0.2
+SCALINGS = ("one scale", "standardised")
+SHRINKAGES = (0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8)
+N_RESAMPLES = 2000
+
+SHOWN = ("top1", "top5", "nll", "nll_scaled", "macro_f1", "g_mean", "ece", "mean_average_precision")
+CRITERIA = {"NLL": "balanced_nll", "accuracy": "balanced_accuracy"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """Predictions of a fitted method.
+
+    Attributes
+    ----------
+    what, chosen : the method and the settings that held-out rows chose.
+    prior : that ``log_proba``, of the test rows, assumes; figures under it are the method's own.
+    validation : log-probabilities and labels of held-out rows, by the model that had not seen them.
+    """
+
+    what: str
+    prior: PriorName
+    log_proba: Array
+    chosen: Row = field(default_factory=dict)
+    validation: tuple[Array, Labels] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Rows to learn from and to predict; labels are indices."""
+
+    X: NDArray[Any]
+    y: Labels
+    X_test: NDArray[Any]
+    seed: int
+
+    @property
+    def counts(self) -> Labels:
+        """Training rows of each class."""
+        return np.bincount(self.y)
+
+
+Setting = tuple[Any, ...]
+Predict = Callable[[NDArray[Any]], Array]
+
+
+def cells(smoke: bool) -> Iterable[Row]:
+    """Every method once; training rows are fixed, so another seed changes the held-out rows alone."""
+    for method in ("shrinkage LDA", SUBJECT) if smoke else METHODS:
+        yield {"method": method, "seed": 0, "max_train": 2000 if smoke else None}
+
+
+def run_cell(*, method: str, seed: int, max_train: int | None) -> Row:
+    """Choose settings on a held-out fifth of the training rows, fit on all of them, and measure on the test rows."""
+    data = load_embeddings("tiny_imagenet")
+    rows = np.random.default_rng(seed).permutation(len(data.y_train))[:max_train]
+    classes, y = np.unique(data.y_train[rows], return_inverse=True)
+    known = np.isin(data.y_test, classes)  # all of them, but in a smoke run
+    y_test = np.searchsorted(classes, data.y_test[known])
+    problem = Problem(X=data.X_train[rows], y=y.astype(np.int64), X_test=data.X_test[known], seed=seed)
+    entries, outcomes = [], {}
+    for fitted in METHODS[method](problem):
+        figures = {
+            prior: single_numbers(
+                prediction_metrics(
+                    fitted.log_proba, y_test, problem.counts, prior=prior, assumed=fitted.prior,
+                    validation=fitted.validation,
+                )
+            )
+            for prior in PRIORS
+        }  # fmt: skip
+        entries.append({"what": fitted.what, "prior": fitted.prior, "chosen": fitted.chosen, "figures": figures})
+        outcomes[fitted.what] = _outcomes(fitted, y_test, problem.counts)
+    return {"entries": entries, PER_ROW: outcomes}
+
+
+def _outcomes(fitted: Fitted, y: Labels, counts: Labels) -> Row:
+    """Hit and loss of each test row under both priors, short enough for a journal."""
+    shares = {"balanced": np.ones(len(counts)), "training": counts.astype(np.float64)}
+    found: Row = {}
+    for prior in PRIORS:
+        log_proba = shift_prior(fitted.log_proba, shares[fitted.prior], shares[prior])
+        found[prior] = {
+            "top1": (log_proba.argmax(axis=1) == y).astype(int).tolist(),
+            "nll": nll_per_sample(log_proba, y).round(4).tolist(),
+        }
+    return found
+
+
+# --- methods ------------------------------------------------------------------------------------------------------
+
+
+def _ecrt(problem: Problem) -> Iterator[Fitted]:
+    clf = ECRTClassifier(random_state=problem.seed).fit(problem.X, problem.y)
+    yield Fitted(
+        what=SUBJECT,
+        prior="balanced",
+        log_proba=np.asarray(clf.predict_log_proba(problem.X_test)),
+        chosen={"demixing": clf.demixing_, "head": clf.head_name_, "weight_decay": clf.history_["head_setting"]},
+    )
+
+
+def _linear_erm(problem: Problem) -> Iterator[Fitted]:
+    """Cross-entropy: ERM as it is, and with its probabilities moved to the balanced prior, which is post-hoc LA."""
+    tried = dict(_linear_path(problem, adjusted=False))
+    fit = _memory(lambda setting: _fit_linear(problem, setting, adjusted=False))
+    yield from _chosen(problem, "linear ERM", tried, fit, assumed="training", aim="training")
+    yield from _chosen(problem, "linear post-hoc LA", tried, fit, assumed="training", aim="balanced")
+
+
+def _linear_la(problem: Problem) -> Iterator[Fitted]:
+    tried = dict(_linear_path(problem, adjusted=True))
+    fit = _memory(lambda setting: _fit_linear(problem, setting, adjusted=True))
+    yield from _chosen(problem, "linear LA", tried, fit, assumed="balanced", aim="balanced")
+
+
+def _shrinkage_lda(problem: Problem) -> Iterator[Fitted]:
+    """Pooled covariance under training frequencies: a rare class says little about it."""
+
+    def fit(setting: Setting, rows: Labels | slice = slice(None)) -> Predict:
+        lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=setting[0])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Only one sample")  # of a class, in a smoke run
+            lda.fit(problem.X[rows].astype(np.float64), problem.y[rows])
+        return lambda X: np.asarray(lda.predict_log_proba(X.astype(np.float64)))
+
+    train, held_out = _split(problem)
+    tried = {(shrinkage,): fit((shrinkage,), train)(problem.X[held_out]) for shrinkage in SHRINKAGES}
+    final = _memory(lambda setting: fit(setting)(problem.X_test))
+    yield from _chosen(
+        problem, "shrinkage LDA", tried, final, assumed="training", aim="balanced", names=("shrinkage",)
+    )  # fmt: skip
+
+
+METHODS: dict[str, Callable[[Problem], Iterator[Fitted]]] = {
+    SUBJECT: _ecrt,
+    "linear ERM": _linear_erm,
+    "linear LA": _linear_la,
+    "shrinkage LDA": _shrinkage_lda,
+}
+
+
+def _split(problem: Problem) -> tuple[Labels, Labels]:
+    return stratified_holdout(problem.y, HELD_OUT, np.random.default_rng(problem.seed))
+
+
+def _memory(fit: Callable[[Setting], Array]) -> Callable[[Setting], Array]:
+    """Two criteria often choose the same setting, which is then fitted once."""
+    kept: dict[Setting, Array] = {}
+
+    def remembered(setting: Setting) -> Array:
+        if setting not in kept:
+            kept[setting] = fit(setting)
+        return kept[setting]
+
+    return remembered
+
+
+def _chosen(
+    problem: Problem,
+    what: str,
+    tried: dict[Setting, Array],
+    fit: Callable[[Setting], Array],
+    *,
+    assumed: PriorName,
+    aim: PriorName,
+    names: tuple[str, ...] = ("scaling", "weight_decay"),
+) -> Iterator[Fitted]:
+    """The setting with the best held-out NLL, and the one with the best held-out accuracy, each fitted on all rows.
+
+    Parameters
+    ----------
+    tried : setting to log-probabilities of the held-out rows, which assume the prior ``assumed``.
+    aim : prior that the method is meant for: under the balanced one classes count alike in both criteria.
+    """
+    y = problem.y[_split(problem)[1]]
+    found = {
+        setting: prediction_metrics(log_proba, y, problem.counts, prior=aim, assumed=assumed)
+        for setting, log_proba in tried.items()
+    }
+    for label, key in CRITERIA.items():
+        key = key if aim == "balanced" else {"balanced_nll": "nll", "balanced_accuracy": "top1"}[key]
+        sign = -1 if key.endswith("nll") else 1
+        best = max(found, key=lambda setting: sign * found[setting][key])
+        shares = {"balanced": np.ones(len(problem.counts)), "training": problem.counts}
+        yield Fitted(
+            what=f"{what}, by {label}",
+            prior=aim,
+            log_proba=shift_prior(fit(best), shares[assumed], shares[aim]),
+            chosen=dict(zip(names, best, strict=True)) | {f"held_out_{key}": found[best][key]},
+            validation=(shift_prior(tried[best], shares[assumed], shares[aim]), y),
+        )
+
+
+def _scaled(problem: Problem, scaling: str, X: NDArray[Any]) -> NDArray[Any]:
+    """Features less their mean, divided by one number or each column by its own: weight decay minds the difference."""
+    spread = problem.X.std(axis=0)
+    divisor = np.sqrt((spread**2).mean()) if scaling == "one scale" else spread
+    return np.asarray((X - problem.X.mean(axis=0)) / divisor, dtype=np.float32)
+
+
+def _sample(X: NDArray[Any], y: Labels) -> HeadSample:
+    n = len(y)
+    return HeadSample(
+        torch.from_numpy(X), torch.from_numpy(y), torch.full((n,), 1 / n), torch.zeros(n, dtype=torch.bool)
+    )
+
+
+def _fitter(problem: Problem, *, adjusted: bool) -> LinearFitter:
+    counts = torch.from_numpy(problem.counts).float()
+    log_prior = torch.log(counts / counts.sum()) if adjusted else torch.zeros(len(counts))
+    return LinearFitter(len(counts), lambda logits, y: logit_adjusted(logits, y, log_prior))
+
+
+def _linear_path(problem: Problem, *, adjusted: bool) -> Iterator[tuple[Setting, Array]]:
+    """Held-out log-probabilities from strong to weak weight decay, until three in a row were worse than the best."""
+    train, held_out = _split(problem)
+    y = problem.y[held_out]
+    for scaling in SCALINGS:
+        X = _scaled(problem, scaling, problem.X)
+        losses: list[float] = []
+        path = _fitter(problem, adjusted=adjusted).path(_sample(X[train], problem.y[train]), lambda _: 0.0)
+        for decay, head in path:
+            log_proba = _log_softmax(head_outputs(head, X[held_out].astype(np.float64)))
+            yield (scaling, decay), log_proba
+            losses.append(float(nll_per_sample(log_proba, y).mean()))
+            if len(losses) - int(np.argmin(losses)) > 2:
+                break
+
+
+def _fit_linear(problem: Problem, setting: Setting, *, adjusted: bool) -> Array:
+    scaling, decay = setting
+    head = _fitter(problem, adjusted=adjusted).fit(_sample(_scaled(problem, scaling, problem.X), problem.y), decay)
+    return _log_softmax(head_outputs(head, _scaled(problem, scaling, problem.X_test).astype(np.float64)))
+
+
+def _log_softmax(logits: Array) -> Array:
+    return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+
+
+# --- summary ------------------------------------------------------------------------------------------------------
+
+
+def paired_bootstrap(differences_nk: Array, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Array:
+    """Mean, lower and upper end of the 95 % percentile interval of each column's mean, rows drawn anew together."""
+    rng, n = np.random.default_rng(seed), len(differences_nk)
+    means = np.concatenate([
+        rng.multinomial(n, np.full(n, 1 / n), size=100) @ differences_nk / n for _ in range(0, n_resamples, 100)
+    ])  # fmt: skip
+    return np.vstack([differences_nk.mean(axis=0), np.quantile(means, [0.025, 0.975], axis=0)])
+
+
+def summarise(rows: list[Row]) -> list[Row]:
+    """One line a method under the prior it is meant for, and how much better ECRT is under that prior, row by row."""
+    subject = next((row[PER_ROW][SUBJECT] for row in rows if SUBJECT in row.get(PER_ROW, {})), None)
+    table = []
+    for row in rows:
+        for entry in row["entries"]:
+            prior = entry["prior"]
+            figures = entry["figures"][prior]
+            line = {"what": entry["what"], "prior": prior, **{key: figures.get(key) for key in SHOWN}}
+            if subject is not None and entry["what"] != SUBJECT:
+                line |= _gain(subject[prior], row[PER_ROW][entry["what"]][prior])
+            table.append(line | {"seconds": row["seconds"]})
+    return sorted(table, key=lambda line: -line["top1"])
+
+
+def _gain(subject: Row, rival: Row) -> Row:
+    """What ECRT has over a rival, in top-1 and in NLL: positive is better."""
+    columns = np.column_stack([
+        np.subtract(subject["top1"], rival["top1"], dtype=np.float64), np.subtract(rival["nll"], subject["nll"])
+    ])  # fmt: skip
+    mean, low, high = paired_bootstrap(columns).round(4).tolist()
+    return {
+        f"{SUBJECT}_gain_{name}": f"{mean[at]:+.4f} [{low[at]:+.4f}, {high[at]:+.4f}]"
+        for at, name in enumerate(("top1", "nll"))
+    }
