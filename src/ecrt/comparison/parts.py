@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from imblearn.base import BaseSampler
-from imblearn.over_sampling import SMOTE
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from ecrt.augmentation.resampling import smote
 from ecrt.data import TableEncoder
 
 __all__ = ["ClasswiseSMOTE", "TableReader"]
@@ -32,15 +32,7 @@ class TableReader(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class ClasswiseSMOTE(BaseSampler):  # type: ignore[misc]
-    """SMOTE that raises every class to the size of the largest, whatever the size of the smallest.
-
-    imbalanced-learn's SMOTE refuses a class that has no more rows than ``k_neighbors``. Here each class takes as many
-    neighbours as it has, at most ``k_neighbors``; a class with a single row repeats it.
-
-    References
-    ----------
-    Chawla, Bowyer, Hall and Kegelmeyer (2002), SMOTE: Synthetic Minority Over-sampling Technique, JAIR 16.
-    """
+    """``ecrt.augmentation.smote`` as a step of an imbalanced-learn pipeline; classes of any size will do."""
 
     _sampling_type = "over-sampling"
     _parameter_constraints: dict[str, list[Any]] = {}  # noqa: RUF012
@@ -49,22 +41,6 @@ class ClasswiseSMOTE(BaseSampler):  # type: ignore[misc]
         super().__init__(sampling_strategy="auto")
         self.k_neighbors, self.random_state = k_neighbors, random_state
 
-    def _fit_resample(self, X: Array, y: NDArray[Any]) -> tuple[Array, NDArray[Any]]:
-        labels, counts = np.unique(y, return_counts=True)
-        rows, targets = [X], [y]
-        for label, count in zip(labels, counts.tolist(), strict=True):
-            missing = int(counts.max()) - count
-            if missing == 0:
-                continue
-            if count == 1:
-                made = np.repeat(X[y == label], missing, axis=0)
-            else:
-                smote = SMOTE(
-                    sampling_strategy={label: int(counts.max())},
-                    k_neighbors=min(self.k_neighbors, count - 1),
-                    random_state=self.random_state,
-                )
-                made = smote.fit_resample(X, y)[0][len(X) :]
-            rows.append(made)
-            targets.append(np.full(missing, label, dtype=y.dtype))
-        return np.concatenate(rows), np.concatenate(targets)
+    def _fit_resample(self, X: Array, y: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
+        made, classes = smote(X, y, np.random.default_rng(self.random_state), k_neighbors=self.k_neighbors)
+        return np.concatenate([X, made]), np.concatenate([y, classes])

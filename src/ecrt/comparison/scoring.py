@@ -26,7 +26,7 @@ MEASURES: dict[str, Measure] = {
     "top5": Measure("Top-5 accuracy"),
     "macro_f1": Measure("Macro F1"),
     "g_mean": Measure("G-mean"),
-    "mean_average_precision": Measure("Average precision, mean over classes"),
+    "mean_average_precision": Measure("Mean average precision"),
     "average_precision": Measure("Average precision of the rarer class"),
     "roc_auc": Measure("ROC AUC"),
     "nll": Measure("NLL", higher_is_better=False),

@@ -96,7 +96,7 @@ def summarise_comparison(found: Comparison) -> ComparisonPage:
 
 
 def _view(found: Comparison, prior: PriorName) -> CompareView:
-    against = found.against_reference(prior)
+    against = sorted(found.against_reference(prior), key=lambda pair: -pair.gain.mean)
     panels = [score_panel(found, prior)] + ([gain_panel(found, prior)] if against else [])
     several = found.settings["seeds"] > 1
     classes = class_gain_table(found, prior)

@@ -1,0 +1,440 @@
+"""The parts of a comparison: methods, splits, warnings, tuning, tests and what is kept on disk."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import ttest_rel
+from sklearn.datasets import make_classification
+
+from ecrt.comparison import DEFAULT_METHODS, METHODS, choose_methods, corrected_estimate, holm
+from ecrt.comparison.checks import warnings_of
+from ecrt.comparison.limits import OutOfTime, time_limit
+from ecrt.comparison.methods import Method
+from ecrt.comparison.scoring import choose_measure
+from ecrt.comparison.space import Choice, Number, Whole
+from ecrt.comparison.splits import make_splitter, read_times
+from ecrt.comparison.statistics import paired
+from ecrt.comparison.store import Store, fingerprint, write_json
+from ecrt.comparison.tuning import tune
+from ecrt.errors import InputError
+
+pytest.importorskip("optuna", reason="Optuna is not installed")
+
+
+# --- methods -----------------------------------------------------------------------------------------------------
+
+
+def table(n: int) -> tuple[pd.DataFrame, np.ndarray]:
+    X, y = make_classification(
+        n, n_classes=3, n_informative=4, n_redundant=0, n_features=5, weights=[0.7, 0.2, 0.1], random_state=0
+    )
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    frame["kind"] = np.where(X[:, 0] > 0, "up", "down")
+    frame.loc[::17, "b"] = np.nan
+    return frame, y
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_a_table_with_words_and_gaps_and_a_class_of_one_row(name: str) -> None:
+    frame, y = table(90)
+    y[0], y[1:] = 3, np.where(y[1:] == 3, 0, y[1:])  # class 3 has one row
+    method = METHODS[name]
+    model = method.build(method.starts[0], 0).fit(frame, y)
+    proba = model.predict_proba(frame)
+    assert proba.shape == (90, 4)
+    assert np.allclose(proba.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_starts_lie_in_the_space(name: str) -> None:
+    method = METHODS[name]
+    assert method.starts
+    for start in method.starts:
+        assert set(start) == set(method.space)
+        for key, value in start.items():
+            part = method.space[key]
+            assert value in part.values if isinstance(part, Choice) else part.low <= value <= part.high
+
+
+def test_probabilities_assume_the_prior_that_the_method_names() -> None:
+    """Where features say nothing, the mean probability is the prior."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(400, 2)), columns=["a", "b"])
+    y = (np.arange(400) < 40).astype(int)
+    quick = {"mlp": {"hidden_layers": "32", "alpha": 10.0, "learning_rate_init": 1e-3},
+             "smote-mlp": {"k_neighbors": 5, "hidden_layers": "32", "alpha": 10.0, "learning_rate_init": 1e-3},
+             "balanced-forest": {"n_estimators": 50, "max_features": "sqrt", "min_samples_leaf": 20}}  # fmt: skip
+    for name in ("erm", "logit-adjustment", "weighted-logistic", "balanced-forest", "mlp", "smote-mlp"):
+        method = METHODS[name]
+        model = method.build(quick.get(name, method.starts[0]), 0).fit(X, y)
+        fresh = pd.DataFrame(rng.normal(size=(2000, 2)), columns=["a", "b"])
+        rare = model.predict_proba(fresh)[:, 1].mean()
+        assert abs(rare - (0.5 if method.prior == "balanced" else 0.1)) < 0.1, name
+
+
+def test_methods_are_chosen_by_name_and_unknown_ones_listed() -> None:
+    assert choose_methods("default") == DEFAULT_METHODS
+    assert choose_methods("all") == tuple(METHODS)
+    assert choose_methods(["mlp", "erm", "mlp"]) == ("mlp", "erm")
+    with pytest.raises(InputError, match=r"'ecrd'; did you mean 'ecrt'\? Known: default, all, erm, "):
+        choose_methods("erm,ecrd")
+    with pytest.raises(InputError, match="No method is named"):
+        choose_methods(" , ")
+
+
+def test_metrics_are_chosen_by_name() -> None:
+    assert choose_measure("Balanced-accuracy", 3) == "balanced_accuracy"
+    assert choose_measure("roc_auc", 2) == "roc_auc"
+    for name, n_classes in (("roc_auc", 3), ("top5", 4), ("nll_scaled", 2), ("f1", 2)):
+        with pytest.raises(InputError, match="is no metric to compare"):
+            choose_measure(name, n_classes)
+
+
+# --- splits ------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 1000), st.integers(1, 5), st.sampled_from([0.2, 0.25, 0.4]))
+def test_stratified_splits_part_the_rows_and_keep_every_class_in_training(seed: int, n_seeds: int, size: float) -> None:
+    y = np.random.default_rng(seed).permutation(np.repeat([0, 1, 2], [60, 12, 2]))
+    splitter = make_splitter(y, n_seeds=n_seeds, test_size=size)
+    for split in range(n_seeds):
+        train, test = splitter.outer(split)
+        assert sorted([*train, *test]) == list(range(len(y)))
+        assert set(y[train]) == {0, 1, 2}
+        fitted, judged = splitter.inner(train, split)
+        assert sorted([*fitted, *judged]) == sorted(train)
+        assert abs(len(test) / len(y) - size) < 0.06
+        again = splitter.outer(split)
+        assert np.array_equal(again[1], test)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 1000))
+def test_groups_are_never_parted(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(0, 30, 300)
+    y = (rng.random(300) < 0.3).astype(np.int64)
+    splitter = make_splitter(y, groups=groups.astype(str), n_seeds=3)
+    tests = []
+    for split in range(3):
+        train, test = splitter.outer(split)
+        fitted, judged = splitter.inner(train, split)
+        assert not set(groups[train]) & set(groups[test])
+        assert not set(groups[fitted]) & set(groups[judged])
+        tests.append(tuple(test))
+    assert len(set(tests)) > 1
+
+
+@given(st.integers(0, 1000), st.integers(1, 6))
+def test_training_lies_before_test_in_time(seed: int, n_seeds: int) -> None:
+    rng = np.random.default_rng(seed)
+    times = rng.integers(0, 60, 240)
+    y = (np.arange(240) % 3 == 0).astype(np.int64)
+    splitter = make_splitter(y, times=times, n_seeds=n_seeds)
+    tested: list[int] = []
+    for split in range(n_seeds):
+        train, test = splitter.outer(split)
+        fitted, judged = splitter.inner(train, split)
+        assert times[train].max() < times[test].min()
+        assert times[fitted].max() < times[judged].min()
+        tested += test.tolist()
+    assert len(tested) == len(set(tested))
+    assert times[tested].max() == times.max()
+
+
+def test_times_may_be_dates() -> None:
+    found = read_times(["2021-05-30", "2021-05-31 12:00"])
+    assert found[1] - found[0] == 1.5 * 24 * 3600
+    with pytest.raises(InputError, match="time of row 1 is 'soon'"):
+        read_times(["2021-05-30", "soon"])
+    with pytest.raises(InputError, match="missing in 1 rows"):
+        read_times([1.0, np.nan])
+
+
+def test_splits_that_cannot_be_made_are_refused() -> None:
+    y = np.repeat([0, 1], [30, 30])
+    with pytest.raises(InputError, match="not both"):
+        make_splitter(y, groups=y, times=y, n_seeds=2)
+    with pytest.raises(InputError, match="2 groups are too few"):
+        make_splitter(y, groups=y, n_seeds=2)
+    with pytest.raises(InputError, match="hold one class only"):
+        make_splitter(y, times=np.arange(60), n_seeds=2)
+    with pytest.raises(InputError, match=r"test_size=0\.9"):
+        make_splitter(y, n_seeds=2, test_size=0.9)
+    with pytest.raises(InputError, match="group is missing in 1 rows"):
+        make_splitter(y, groups=[None, *range(59)], n_seeds=2)
+
+
+# --- warnings ----------------------------------------------------------------------------------------------------
+
+
+def told(X: pd.DataFrame, y: np.ndarray, **options: Any) -> list[str]:
+    return warnings_of(X, make_splitter(y, n_seeds=5, **options), [f"c{at}" for at in range(y.max() + 1)])
+
+
+def test_a_table_without_faults_is_not_warned_about() -> None:
+    rng = np.random.default_rng(0)
+    assert told(pd.DataFrame(rng.normal(size=(400, 3))), np.repeat([0, 1], [300, 100])) == []
+
+
+def test_warnings_have_figures() -> None:
+    rng = np.random.default_rng(0)
+    numbers = pd.DataFrame(rng.normal(size=(200, 3)))
+    (balanced,) = told(numbers, np.repeat([0, 1], [110, 90]))
+    assert "110 rows of 'c0', the largest class, and 90 of 'c1'" in balanced
+    (few,) = told(numbers, np.repeat([0, 1], [180, 20]))
+    assert "1 of 2 classes have fewer than 10 test rows" in few
+    assert "'c1' (4)" in few
+    assert "by 0.125" in few
+    doubled = pd.concat([numbers, numbers], ignore_index=True)
+    (twins,) = told(doubled, np.tile(np.repeat([0, 1], [140, 60]), 2))
+    share = float(twins.split("%")[0])
+    assert 70 < share < 90  # four fifths of the twins are in training
+    assert f"({share:.1f}% with the same label)" in twins
+    assert (
+        "seed(s) are too few" in warnings_of(numbers, make_splitter(np.repeat([0, 1], 100), n_seeds=1), ["a", "b"])[-1]
+    )
+    labels = np.repeat([0, 1, 0, 1, 2], [60, 40, 60, 20, 20])
+    assert any("Classes 'c2' occur in the test rows" in s for s in told(numbers, labels, times=np.arange(200)))
+
+
+def test_duplicates_on_one_side_are_no_matter() -> None:
+    rng = np.random.default_rng(0)
+    numbers = pd.DataFrame(rng.normal(size=(200, 3)))
+    doubled = pd.concat([numbers, numbers], ignore_index=True)
+    y = np.tile(np.repeat([0, 1], [140, 60]), 2)
+    assert told(doubled, y, groups=np.tile(np.arange(200), 2)) == []
+
+
+# --- tuning ------------------------------------------------------------------------------------------------------
+
+TOY = Method(
+    label="Toy", build=lambda parameters, seed: None, prior="balanced", reference="",
+    space={"x": Number(low=0.01, high=100.0, log=True), "k": Whole(low=1, high=9), "c": Choice((None, "a", 0.5))},
+    starts=({"x": 50.0, "k": 2, "c": None},),
+)  # fmt: skip
+SAID = (np.zeros((1, 2)), np.zeros(1, dtype=np.int64))
+
+
+def distance(parameters: Any) -> tuple[float, Any]:
+    return abs(math.log(parameters["x"])) + abs(parameters["k"] - 5), (np.full((1, 2), parameters["x"]), SAID[1])
+
+
+def tuned(objective: Any, folder: Path | None = None, **options: Any) -> Any:
+    chosen = {"higher_is_better": False, "seed": 3, "trials": 12, "budget": None} | options
+    return tune(TOY, objective, folder=folder, **chosen)
+
+
+def test_tuning_tries_the_start_first_and_takes_the_best() -> None:
+    tried: list[dict[str, Any]] = []
+
+    def objective(parameters: Any) -> tuple[float, Any]:
+        tried.append(dict(parameters))
+        return distance(parameters)
+
+    found = tuned(objective)
+    assert tried[0] == TOY.starts[0]
+    assert found.n_finished == len(tried) == 12
+    assert found.value == min(distance(parameters)[0] for parameters in tried)
+    assert distance(found.parameters)[0] == found.value
+    assert found.validation[0][0, 0] == found.parameters["x"]
+    upside_down = tuned(lambda parameters: (-distance(parameters)[0], SAID), higher_is_better=True)
+    assert upside_down.parameters == found.parameters
+    assert tuned(distance, seed=4).parameters != found.parameters
+
+
+@pytest.mark.parametrize("stop_at", [1, 4, 9])
+def test_tuning_that_was_killed_goes_on_as_if_it_had_not(stop_at: int, tmp_path: Path) -> None:
+    calls: list[float] = []
+
+    def killed(parameters: Any) -> tuple[float, Any]:
+        if len(calls) == stop_at:
+            raise KeyboardInterrupt
+        calls.append(parameters["x"])
+        return distance(parameters)
+
+    with pytest.raises(KeyboardInterrupt):
+        tuned(killed, tmp_path)
+    before = len(calls)
+
+    def counted(parameters: Any) -> tuple[float, Any]:
+        calls.append(parameters["x"])
+        return distance(parameters)
+
+    again, at_once = tuned(counted, tmp_path), tuned(distance)
+    assert before == stop_at
+    assert len(calls) == 12  # no trial twice
+    assert again.parameters == at_once.parameters
+    assert again.value == at_once.value
+    assert np.array_equal(again.validation[0], at_once.validation[0])
+
+
+def test_trials_that_fail_are_counted_and_passed_over() -> None:
+    def fragile(parameters: Any) -> tuple[float, Any]:
+        if parameters["k"] < 6:
+            raise ValueError("too few")
+        return (float("nan"), SAID) if parameters["c"] == "a" else distance(parameters)
+
+    found = tuned(fragile)
+    assert found.n_finished + found.n_failed == 12
+    assert found.n_failed > 0
+    assert found.parameters["k"] >= 6
+    assert found.error == ""
+
+    def hopeless(parameters: Any) -> tuple[float, Any]:
+        raise ValueError("never")
+
+    none = tuned(hopeless)
+    assert (none.n_finished, none.n_failed, none.error) == (0, 12, "ValueError: never")
+
+
+def test_budget_cuts_the_trial_that_outlasts_it() -> None:
+    def slow(parameters: Any) -> tuple[float, Any]:
+        time.sleep(0.05 if parameters == TOY.starts[0] else 60)
+        return distance(parameters)
+
+    started = time.perf_counter()
+    found = tuned(slow, trials=None, budget=0.5)
+    assert time.perf_counter() - started < 30
+    assert (found.n_finished, found.n_cut) == (1, 1)
+    assert found.parameters == TOY.starts[0]
+    never = tuned(lambda parameters: time.sleep(60), trials=None, budget=0.05)
+    assert (never.n_finished, never.n_cut, never.validation) == (0, 1, None)
+    assert never.parameters == TOY.starts[0]
+    assert never.error == ""
+
+
+def test_a_limit_rings_again_where_the_first_alarm_is_swallowed() -> None:
+    def stubborn() -> None:
+        try:
+            time.sleep(60)
+        except OutOfTime:
+            time.sleep(60)
+
+    started = time.perf_counter()
+    with pytest.raises(OutOfTime), time_limit(0.05):
+        stubborn()
+    assert time.perf_counter() - started < 30
+
+
+def test_outside_the_main_thread_a_trial_runs_to_its_end() -> None:
+    found: list[Any] = []
+
+    def work() -> None:
+        found.append(tuned(lambda parameters: (time.sleep(0.05), distance(parameters))[1], trials=None, budget=0.01))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert (found[0].n_finished, found[0].n_cut) == (1, 0)
+
+
+# --- tests of differences ----------------------------------------------------------------------------------------
+
+
+def test_without_overlap_the_corrected_test_is_the_paired_t_test() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(0.1, 1, 12), rng.normal(0, 1, 12)
+    (pair,) = paired([("a", "b")], {"a": a, "b": b}, higher_is_better=True, test_to_train=0.0)
+    expected = ttest_rel(a, b)
+    assert pair.gain.p_value == pytest.approx(expected.pvalue)
+    assert pair.gain.interval == pytest.approx(tuple(expected.confidence_interval()))
+    (turned,) = paired([("a", "b")], {"a": a, "b": b}, higher_is_better=False, test_to_train=0.0)
+    assert turned.gain.mean == -pair.gain.mean
+
+
+def test_overlap_widens_the_interval_as_nadeau_and_bengio_say() -> None:
+    values = [0.3, 0.1, 0.4, 0.2, 0.25]
+    plain, corrected = corrected_estimate(values, 0.0), corrected_estimate(values, 0.25)
+    assert corrected.half_width / plain.half_width == pytest.approx(math.sqrt((1 / 5 + 0.25) / (1 / 5)))
+    assert corrected.p_value > plain.p_value
+
+
+def test_overlapping_splits_of_pure_noise_are_rarely_called_a_difference() -> None:
+    """Two classifiers that guess alike: resampled means are dependent, and the naive test is fooled by that."""
+    rng = np.random.default_rng(0)
+    naive = corrected = 0
+    for _ in range(300):
+        gain = rng.normal(size=100)  # one table of paired outcomes
+        splits = [gain[rng.permutation(100)[:20]].mean() for _ in range(15)]
+        naive += corrected_estimate(splits, 0.0).p_value < 0.05
+        corrected += corrected_estimate(splits, 0.25).p_value < 0.05
+    assert corrected < 0.08 * 300 < naive
+
+
+def test_level_and_single_values() -> None:
+    assert corrected_estimate([0.5], 0.25).half_width is None
+    assert corrected_estimate([0.2, 0.2], 0.25).p_value == 0.0
+    assert corrected_estimate([0.0, 0.0], 0.25).p_value == 1.0
+    (pair,) = paired([("a", "b")], {"a": [1.0], "b": [0.0]}, higher_is_better=True, test_to_train=0.2)
+    assert not pair.beyond_noise
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_rejects_as_the_procedure_by_steps(p_values: list[float]) -> None:
+    level, rejected = 0.05, set()
+    for step, at in enumerate(sorted(range(len(p_values)), key=lambda at: p_values[at])):
+        if p_values[at] * (len(p_values) - step) >= level:
+            break
+        rejected.add(at)
+    assert {at for at, p in enumerate(holm(p_values)) if p < level} == rejected
+
+
+# --- what is kept ------------------------------------------------------------------------------------------------
+
+
+def test_fingerprint_minds_every_cell_name_and_label() -> None:
+    X, y = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", None]}), np.array([0, 1])
+    prints = {
+        fingerprint(X, y),
+        fingerprint(X, y[::-1]),
+        fingerprint(X.rename(columns={"a": "c"}), y),
+        fingerprint(X.assign(a=[1.0, 2.5]), y),
+        fingerprint(X.astype({"a": "int64"}), y),
+        fingerprint(X.iloc[::-1], y),
+        fingerprint(X, y, y),
+    }
+    assert len(prints) == 7
+    assert fingerprint(X.copy(), y.copy()) == fingerprint(X, y)
+
+
+def test_folder_of_another_comparison_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path / "out")
+    store.claim({"metric": "nll", "seeds": 3})
+    store.claim({"metric": "nll", "seeds": 3})
+    with pytest.raises(InputError, match=r"other settings or data \(seeds: 3, now 4\)"):
+        store.claim({"metric": "nll", "seeds": 4})
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(InputError, match="holds other files"):
+        Store(tmp_path / "mine").claim({})
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="Cannot write"):
+        Store(tmp_path / "file" / "out").claim({})
+
+
+def test_a_file_is_old_or_new_never_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.json"
+    write_json(file, {"n": 1})
+
+    def broken(self: Path, text: str, **_: Any) -> int:
+        self.write_bytes(text[:3].encode())
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "write_text", broken)
+    with pytest.raises(OSError, match="disk full"):
+        write_json(file, {"n": 2})
+    assert file.read_text() == '{\n "n": 1\n}\n'
+    assert len(list(tmp_path.iterdir())) == 2
+    Store(tmp_path).tidy()
+    assert [part.name for part in tmp_path.iterdir()] == ["a.json"]
