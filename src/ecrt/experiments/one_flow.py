@@ -1,0 +1,86 @@
+"""De-mix once, then fit several heads on the same sources: what experiments that vary the head alone share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+from ecrt.data import ClassRoles, stratified_holdout
+from ecrt.metrics import PriorName, class_prior_of, nll_per_sample, shift_prior, top_k_hits
+from ecrt.metrics.calibration import clip_log_proba
+from ecrt.stages import DemixConfig, DemixResult, HeadConfig, choose_head, demix, head_outputs
+from ecrt.training import seeded
+
+__all__ = ["Sample", "balanced_log_proba", "find_sources", "paper_share", "score", "split"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Features with their classes, and which rows are held out to stop and to choose."""
+
+    z: Array
+    y: Labels
+    train_rows: Labels
+    held_out_rows: Labels
+
+    def part(self, rows: NDArray[np.bool_]) -> Sample:
+        """Some of the rows, on the side of the split that they were on."""
+        place = np.cumsum(rows) - 1
+        kept = [place[side[rows[side]]] for side in (self.train_rows, self.held_out_rows)]
+        return Sample(self.z[rows], self.y[rows], kept[0], kept[1])
+
+
+def split(z: Array, y: Labels, seed: int, fraction: float = 0.2) -> Sample:
+    """The paper's random 8/2 split, within each class."""
+    return Sample(z, y, *stratified_holdout(y, fraction, np.random.default_rng([seed, 1])))
+
+
+def find_sources(sample: Sample, roles: ClassRoles, config: DemixConfig, seed: int) -> DemixResult:
+    """Stage 2 on its own."""
+    with seeded(seed):
+        return demix(
+            sample.z, sample.y, train_rows=sample.train_rows, held_out_rows=sample.held_out_rows,
+            demixed_on=roles.demixed_on, config=config, rng=np.random.default_rng([seed, 2]), device=CPU,
+        )  # fmt: skip
+
+
+def balanced_log_proba(
+    demixed: DemixResult, sample: Sample, roles: ClassRoles, config: HeadConfig, z_test: Array, seed: int
+) -> Array:
+    """Stages 3 and 4 on those sources, then log-probabilities of test rows under equal class priors."""
+    with seeded(seed):
+        choice = choose_head(
+            demixed.sources(sample.z), sample.y, train_rows=sample.train_rows, held_out_rows=sample.held_out_rows,
+            roles=roles, demixed=demixed, config=config, rng=np.random.default_rng([seed, 3]), device=CPU,
+        )  # fmt: skip
+        head = choice.fit()
+    return np.asarray(log_softmax(head_outputs(head, demixed.sources(z_test) * demixed.head_scale), axis=1))
+
+
+def score(log_proba: Array, y: Labels, counts: Labels, prior: PriorName = "balanced") -> dict[str, float]:
+    """Top-1, top-5 (of more than five classes) and NLL of balanced log-probabilities, under a prior."""
+    if prior != "balanced":
+        log_proba = shift_prior(log_proba, class_prior_of("balanced", counts), class_prior_of(prior, counts))
+    found = {"top1": float((log_proba.argmax(axis=1) == y).mean())}
+    if log_proba.shape[1] > 5:
+        found["top5"] = float(top_k_hits(log_proba, y, 5).mean())
+    return found | {"nll": float(nll_per_sample(clip_log_proba(log_proba), y).mean())}
+
+
+def paper_share(strength: float, n_rows: int, n_class: int) -> float:
+    """The share of a class's mass that the paper's augmentation strength lambda gives to synthetic samples.
+
+    Eq. 3 takes lambda off the mean over the class and not off its n_m / n of the risk.
+
+    >>> paper_share(1e-3, n_rows=36_000, n_class=1_200)
+    0.03
+    """
+    return min(1.0, strength * n_rows / n_class)
