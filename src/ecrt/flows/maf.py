@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
 from zuko.flows import MAF
 from zuko.transforms import MonotonicAffineTransform
+
+from ecrt.flows.inverse import DependencyOrder, dependency_order, fastest_inverse, ordered_block
 
 __all__ = ["MaskedFlow"]
 
@@ -61,7 +63,18 @@ class MaskedFlow(nn.Module):
 
     @torch.no_grad()
     def inverse(self, s_nd: Tensor) -> Tensor:
-        """Features of given sources: one coordinate after the other, without gradients."""
-        for block in reversed(self.blocks):
-            s_nd = block().inv(s_nd)
+        """Features of given sources, without gradients: every hidden unit is evaluated once."""
+        if self.blocks and not hasattr(self.blocks[0], "hyper"):  # one feature: scale and shift are constants
+            for block in reversed(self.blocks):
+                s_nd = block().inv(s_nd)
+            return s_nd
+        ordered = [ordered_block(block, order) for block, order in zip(self.blocks, self._orders, strict=True)]
+        invert = fastest_inverse(ordered, s_nd)
+        for parameters in reversed(ordered):
+            s_nd = invert(parameters, s_nd, LOG_SCALE_BOUND)
         return s_nd
+
+    @cached_property
+    def _orders(self) -> list[DependencyOrder]:
+        """Dependency orders of the blocks, which their masks fix once and for all."""
+        return [dependency_order(block) for block in self.blocks]
