@@ -76,16 +76,16 @@ Predict = Callable[[NDArray[Any]], Array]
 
 def cells(smoke: bool) -> Iterable[Row]:
     """Every method once; training rows are fixed, so another seed changes the held-out rows alone."""
-    for method in ("shrinkage LDA", SUBJECT) if smoke else METHODS:
-        yield {"method": method, "seed": 0, "max_train": 2000 if smoke else None}
+    for method in ("shrinkage LDA",) if smoke else METHODS:
+        yield {"method": method, "seed": 0, "most_rows": 1000 if smoke else None}
 
 
-def run_cell(*, method: str, seed: int, max_train: int | None) -> Row:
+def run_cell(*, method: str, seed: int, most_rows: int | None) -> Row:
     """Choose settings on a held-out fifth of the training rows, fit on all of them, and measure on the test rows."""
     data = load_embeddings("tiny_imagenet")
-    rows = np.random.default_rng(seed).permutation(len(data.y_train))[:max_train]
+    rows = np.random.default_rng(seed).permutation(len(data.y_train))[:most_rows]
     classes, y = np.unique(data.y_train[rows], return_inverse=True)
-    known = np.isin(data.y_test, classes)  # all of them, but in a smoke run
+    known = np.flatnonzero(np.isin(data.y_test, classes))[:most_rows]  # all of them, but in a smoke run
     y_test = np.searchsorted(classes, data.y_test[known])
     problem = Problem(X=data.X_train[rows], y=y.astype(np.int64), X_test=data.X_test[known], seed=seed)
     entries, outcomes = [], {}
