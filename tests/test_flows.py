@@ -16,6 +16,7 @@ from ecrt.flows import (
     MaskedFlow,
     SharedPrior,
     between_class_variance,
+    class_moments,
     fit_linear_demixing,
     gaussian_log_density,
     make_prior,
@@ -559,3 +560,20 @@ def test_one_sample_has_the_variance_of_the_others():
     v = torch.tensor([0.5, 4.0])
     _, variance = shrunk_moments(torch.tensor([[3.0, -1.0]]), v, 5.0)
     assert torch.equal(variance, v)
+
+
+@both_dtypes
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_class_moments_are_those_of_each_class(dtype, one_by_one, monkeypatch):
+    monkeypatch.setattr("ecrt.flows.priors.ONE_BY_ONE", 1024 if one_by_one else 0)
+    s, v = inputs(60, 3, dtype), torch.tensor([0.5, 1.0, 4.0], dtype=dtype)
+    y = torch.arange(60) % 7 * 3
+    y[-1] = 99  # a class of one
+    labels, means, variances = class_moments(s, y, v, 5.0)
+    assert labels.tolist() == [0, 3, 6, 9, 12, 15, 18, 99]
+    for label, mean, variance in zip(labels, means, variances, strict=True):
+        expected = shrunk_moments(s[y == label], v, 5.0)
+        for found, wanted in zip((mean, variance), expected, strict=True):
+            if one_by_one:
+                assert torch.equal(found, wanted)
+            torch.testing.assert_close(found, wanted)

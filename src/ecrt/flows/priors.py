@@ -8,9 +8,20 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-__all__ = ["ClassPrior", "SharedPrior", "SourcePrior", "gaussian_log_density", "make_prior", "shrunk_moments"]
+__all__ = [
+    "ClassPrior",
+    "SharedPrior",
+    "SourcePrior",
+    "class_moments",
+    "gaussian_log_density",
+    "make_prior",
+    "shrunk_moments",
+]
 
 SourcePrior = Literal["shared", "per-class"]
+
+ONE_BY_ONE = 1024
+"""Up to this many classes are looked at one by one."""
 
 VARIANCE_FLOOR = 1e-3
 """Without a floor five samples of a class make the likelihood unbounded."""
@@ -36,6 +47,33 @@ def shrunk_moments(s_nd: Tensor, variance_d: Tensor, pseudo_samples: float) -> t
     return mean_d, (squares_d + pseudo_samples * variance_d) / (n - 1 + pseudo_samples)
 
 
+def class_moments(
+    s_nd: Tensor, y_n: Tensor, variance_d: Tensor, pseudo_samples: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The labels present, with :func:`shrunk_moments` of the rows of each: time and memory grow with rows alone.
+
+    >>> s_nd, y_n = torch.tensor([[3.0], [1.0], [5.0]]), torch.tensor([7, 2, 7])
+    >>> labels, means, _ = class_moments(s_nd, y_n, torch.ones(1), 5.0)
+    >>> labels.tolist(), means.tolist()
+    ([2, 7], [[1.0], [4.0]])
+    """
+    labels_m, member_n, counts_m = torch.unique(y_n, return_inverse=True, return_counts=True)
+    if len(labels_m) <= ONE_BY_ONE:
+        by_label = torch.argsort(member_n, stable=True).split(counts_m.tolist())
+        moments = [shrunk_moments(s_nd[rows], variance_d, pseudo_samples) for rows in by_label]
+        means, variances = zip(*moments, strict=True)
+        return labels_m, torch.stack(means), torch.stack(variances)
+    # A hundred thousand small calls take longer than all their sums at once, which round differently.
+    zeros_md = s_nd.new_zeros(len(labels_m), s_nd.shape[1])
+    mean_md = zeros_md.index_add(0, member_n, s_nd) / counts_m[:, None]
+    squares_md = zeros_md.index_add(0, member_n, (s_nd - mean_md[member_n]) ** 2)
+    return (
+        labels_m,
+        mean_md,
+        (squares_md + pseudo_samples * variance_d) / (counts_m[:, None] - 1 + pseudo_samples),
+    )
+
+
 class SharedPrior(nn.Module):
     """1P: N(0, I) whatever the label."""
 
@@ -58,10 +96,10 @@ class ClassPrior(nn.Module):
         return VARIANCE_FLOOR + torch.exp(self.log_variance_md)
 
     @torch.no_grad()
-    def set_class(self, label: int, mean_d: Tensor, variance_d: Tensor) -> None:
-        """Fix the Gaussian of one class: a start, or a class that took no part in de-mixing."""
-        self.mean_md[label] = mean_d
-        self.log_variance_md[label] = torch.log((variance_d - VARIANCE_FLOOR).clamp(min=VARIANCE_FLOOR))
+    def set_class(self, label: int | Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Fix the Gaussian of a class, or of many: a start, or classes that took no part in de-mixing."""
+        self.mean_md[label] = mean
+        self.log_variance_md[label] = torch.log((variance - VARIANCE_FLOOR).clamp(min=VARIANCE_FLOOR))
 
     def forward(self, s_nd: Tensor, y_n: Tensor) -> Tensor:
         """log p(s | y)."""

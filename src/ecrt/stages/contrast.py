@@ -18,8 +18,8 @@ from ecrt.flows import (
     MaskedFlow,
     SharedPrior,
     SourcePrior,
+    class_moments,
     make_prior,
-    shrunk_moments,
 )
 from ecrt.losses import dv_exact, fdv_in_batch, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.nn import Critic, CriticName, make_critic
@@ -34,6 +34,9 @@ Objective = Literal["fdv", "gcl", "infonce"]
 
 MODERATE_CLASSES = 1024
 """Up to this many classes ``label_marginal="auto"`` takes the exact marginal."""
+
+SCORES_AT_ONCE = 2**25
+"""Held-out rows are scored against all labels, so many scores at a time: 128 MiB whatever the number of labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,12 +175,11 @@ def train_flow(
     mass = np.bincount(np.searchsorted(classes, y[used]), weights=weight[used])
     label_prior_m = torch.from_numpy(mass / mass.sum()).float().to(device)
     exact = config.label_marginal == "exact" or (config.label_marginal == "auto" and len(classes) <= MODERATE_CLASSES)
+    rows_at_once = min(4096, max(SCORES_AT_ONCE // len(classes), 1))
     prior = make_prior(config.source_prior, len(classes), n_sources).to(device)
     if isinstance(prior, ClassPrior):
         common = torch.ones(n_sources, device=device)
-        for label in range(len(classes)):
-            mine = signal[row_train[y_train == label]]
-            prior.set_class(label, *shrunk_moments(mine, common, config.pseudo_samples))
+        prior.set_class(*class_moments(signal[row_train], y_train, common, config.pseudo_samples))
     model = ContrastiveModel(
         MaskedFlow(n_sources, n_blocks, config.hidden),
         make_critic(config.critic, n_sources, len(classes), config.critic_width),
@@ -194,7 +196,7 @@ def train_flow(
     def terms(rows: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         parts = [
             model.losses(signal[row_part], label_part, label_prior_m, exact=True)
-            for row_part, label_part in zip(rows.split(4096), labels.split(4096), strict=True)
+            for row_part, label_part in zip(rows.split(rows_at_once), labels.split(rows_at_once), strict=True)
         ]
         contrast_parts, nll_parts = zip(*parts, strict=True)
         return torch.cat(contrast_parts) * weights, torch.cat(nll_parts) * weights

@@ -19,9 +19,9 @@ from ecrt.flows import (
     Rotation,
     SharedPrior,
     between_class_variance,
+    class_moments,
     column_spread,
     fit_linear_demixing,
-    shrunk_moments,
     within_class_residuals,
     within_label_moments,
 )
@@ -138,10 +138,8 @@ def demix(
 def _fit_priors(s: Array, row: Labels, y: Labels, n_classes: int, within: Array, pseudo_samples: float) -> ClassPrior:
     """Gaussians of all classes, those that took no part in de-mixing included."""
     prior = ClassPrior(n_classes, s.shape[1]).double()
-    for label in np.unique(y):
-        prior.set_class(
-            int(label), *shrunk_moments(torch.from_numpy(s[row[y == label]]), torch.from_numpy(within), pseudo_samples)
-        )
+    rows, labels = torch.from_numpy(s[row]), torch.from_numpy(y)
+    prior.set_class(*class_moments(rows, labels, torch.from_numpy(within), pseudo_samples))
     return prior
 
 
