@@ -31,12 +31,6 @@ class Sample:
     train_rows: Labels
     held_out_rows: Labels
 
-    def part(self, rows: NDArray[np.bool_]) -> Sample:
-        """Some of the rows, on the side of the split that they were on."""
-        place = np.cumsum(rows) - 1
-        kept = [place[side[rows[side]]] for side in (self.train_rows, self.held_out_rows)]
-        return Sample(self.z[rows], self.y[rows], kept[0], kept[1])
-
 
 def split(z: Array, y: Labels, seed: int, fraction: float = 0.2) -> Sample:
     """The paper's random 8/2 split, within each class."""
