@@ -64,7 +64,7 @@ def originals(folder: Path) -> list[Original]:
     fits = [
         (ECRTClassifier(**{**quick, **SMALL_FLOW}, head="linear"), table, names[y], None),
         (ECRTClassifier(**quick, demixing="linear", head="gaussian", source_prior="shared"), X, y, None),
-        (ECRTClassifier(**quick, demixing="none", head="mlp", logit_adjustment=False), X, y * 2.0, None),
+        (ECRTClassifier(**quick, demixing="none", head="mlp", head_loss="cross-entropy"), X, y * 2.0, None),
         (ECRTClassifier(**quick, encoder=own, demixing="linear", head="linear", encoder_epochs=1), X, y, own),
         (ECRTClassifier(**quick, encoder="mlp", encoder_epochs=1, n_features=4, head="linear"), X, y, None),
         (ECRTTransformer(**{**quick, **SMALL_FLOW}, n_sources=2), table, names[y], None),

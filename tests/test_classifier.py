@@ -50,12 +50,12 @@ def fitted(table):
         *CONFIGURATIONS.values(),
         {**SMALL_FLOW, "objective": "infonce", "label_marginal": "batch", "critic": "cosine"},
         {**SMALL_FLOW, "critic": "label-network", "n_sources": 3, "flow_blocks": (1, 2), "n_restarts": 2},
-        {"demixing": "none", "augmentation_weight": 0.0, "logit_adjustment": False},
+        {"demixing": "none", "augmentation_weight": 0.0, "head_loss": "cross-entropy"},
         {"demixing": "linear", "augmentation": "permutation", "head": "mlp", "epochs": 10, "class_mass": "balanced"},
         {"demixing": "linear", "head": "gaussian", "minority": ["rare"], "demix_on": "all"},
         {"encoder": "mlp", "encoder_epochs": 5, "n_features": 6, "demixing": "linear", "head": "linear"},
         {"encoder": "autoencoder", "encode_on": "all", "encoder_epochs": 5, "n_features": 6, "head": "linear"},
-        {"encoder": "mlp", "encoder_loss": "hinge", "encoder_weighting": "balanced", "encoder_epochs": 5},
+        {"encoder": "mlp", "encoder_loss": "hinge", "encoder_epochs": 5},
     ],
 )
 def test_every_option_gives_a_whole_classifier(table, options):
@@ -117,7 +117,7 @@ def test_adjusted_and_unadjusted_training_store_balanced_logits(table):
     X, y = table
     scores = [
         ECRTClassifier(
-            demixing="linear", head="linear", weight_decay=1e-3, augmentation_weight=0.0, logit_adjustment=adjusted,
+            demixing="linear", head="linear", weight_decay=1e-3, augmentation_weight=0.0, head_loss="logit-adjusted" if adjusted else "cross-entropy",
             random_state=0,
         ).fit(X, y).predict_proba(X)
         for adjusted in (True, False)

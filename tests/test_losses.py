@@ -7,11 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecrt.errors import InputError
 from ecrt.flows import gaussian_log_density
 from ecrt.losses import (
     class_mass,
-    classification_loss,
     cross_entropy,
     dv_exact,
     fdv_in_batch,
@@ -213,7 +211,6 @@ def naive_cross_entropy(logits: list[float], y: int) -> float:
 def test_cross_entropy_is_its_loop(scores_bm, dtype):
     expected = [naive_cross_entropy(row, y) for row, y in zip(scores_bm.tolist(), Y.tolist(), strict=True)]
     assert_equal(cross_entropy(scores_bm, Y), expected, dtype)
-    assert_equal(classification_loss("cross-entropy", scores_bm, Y), expected, dtype)
 
 
 @both_dtypes
@@ -225,7 +222,6 @@ def test_hinge_is_its_loop(scores_bm, dtype):
         expected.append(max(0.0, 1 + best_wrong - row[y]))
     assert expected[0] == 0 < max(expected)
     assert_equal(hinge(scores_bm, Y), expected, dtype)
-    assert_equal(classification_loss("hinge", scores_bm, Y), expected, dtype)
 
 
 @both_dtypes
@@ -235,11 +231,6 @@ def test_logit_adjusted_is_its_loop(scores_bm, prior_m, dtype):
     for row, y in zip(scores_bm.tolist(), Y.tolist(), strict=True):
         expected.append(naive_cross_entropy([value + math.log(p[m]) for m, value in enumerate(row)], y))
     assert_equal(logit_adjusted(scores_bm, Y, prior_m.log()), expected, dtype)
-
-
-def test_an_unknown_loss_is_refused():
-    with pytest.raises(InputError, match=r"'cross-entropy' or 'hinge'"):
-        classification_loss("squared", torch.zeros(1, 2), torch.tensor([0]))
 
 
 @both_dtypes

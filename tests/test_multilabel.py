@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,7 +18,8 @@ from sklearn.metrics import accuracy_score, f1_score
 
 import ecrt
 from ecrt import ECRTClassifier, ECRTWarning, InputError
-from ecrt.experiments.arxiv import paired_bootstrap
+from ecrt.experiments import arxiv_tuning
+from ecrt.experiments.arxiv import METHODS, TUNED, paired_bootstrap
 from ecrt.flows import fit_linear_demixing, within_class_residuals, within_label_moments
 from ecrt.losses import label_odds, masked_bce, row_mass
 from ecrt.losses.multilabel import ABSENT, PRESENT, SYNTHETIC, UNKNOWN
@@ -260,7 +263,7 @@ def fitted(table):
         {"demixing": "linear", "minority": [5], "epochs": 15},
         {"demixing": "flow", "epochs": 5, "flow_hidden": (8,), "critic_width": 4, "head": "linear", "minority": 100},
         {"demixing": "flow", "epochs": 3, "objective": "gcl", "label_marginal": "batch", "head": "linear"},
-        {"demixing": "none", "augmentation_weight": 0.0, "logit_adjustment": False, "head": "mlp", "epochs": 20},
+        {"demixing": "none", "augmentation_weight": 0.0, "head_loss": "cross-entropy", "head": "mlp", "epochs": 20},
         {**LINEAR, "class_mass": "balanced", "augmentation": "permutation", "thresholds": "validation"},
         {**LINEAR, "class_mass": "tempered", "encoder": "autoencoder", "encoder_epochs": 3, "n_features": 8},
         {**LINEAR, "class_prior": "training", "n_sources": 4},
@@ -353,7 +356,7 @@ def test_adjusted_and_unadjusted_training_agree(table):
     X, Y = table
     proba = [
         ECRTClassifier(
-            minority=[5], weight_decay=1e-3, augmentation_weight=0.0, logit_adjustment=adjusted, **LINEAR
+            minority=[5], weight_decay=1e-3, augmentation_weight=0.0, head_loss="logit-adjusted" if adjusted else "cross-entropy", **LINEAR
         ).fit(X, Y).predict_proba(X)
         for adjusted in (True, False)
     ]  # fmt: skip
@@ -418,3 +421,15 @@ def test_roles_are_per_label(fitted):
     assert fitted.minority_classes_.tolist() == [5]
     assert fitted.demixed_on_.tolist() == [0, 1, 2, 3, 4]
     assert fitted.class_counts_[5] == 25
+
+
+def test_arxiv_methods_were_tuned_alike():
+    """As many settings of each method were tried, and the recipe holds those with the lowest held-out loss."""
+    file = Path(__file__).parents[1] / "results" / "arxiv-tuning.json"
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    for method in METHODS:
+        mine = [row for row in rows if row["cell"]["method"] == method]
+        assert [row["cell"]["setting"] for row in mine] == sorted(range(arxiv_tuning.N_SETTINGS), key=str)
+        assert all(row["options"] == arxiv_tuning.settings_of(method, row["cell"]["setting"]) for row in mine)
+        assert all(row["cell"]["max_train"] is None for row in mine)
+        assert TUNED[method] == min(mine, key=lambda row: row["held_out_bce"])["options"]

@@ -24,10 +24,11 @@ from ecrt.data import ClassRoles, TableEncoder
 from ecrt.errors import InputError
 from ecrt.estimators.inputs import array_items, check_class_counts, read_dataset, resolve_device, unlabelled
 from ecrt.estimators.options import encode_config, new_encoder
-from ecrt.stages import EncodeResult, encode, features_of, sources_of
+from ecrt.losses import LossName
+from ecrt.stages import EncodeConfig, EncodeResult, encode, features_of, sources_of
 from ecrt.training import BarProgress, Progress, SilentProgress, seeded
 
-__all__ = ["ECRTBase"]
+__all__ = ["ECRTBase", "EstimatorBase", "Session"]
 
 Array = NDArray[np.float64]
 
@@ -45,33 +46,18 @@ class Session:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
-class ECRTBase(BaseEstimator):
-    """Options of encoder, de-mixing and training, and what is done with them whatever the task.
+class EstimatorBase(BaseEstimator):
+    """Options of encoder and training, and what is done with them whatever the method.
 
     The options are described with ``ECRTClassifier``.
     """
 
     encoder: str | nn.Module = "identity"
     train_encoder: bool = True
-    encode_on: Literal["majority", "all"] = "majority"
-    demix_on: Literal["majority", "all"] = "majority"
-    encoder_loss: Literal["cross-entropy", "hinge"] = "cross-entropy"
-    encoder_weighting: Literal["training", "balanced"] = "training"
     encoder_holdout: float = 0.2
     encoder_epochs: int = 60
+    encoder_options: dict[str, Any] | None = None
     n_features: int = 32
-    demixing: Literal["auto", "none", "linear", "flow"] = "auto"
-    n_sources: int | None = None
-    objective: Literal["fdv", "gcl", "infonce"] = "fdv"
-    label_marginal: Literal["auto", "exact", "batch"] = "auto"
-    critic: Literal["additive", "cosine", "label-network"] = "additive"
-    critic_width: int | None = None
-    likelihood_weight: float = 1.0
-    source_prior: Literal["per-class", "shared"] = "per-class"
-    n_restarts: int | None = None
-    flow_blocks: int | Sequence[int] = 1
-    flow_hidden: Sequence[int] = (128, 128)
-    pseudo_samples: float = 10.0
     validation_fraction: float = 0.2
     epochs: int = 100
     batch_size: int = 256
@@ -95,10 +81,6 @@ class ECRTBase(BaseEstimator):
         tags.input_tags.string = True
         return tags
 
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.demixer_.linear.n_signal)
-
     @contextmanager
     def _session(self) -> Iterator[Session]:
         """Seeds, device and progress of a fit; the caller's random state is left as it was."""
@@ -108,11 +90,16 @@ class ECRTBase(BaseEstimator):
             stack.enter_context(seeded(seed))
             yield Session(np.random.default_rng(seed), resolve_device(self.device), progress)
 
-    def _encode(
-        self, items: Dataset[Any], labels: NDArray[np.int64], roles: ClassRoles, session: Session
+    def _encode_by(
+        self,
+        config: EncodeConfig,
+        items: Dataset[Any],
+        labels: NDArray[np.int64],
+        roles: ClassRoles,
+        session: Session,
     ) -> EncodeResult:
         """Stage 1; the encoder stays on the CPU afterwards."""
-        encoded = encode(new_encoder(self, items), items, labels, roles, encode_config(self), **vars(session))
+        encoded = encode(new_encoder(self, items), items, labels, roles, config, **vars(session))
         self.encoder_ = encoded.encoder.cpu()
         if items[0][0].ndim == 1:
             self.encoder_ = self.encoder_.double()  # rows cost little, and must not depend on their batch
@@ -192,6 +179,42 @@ class ECRTBase(BaseEstimator):
         check_is_fitted(self)
         items: Dataset[Any] = unlabelled(X) if isinstance(X, Dataset) else array_items(self._read_rows(X))
         return features_of(self.encoder_, items, device=torch.device("cpu"))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
+class ECRTBase(EstimatorBase):
+    """Options of de-mixing, for every task.
+
+    The options are described with ``ECRTClassifier``.
+    """
+
+    encode_on: Literal["majority", "all"] = "majority"
+    demix_on: Literal["majority", "all"] = "majority"
+    encoder_loss: LossName = "cross-entropy"
+    mixup: float = 0.0
+    demixing: Literal["auto", "none", "linear", "flow"] = "auto"
+    n_sources: int | None = None
+    objective: Literal["fdv", "gcl", "infonce"] = "fdv"
+    label_marginal: Literal["auto", "exact", "batch"] = "auto"
+    critic: Literal["additive", "cosine", "label-network"] = "additive"
+    critic_width: int | None = None
+    likelihood_weight: float = 1.0
+    source_prior: Literal["per-class", "shared"] = "per-class"
+    n_restarts: int | None = None
+    flow_blocks: int | Sequence[int] = 1
+    flow_hidden: Sequence[int] = (128, 128)
+    pseudo_samples: float = 10.0
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.demixer_.linear.n_signal)
+
+    def _encode(
+        self, items: Dataset[Any], labels: NDArray[np.int64], roles: ClassRoles, session: Session
+    ) -> EncodeResult:
+        """Stage 1 as the options say."""
+        config = encode_config(self, loss=self.encoder_loss, mixup=self.mixup)
+        return self._encode_by(config, items, labels, roles, session)
 
     def _sources(self, X: Any) -> Array:
         """s = f(e(x)), whatever output format ``transform`` is set to."""

@@ -27,6 +27,7 @@ from ecrt.estimators.options import (
     head_config,
     log_class_prior,
 )
+from ecrt.losses import LossName
 from ecrt.stages import (
     AugmentConfig,
     EncodeResult,
@@ -61,10 +62,15 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         Whether an encoder with parameters is trained here, or used as it is.
     encode_on, demix_on : {"majority", "all"}, default="majority"
         Classes that encoder and de-mixing learn from.
-    encoder_loss : {"cross-entropy", "hinge"}, default="cross-entropy"
-        Loss of a supervised encoder.
-    encoder_weighting : {"training", "balanced"}, default="training"
-        ``"balanced"`` weighs classes alike in that loss (importance weighting).
+    encoder_loss : str, default="cross-entropy"
+        Loss of a supervised encoder: any of ``ecrt.losses.LOSS_OPTIONS``, ``"weighted"`` for importance weighting.
+    encoder_options : dict or None, default=None
+        More on its training: ``crop_padding`` and ``flip`` of images, ``precision``, ``head`` ("linear" or "cosine"),
+        ``loss_options``, ``mixup_off`` (share of the last epochs without mixup), ``optimizer`` ("adamw" or "sgd"),
+        ``learning_rate``, ``weight_decay``, ``momentum``, ``gradient_norm``, ``patience``.
+    mixup : float, default=0
+        Parameter of the Beta distribution that samples are mixed by, 0 for no mixup: inputs of an encoder that is
+        trained, or else sources, for a head that is then trained by steps.
     encoder_holdout : float, default=0.2
         Share of rows that a trained encoder does not see, for de-mixing and head to learn from.
     encoder_epochs : int, default=60
@@ -114,10 +120,19 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     class_mass : {"training", "tempered", "balanced"}, default="training"
         Weight of classes in the head's loss: as frequent as in training, alike, or the geometric mean of both. With
         several labels a row, ``"balanced"`` weighs rows as if a label were drawn first and then a row that has it.
-    logit_adjustment : bool, default=True
-        Train with the log class weights added to the logits.
+    head_loss : str, default="logit-adjusted"
+        Loss of a linear or MLP head: any of ``ecrt.losses.LOSS_OPTIONS``; classes count in it as ``class_mass`` says,
+        and what prior it leaves in the scores is taken off. With several labels a row, ``"logit-adjusted"`` or
+        ``"cross-entropy"``.
+    head_loss_options : dict or None, default=None
+        Options of that loss, such as ``{"tau": 1.5}``.
+    head_hidden : sequence of int or None, default=None
+        Hidden layers of an MLP head; ``None`` for one of 256 units, or of 1,024 with several labels on many rows.
+    head_dropout : float or None, default=None
+        Dropout of an MLP head; ``None`` for 0.1, or 0.5 with several labels on many rows.
     weight_decay : float or None, default=None
-        Of the linear head; ``None`` chooses on held-out rows.
+        Of the linear head, on the mean loss, where ``None`` chooses on held-out rows; of an MLP head, that of AdamW,
+        where ``None`` is 0.01.
     class_prior : {"balanced", "training"} or array, default="balanced"
         Prior that ``predict_proba``, ``decision_function`` and ``predict`` assume. With several labels a row: the
         frequency of each label, between 0 and 1; ``"balanced"`` is what it would be if a label were drawn first, all
@@ -172,7 +187,10 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     n_synthetic: int | None = None
     head: str | Sequence[str] = "auto"
     class_mass: Literal["training", "tempered", "balanced"] = "training"
-    logit_adjustment: bool = True
+    head_loss: LossName = "logit-adjusted"
+    head_loss_options: dict[str, float] | None = None
+    head_hidden: Sequence[int] | None = None
+    head_dropout: float | None = None
     weight_decay: float | None = None
     class_prior: str | ArrayLike = "balanced"
     thresholds: Literal["half", "validation"] = "half"

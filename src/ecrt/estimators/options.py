@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from ecrt.errors import InputError
+from ecrt.losses import LOSS_OPTIONS, LossName
 from ecrt.nn import make_encoder
 from ecrt.stages import AugmentConfig, DemixConfig, EncodeConfig, HeadConfig
 from ecrt.training import TrainingConfig
@@ -21,12 +23,16 @@ from ecrt.training import TrainingConfig
 __all__ = [
     "BASE_CONSTRAINTS",
     "CLASSIFIER_CONSTRAINTS",
+    "ESTIMATOR_CONSTRAINTS",
+    "LOSSES",
     "MINORITY_CONSTRAINT",
     "demix_configs",
     "encode_config",
     "head_config",
+    "head_network",
     "log_class_prior",
     "new_encoder",
+    "trains_encoder",
 ]
 
 Array = NDArray[np.float64]
@@ -46,16 +52,30 @@ MLP_SOURCES = 128
 MANY_ROWS = 50_000
 """With more rows than this a head for several labels is a wide MLP: a linear one cannot use them."""
 
-BASE_CONSTRAINTS: dict[str, list[Any]] = {
+LOSSES = StrOptions(set(LOSS_OPTIONS))
+
+ESTIMATOR_CONSTRAINTS: dict[str, list[Any]] = {
     "encoder": [StrOptions({"identity", "mlp", "resnet18", "autoencoder"}), nn.Module],
     "train_encoder": ["boolean"],
-    "encode_on": [StrOptions({"majority", "all"})],
-    "demix_on": [StrOptions({"majority", "all"})],
-    "encoder_loss": [StrOptions({"cross-entropy", "hinge"})],
-    "encoder_weighting": [StrOptions({"training", "balanced"})],
     "encoder_holdout": [Interval(Real, 0, 1, closed="neither")],
     "encoder_epochs": [Interval(Integral, 1, None, closed="left")],
+    "encoder_options": [None, dict],
     "n_features": [Interval(Integral, 1, None, closed="left")],
+    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "epochs": [Interval(Integral, 1, None, closed="left")],
+    "batch_size": [Interval(Integral, 2, None, closed="left")],
+    "learning_rate": [Interval(Real, 0, None, closed="neither")],
+    "device": [str],
+    "verbose": ["verbose"],
+    "random_state": ["random_state"],
+}
+"""What the options of ``EstimatorBase`` may be."""
+
+BASE_CONSTRAINTS: dict[str, list[Any]] = ESTIMATOR_CONSTRAINTS | {
+    "encode_on": [StrOptions({"majority", "all"})],
+    "demix_on": [StrOptions({"majority", "all"})],
+    "encoder_loss": [LOSSES],
+    "mixup": [Interval(Real, 0, None, closed="left")],
     "demixing": [StrOptions({"auto", "none", "linear", "flow"})],
     "n_sources": [None, Interval(Integral, 1, None, closed="left")],
     "objective": [StrOptions({"fdv", "gcl", "infonce"})],
@@ -68,13 +88,6 @@ BASE_CONSTRAINTS: dict[str, list[Any]] = {
     "flow_blocks": [Interval(Integral, 1, None, closed="left"), "array-like"],
     "flow_hidden": ["array-like"],
     "pseudo_samples": [Interval(Real, 0, None, closed="neither")],
-    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-    "epochs": [Interval(Integral, 1, None, closed="left")],
-    "batch_size": [Interval(Integral, 2, None, closed="left")],
-    "learning_rate": [Interval(Real, 0, None, closed="neither")],
-    "device": [str],
-    "verbose": ["verbose"],
-    "random_state": ["random_state"],
 }
 """What the options of ``ECRTBase`` may be."""
 
@@ -91,7 +104,10 @@ CLASSIFIER_CONSTRAINTS: dict[str, list[Any]] = (
         "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
         "head": [StrOptions({"auto", "linear", "mlp", "gaussian"}), "array-like"],
         "class_mass": [StrOptions({"training", "tempered", "balanced"})],
-        "logit_adjustment": ["boolean"],
+        "head_loss": [LOSSES],
+        "head_loss_options": [None, dict],
+        "head_hidden": [None, "array-like"],
+        "head_dropout": [None, Interval(Real, 0, 1, closed="left")],
         "weight_decay": [None, Interval(Real, 0, None, closed="left")],
         "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
         "thresholds": [StrOptions({"half", "validation"})],
@@ -106,17 +122,53 @@ def new_encoder(clf: Any, items: Dataset[Any]) -> nn.Module:
     return make_encoder(clf.encoder, tuple(items[0][0].shape), n_features=clf.n_features)
 
 
-def encode_config(clf: Any) -> EncodeConfig:
-    """How the encoder is trained."""
+ENCODER_OPTIONS = ("crop_padding", "flip", "head", "loss_options", "mixup_off", "precision")
+ENCODER_TRAINING_OPTIONS = ("gradient_norm", "learning_rate", "momentum", "optimizer", "patience", "weight_decay")
+
+
+def encode_config(
+    clf: Any, *, loss: LossName, loss_options: Mapping[str, float] | None = None, **more: float
+) -> EncodeConfig:
+    """How the encoder is trained; ``more`` goes before what ``encoder_options`` says."""
+    given = dict(clf.encoder_options or {})
+    unknown = sorted(set(given) - {*ENCODER_OPTIONS, *ENCODER_TRAINING_OPTIONS})
+    if unknown:
+        known = ", ".join((*ENCODER_OPTIONS, *ENCODER_TRAINING_OPTIONS))
+        raise InputError(f"encoder_options has no {unknown[0]!r}: it may have {known}.")
+    training = {name: given.pop(name) for name in ENCODER_TRAINING_OPTIONS if name in given}
+    if loss_options:
+        given["loss_options"] = {**given.get("loss_options", {}), **loss_options}
+    if given.get("head") == "cosine" and loss in ("ldam", "ldam-drw"):
+        given["loss_options"] = {"scale": 30.0, **given.get("loss_options", {})}  # margins in the head's own units
     return EncodeConfig(
         trained=clf.train_encoder,
-        loss=clf.encoder_loss,
-        weighting=clf.encoder_weighting,
+        loss=loss,
         holdout=clf.encoder_holdout,
         training=TrainingConfig(
-            epochs=clf.encoder_epochs, batch_size=clf.batch_size, learning_rate=1e-3, weight_decay=1e-4
+            **{
+                "epochs": clf.encoder_epochs,
+                "batch_size": clf.batch_size,
+                "learning_rate": 1e-3,
+                "weight_decay": 1e-4,
+                **training,
+            }
         ),
+        **given,
     )
+
+
+def trains_encoder(clf: Any) -> bool:
+    """Whether there is an encoder with anything to learn."""
+    if isinstance(clf.encoder, nn.Module):
+        return bool(clf.train_encoder and any(p.requires_grad for p in clf.encoder.parameters()))
+    return bool(clf.train_encoder and clf.encoder != "identity")
+
+
+def _head_risk(clf: Any) -> dict[str, Any]:
+    """Mixup acts on the encoder's input where one is trained, else on the head's."""
+    if clf.mixup == 0 or trains_encoder(clf):
+        return {}
+    return {"risk": "mixup", "risk_options": {"alpha": clf.mixup}}
 
 
 def demix_configs(clf: Any, n_rows: int, n_features: int) -> list[DemixConfig]:
@@ -155,7 +207,9 @@ def head_config(clf: Any, n_rows: int, n_features: int) -> HeadConfig:
     return HeadConfig(
         heads=heads,
         mass=clf.class_mass,
-        logit_adjustment=clf.logit_adjustment,
+        loss=clf.head_loss,
+        loss_options=clf.head_loss_options or {},
+        **_head_risk(clf),
         weight_decay=clf.weight_decay,
         augmentation=AugmentConfig(
             kind=clf.augmentation,
@@ -163,13 +217,22 @@ def head_config(clf: Any, n_rows: int, n_features: int) -> HeadConfig:
             n_synthetic=clf.n_synthetic,
             pseudo_samples=clf.pseudo_samples,
         ),
-        training=TrainingConfig(
+        **head_network(clf, n_rows),
+    )
+
+
+def head_network(clf: Any, n_rows: int) -> dict[str, Any]:
+    """Layers of a head that is trained by steps, and its training."""
+    return {
+        "hidden": (256,) if clf.head_hidden is None else tuple(clf.head_hidden),
+        "dropout": 0.1 if clf.head_dropout is None else clf.head_dropout,
+        "training": TrainingConfig(
             epochs=clf.epochs,
             batch_size=256 if n_rows <= 8192 else 512,  # few rows need the steps, many make them costly
             learning_rate=4 * clf.learning_rate,  # held-out loss is lower than at the flow's rate, and sooner
-            weight_decay=1e-2,
+            weight_decay=1e-2 if clf.weight_decay is None else clf.weight_decay,
         ),
-    )
+    }
 
 
 def label_head_config(clf: Any, n_rows: int, n_features: int) -> HeadConfig:
@@ -180,7 +243,12 @@ def label_head_config(clf: Any, n_rows: int, n_features: int) -> HeadConfig:
         config = replace(config, heads=("mlp",) if many else ("linear", "mlp"))
     if many:
         training = replace(config.training, batch_size=1024)
-        config = replace(config, hidden=(1024,), dropout=0.5, training=training)
+        config = replace(
+            config,
+            hidden=(1024,) if clf.head_hidden is None else config.hidden,
+            dropout=0.5 if clf.head_dropout is None else config.dropout,
+            training=training,
+        )
     return config
 
 

@@ -33,7 +33,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "ERM": {
         "demixing": "none",
         "augmentation_weight": 0.0,
-        "logit_adjustment": False,
+        "head_loss": "cross-entropy",
         "class_prior": "training",
     },
     "Logit adjustment": {"demixing": "none", "augmentation_weight": 0.0},

@@ -16,7 +16,7 @@ __all__ = ["METHODS", "cells", "run_cell", "summarise"]
 Row = dict[str, Any]
 
 METHODS: dict[str, Row] = {
-    "ERM": {"demixing": "none", "head": "linear", "augmentation_weight": 0.0, "logit_adjustment": False,
+    "ERM": {"demixing": "none", "head": "linear", "augmentation_weight": 0.0, "head_loss": "cross-entropy",
             "class_prior": "training"},
     "logit adjustment": {"demixing": "none", "head": "linear", "augmentation_weight": 0.0},
     "ECRT without augmentation": {"augmentation_weight": 0.0},

@@ -1,12 +1,6 @@
 """Pure functions, one equation each; they return one value for each sample."""
 
-from ecrt.losses.classification import (
-    ClassificationLoss,
-    classification_loss,
-    cross_entropy,
-    hinge,
-    logit_adjusted,
-)
+from ecrt.losses.classification import cross_entropy, hinge, logit_adjusted
 from ecrt.losses.contrastive import dv_exact, fdv_in_batch, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.losses.likelihood import flow_nll
 from ecrt.losses.multilabel import label_odds, masked_bce, row_mass
@@ -30,12 +24,10 @@ __all__ = [
     "LOSS_OPTIONS",
     "ClassLoss",
     "ClassMass",
-    "ClassificationLoss",
     "LossName",
     "balanced_softmax",
     "check_loss",
     "class_mass",
-    "classification_loss",
     "cross_entropy",
     "dv_exact",
     "effective_number_weights",

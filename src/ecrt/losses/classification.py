@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
-from ecrt.errors import InputError
-
-__all__ = ["ClassificationLoss", "classification_loss", "cross_entropy", "hinge", "logit_adjusted"]
-
-ClassificationLoss = Literal["cross-entropy", "hinge"]
+__all__ = ["cross_entropy", "hinge", "logit_adjusted"]
 
 
 def cross_entropy(logits_nm: Tensor, y_n: Tensor) -> Tensor:
@@ -29,12 +23,3 @@ def hinge(logits_nm: Tensor, y_n: Tensor) -> Tensor:
 def logit_adjusted(logits_nm: Tensor, y_n: Tensor, log_prior_m: Tensor) -> Tensor:
     """Cross-entropy of logits + log prior (Menon et al., 2021), so that the logits themselves are balanced ones."""
     return cross_entropy(logits_nm + log_prior_m, y_n)
-
-
-def classification_loss(name: ClassificationLoss, logits_nm: Tensor, y_n: Tensor) -> Tensor:
-    """The loss of that name."""
-    if name == "cross-entropy":
-        return cross_entropy(logits_nm, y_n)
-    if name == "hinge":
-        return hinge(logits_nm, y_n)
-    raise InputError(f"loss={name!r}: use 'cross-entropy' or 'hinge'.")

@@ -37,10 +37,14 @@ class AugmentConfig:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Synthetic sources and their classes."""
+    """Synthetic sources and their classes.
+
+    ``alike``: every sample of a class, real or synthetic, counts alike, instead of a share that is agreed on.
+    """
 
     s: Array
     y: Labels
+    alike: bool = False
 
 
 def augment_classes(

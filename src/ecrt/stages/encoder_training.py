@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from ecrt.data.images import crop_and_flip
 from ecrt.losses import class_mass, effective_prior, make_class_loss
+from ecrt.losses.mixing import mix, mixed_loss
 from ecrt.nn import AutoEncoder, CosineHead
 from ecrt.stages.predict import BalancedHead
 from ecrt.training import History, IndexBatches, Progress, torch_generator, train
@@ -134,22 +135,18 @@ class EncoderTraining:
         x = x.to(self.dtype)
         if isinstance(self.encoder, AutoEncoder):
             return self.encoder.reconstruction_errors(x)
-        share = batch.share
+        share = None if batch.share is None else batch.share.expand(len(x))
         if share is not None:
             # Batches are shuffled: the neighbour is as good a partner as a random one, and needs no random order.
-            x = share * x + (1 - share) * x.roll(1, 0)
+            x = mix(x, x.roll(1, 0), share)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._half()):
             z = self.encoder(x)
         logits = self.head(z.to(self.head.weight.dtype))
         if share is None:
-            return self._weighted(logits, labels, batch.done)
+            return self.class_loss(logits, labels, batch.done) * self.weight_m[labels]
         partners = labels.roll(1, 0)
-        return share * self._weighted(logits, labels, batch.done) + (1 - share) * self._weighted(
-            logits, partners, batch.done
-        )
-
-    def _weighted(self, logits: Tensor, labels: Tensor, done: float) -> Tensor:
-        return self.class_loss(logits, labels, done) * self.weight_m[labels]
+        first, second = mixed_loss(self.class_loss, logits, labels, partners, share, batch.done)
+        return first * self.weight_m[labels] + second * self.weight_m[partners]
 
     def _fetch(self, items: Any) -> tuple[Tensor, Tensor]:
         if self.rows is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.nn import GaussianHead, make_head
+from ecrt.stages.risks import BatchRisk, HeadSample, plain_risk
 from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, train
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "HeadSample",
     "LinearFitter",
     "MLPFitter",
+    "TwoStepFitter",
     "head_outputs",
 ]
 
@@ -35,19 +38,6 @@ WEIGHT_DECAYS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 PSEUDO_SAMPLES = (1e6, 100.0, 20.0, 5.0, 1.0)
 ROWS_AT_ONCE = 8192
 PATH_ITERATIONS, FINAL_ITERATIONS = 40, 120
-
-
-@dataclass(frozen=True)
-class HeadSample:
-    """Rows that a head learns from: scaled sources, targets, weights that sum to one, and what is synthetic.
-
-    Targets are class indices, codes of all labels where a row may have several, or standardised numbers.
-    """
-
-    s: Tensor
-    y: Tensor
-    weight: Tensor
-    synthetic: Tensor
 
 
 class HeadFitter(Protocol):
@@ -120,7 +110,17 @@ class LinearFitter:
 
 @dataclass(frozen=True)
 class MLPFitter:
-    """An MLP stopped early; the setting is its number of epochs."""
+    """An MLP, or a linear head without hidden layers, trained by steps and stopped early; the setting is its epochs.
+
+    Parameters
+    ----------
+    n_outputs : columns of what the head gives.
+    loss : of each row.
+    hidden, dropout, training : of the network.
+    generator : of the batches.
+    risk_of : what a step minimises, made from the loss, anew for each run.
+    all_epochs : never stop early; for losses that change in the course of training.
+    """
 
     n_outputs: int
     loss: HeadLoss
@@ -129,15 +129,20 @@ class MLPFitter:
     training: TrainingConfig
     generator: torch.Generator
     progress: Progress | None = None
+    risk_of: Callable[[Any], BatchRisk] = plain_risk
+    all_epochs: bool = False
 
     def path(
         self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
     ) -> Iterator[tuple[float, nn.Module]]:
         """One run, stopped where held-out loss is lowest."""
+        if self.all_epochs:
+            yield self.training.epochs, self.fit(sample, self.training.epochs)
+            return
         head = self._new(sample)
         history = train(
             head, self._loss(head, sample), self._batches(sample), lambda: held_out_loss(head), self.training,
-            stage="MLP head", progress=self.progress,
+            stage=self._stage(), progress=self.progress,
         )  # fmt: skip
         yield history.best_epoch + 1, head
 
@@ -145,24 +150,62 @@ class MLPFitter:
         """Train for that many epochs of the same schedule."""
         head = self._new(sample)
         train(
-            head, self._loss(head, sample), self._batches(sample), None, self.training, stage="MLP head, all rows",
-            stop_after=int(setting), progress=self.progress,
+            head, self._loss(head, sample), self._batches(sample), None, self.training,
+            stage=f"{self._stage()}, all rows", stop_after=int(setting), progress=self.progress,
         )  # fmt: skip
         return head
+
+    def _stage(self) -> str:
+        return "MLP head" if self.hidden else "linear head"
 
     def _new(self, sample: HeadSample) -> nn.Module:
         return make_head(sample.s.shape[1], self.n_outputs, self.hidden, self.dropout).to(sample.s)
 
     def _loss(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], Tensor]:
+        risk, step = self.risk_of(self.loss), count()
+        n_steps = len(self._batches(sample)) * self.training.epochs
+
         def loss(batch: Tensor) -> Tensor:
-            rows = batch.to(sample.s.device)
-            losses = self.loss(head(sample.s[rows]), sample.y[rows])
-            return (losses * sample.weight[rows]).mean() * len(sample.y)
+            losses = risk(head, sample, batch.to(sample.s.device), next(step) / n_steps)
+            return losses.mean() * len(sample.y)
 
         return loss
 
     def _batches(self, sample: HeadSample) -> IndexBatches:
         return IndexBatches(len(sample.y), self.training.batch_size, self.generator)
+
+
+@dataclass(frozen=True)
+class TwoStepFitter:
+    """A head made from another one that was fitted first; the setting is that of the second step.
+
+    Parameters
+    ----------
+    first : fits the first head, under the setting that held-out rows like best.
+    adapt : first head, sample and setting to the second head.
+    settings : of the second step.
+    first_settings : those found, of which the final fit takes the median.
+    """
+
+    first: HeadFitter
+    adapt: Callable[[nn.Module, HeadSample, float], nn.Module]
+    settings: tuple[float, ...]
+    first_settings: list[float] = field(default_factory=list)
+
+    def path(
+        self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
+    ) -> Iterator[tuple[float, nn.Module]]:
+        """All settings of the second step, from the best head of the first."""
+        first = [(held_out_loss(head), setting, head) for setting, head in self.first.path(sample, held_out_loss)]
+        _, found, head = min(first, key=lambda tried: tried[0])
+        self.first_settings.append(found)
+        for setting in self.settings:
+            yield setting, self.adapt(head, sample, setting)
+
+    def fit(self, sample: HeadSample, setting: float) -> nn.Module:
+        """Both steps on all rows."""
+        head = self.first.fit(sample, float(np.median(self.first_settings)))
+        return self.adapt(head, sample, setting)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ecrt.stages.predict import BalancedHead, HeadChoice, HeadConfig, choose_amo
 from ecrt.stages.transfer import TransferResult, best_transfer
 from ecrt.training import Progress, seeded, torch_generator
 
-__all__ = ["Labelled", "augment_labels", "transfer_labels"]
+__all__ = ["Labelled", "augment_labels", "choose_label_head", "demix_labels", "transfer_labels"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -103,27 +103,41 @@ def transfer_labels(
     train_rows, held_out_rows = stratified_holdout(labelled.rarest, validation, rng)
     if len(held_out_rows) == 0:
         raise InputError(f"No row can be held out of {len(z)} rows: two rows at least must have the same rarest label.")
-    is_held_out = np.zeros(len(z), dtype=bool)
-    is_held_out[held_out_rows] = True
-    pair_held_out = is_held_out[labelled.incidences.row]
     trial: dict[int, Array] = {}
 
     def demix_by(config: DemixConfig) -> DemixResult:
-        return demix(
-            z, labelled.label, train_rows=np.flatnonzero(~pair_held_out), held_out_rows=np.flatnonzero(pair_held_out),
-            demixed_on=roles.demixed_on & (roles.counts > 0), config=config, rng=rng, device=device, progress=progress,
-            incidences=labelled.incidences,
-        )  # fmt: skip
+        return demix_labels(z, labelled, train_rows, roles, config, rng, device, progress)
 
     def choose_for(demixed: DemixResult) -> HeadChoice:
-        choice, logits = _choose_head(
-            demixed.sources(z), labelled, train_rows, held_out_rows, roles, demixed, head_config, rng, device, progress
+        choice, logits = choose_label_head(
+            demixed.sources(z), demixed, labelled, train_rows, held_out_rows, roles, head_config, rng, device, progress
         )
         trial[id(choice)] = logits
         return choice
 
     result = best_transfer(candidates, demix_by, choose_for, held_out_weights(labelled[held_out_rows]))
     return result, (trial[id(result.choice)], labelled[held_out_rows].present())
+
+
+def demix_labels(
+    z: Array,
+    labelled: Labelled,
+    train_rows: Labels,
+    roles: ClassRoles,
+    config: DemixConfig,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> DemixResult:
+    """De-mix on pairs of a row and one of its de-mixing labels; pairs of rows that are not trained on are held out."""
+    trained = np.zeros(len(z), dtype=bool)
+    trained[train_rows] = True
+    of_pair = trained[labelled.incidences.row]
+    return demix(
+        z, labelled.label, train_rows=np.flatnonzero(of_pair), held_out_rows=np.flatnonzero(~of_pair),
+        demixed_on=roles.demixed_on & (roles.counts > 0), config=config, rng=rng, device=device, progress=progress,
+        incidences=labelled.incidences,
+    )  # fmt: skip
 
 
 def held_out_weights(labelled: Labelled) -> Array:
@@ -159,17 +173,17 @@ def augment_labels(
     return Synthetic(drawn, np.repeat(labels, size))
 
 
-def _choose_head(
+def choose_label_head(
     s: Array,
+    demixed: DemixResult,
     labelled: Labelled,
     train_rows: Labels,
     held_out_rows: Labels,
     roles: ClassRoles,
-    demixed: DemixResult,
     config: HeadConfig,
     rng: np.random.Generator,
     device: torch.device,
-    progress: Progress | None,
+    progress: Progress | None = None,
 ) -> tuple[HeadChoice, Array]:
     """The head that held-out rows choose, and its logits of those rows before it has seen them."""
     scale = demixed.head_scale
@@ -204,7 +218,7 @@ def _choose_head(
 
 def _balanced(head: nn.Module, odds: Array, config: HeadConfig) -> nn.Module:
     """Logits free of the labels' frequencies: without adjustment their log-odds are taken off afterwards."""
-    return head if config.logit_adjustment else BalancedHead(head, torch.from_numpy(odds).to(next(head.parameters())))
+    return head if _adjusts(config) else BalancedHead(head, torch.from_numpy(odds).to(next(head.parameters())))
 
 
 def _sample(
@@ -248,7 +262,7 @@ def _fitter(
     device: torch.device,
     progress: Progress | None,
 ) -> HeadFitter:
-    shift = torch.from_numpy(odds if config.logit_adjustment else np.zeros_like(odds)).float().to(device)
+    shift = torch.from_numpy(odds if _adjusts(config) else np.zeros_like(odds)).float().to(device)
     real_share = 1 - config.augmentation.weight * (roles.augmented & (roles.counts > 0))
     loss = partial(masked_bce, log_odds_m=shift, real_share_m=torch.from_numpy(real_share).float().to(device))
     if name == "linear":
@@ -258,3 +272,13 @@ def _fitter(
             len(odds), loss, config.hidden, config.dropout, config.training, torch_generator(rng), progress
         )
     raise InputError(f"head={name!r} cannot tell several labels a row: use 'auto', 'linear' or 'mlp'.")
+
+
+def _adjusts(config: HeadConfig) -> bool:
+    """Whether log-odds are added in training; other losses have no meaning for several labels a row."""
+    if config.loss not in ("logit-adjusted", "cross-entropy") or config.risk != "plain":
+        what = repr(config.loss) if config.risk == "plain" else config.risk
+        raise InputError(
+            f"With several labels a row the head is trained by 'logit-adjusted' or 'cross-entropy', not {what}."
+        )
+    return config.loss == "logit-adjusted"

@@ -13,15 +13,16 @@ from torch import Tensor, nn
 
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.errors import InputError
-from ecrt.losses import ClassMass, class_mass, logit_adjusted, sample_weights
+from ecrt.losses import class_mass, sample_weights
 from ecrt.metrics import better_under_weights, nll_per_sample
-from ecrt.nn import GaussianHead
-from ecrt.stages.augment import AugmentConfig, Synthetic, augment_classes
+from ecrt.stages.augment import Synthetic, augment_classes
+from ecrt.stages.class_heads import BalancedHead, HeadConfig, balanced_head, class_fitter
 from ecrt.stages.demix import DemixResult
-from ecrt.stages.heads import GaussianFitter, HeadFitter, HeadName, HeadSample, LinearFitter, MLPFitter, head_outputs
-from ecrt.training import Progress, TrainingConfig, seeded, stop_requested, torch_generator
+from ecrt.stages.heads import HeadFitter, HeadName, HeadSample, head_outputs
+from ecrt.training import Progress, seeded, stop_requested
 
 __all__ = [
+    "BalancedHead",
     "Candidate",
     "HeadChoice",
     "HeadConfig",
@@ -36,32 +37,6 @@ Labels = NDArray[np.int64]
 
 FEW_ROWS = 5000
 """Up to this many rows heads are chosen by cross-validation: one held-out fifth would leave too few of a rare class."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadConfig:
-    """Which head, under which risk.
-
-    Attributes
-    ----------
-    heads : candidates, the simplest first; a later one must lower the held-out loss, every class counted alike, beyond
-        noise.
-    mass : w_m, the weight of classes in the risk.
-    logit_adjustment : train logits + log of the classes' mass, so that the logits are balanced ones. Without it the
-        log mass is taken off afterwards.
-    weight_decay : of the linear head, on the mean loss; ``None`` chooses on held-out rows.
-    hidden, dropout, training : of the MLP head.
-    augmentation : synthetic samples and their weight.
-    """
-
-    heads: tuple[HeadName, ...] = ("linear", "gaussian")
-    mass: ClassMass = "training"
-    logit_adjustment: bool = True
-    weight_decay: float | None = None
-    hidden: tuple[int, ...] = (256,)
-    dropout: float = 0.1
-    augmentation: AugmentConfig = AugmentConfig()
-    training: TrainingConfig = TrainingConfig(epochs=100, batch_size=512, learning_rate=2e-3, weight_decay=1e-2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,21 +58,6 @@ class HeadChoice:
     fit: Callable[[], nn.Module]
 
 
-class BalancedHead(nn.Module):
-    """Balanced logits of a head trained without adjustment: its logits less the log mass of the classes."""
-
-    log_mass_m: Tensor
-
-    def __init__(self, head: nn.Module, log_mass_m: Tensor) -> None:
-        super().__init__()
-        self.head = head
-        self.register_buffer("log_mass_m", log_mass_m)
-
-    def forward(self, s_nd: Tensor) -> Tensor:
-        """Balanced logits."""
-        return self.head(s_nd) - self.log_mass_m
-
-
 def choose_head(
     s: Array,
     y: Labels,
@@ -110,34 +70,45 @@ def choose_head(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
+    draw: Callable[[Labels], Synthetic] | None = None,
 ) -> HeadChoice:
     """Choose head and setting on held-out rows; the choice can then be fitted on all rows.
 
     Synthetic sources are drawn here, each time from the very rows that the fit may see.
+
+    Parameters
+    ----------
+    draw : rows to synthetic sources made from them; ``None`` for those of ``config.augmentation``.
     """
-    mass_m = class_mass(torch.from_numpy(roles.counts), config.mass)
+    counts_m = torch.from_numpy(roles.counts)
+    mass_m = class_mass(counts_m, config.mass)
+    risk_counts_m = counts_m if config.mass == "training" else mass_m * counts_m.sum()
     scale = demixed.head_scale
 
     def sample(rows: Labels) -> HeadSample:
-        synthetic = augment_classes(
-            s[rows], y[rows], roles.augmented, demixed.within_variance, config.augmentation, rng
+        synthetic = (
+            draw(rows)
+            if draw is not None
+            else augment_classes(s[rows], y[rows], roles.augmented, demixed.within_variance, config.augmentation, rng)
         )
         return _sample(s[rows], y[rows], synthetic, scale, mass_m, roles, config, device)
 
     def losses_on(rows: Labels, head: nn.Module) -> Array:
-        logits = head_outputs(_balanced(head.eval(), mass_m, config), s[rows] * scale)
+        logits = head_outputs(balanced_head(head.eval(), risk_counts_m, config), s[rows] * scale)
         return nll_per_sample(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True), y[rows])
 
     folds = head_folds(y, train_rows, held_out_rows, rng)
     with seeded(int(rng.integers(2**62))):
-        fitters = {name: _fitter(name, mass_m, demixed, config, rng, device, progress) for name in config.heads}
+        fitters = {
+            name: class_fitter(name, risk_counts_m, demixed, config, rng, device, progress) for name in config.heads
+        }
         chosen, candidates = choose_among(fitters, folds, sample, losses_on, lambda rows: _alike(y[rows]))
     everything = np.concatenate([train_rows, held_out_rows])
 
     def fit() -> nn.Module:
         with seeded(int(rng.integers(2**62))):
             final = fitters[chosen.name].fit(sample(everything), chosen.setting)
-        return _balanced(final, mass_m, config).double().cpu().eval()
+        return balanced_head(final, risk_counts_m, config).double().cpu().eval()
 
     return HeadChoice(
         name=chosen.name,
@@ -240,11 +211,12 @@ def _walk(
     return steps
 
 
-def _balanced(head: nn.Module, mass_m: Tensor, config: HeadConfig) -> nn.Module:
-    """Gaussian heads, and heads trained with adjustment, give balanced logits as they are."""
-    if config.logit_adjustment or isinstance(head, GaussianHead):
-        return head
-    return BalancedHead(head, torch.log(mass_m).to(next(iter(head.parameters()))))
+def _synthetic_share(y: Labels, synthetic: Synthetic, roles: ClassRoles, weight: float) -> Array:
+    """Share of each class's mass that its synthetic samples hold."""
+    if not synthetic.alike:
+        return np.asarray(roles.augmented * weight)
+    real, drawn = (np.bincount(labels, minlength=len(roles.counts)) for labels in (y, synthetic.y))
+    return np.asarray(drawn / np.maximum(real + drawn, 1))
 
 
 def _sample(
@@ -259,33 +231,9 @@ def _sample(
 ) -> HeadSample:
     labels = torch.from_numpy(np.concatenate([y, synthetic.y]))
     is_synthetic = torch.arange(len(labels)) >= len(y)
-    share_m = torch.from_numpy(roles.augmented * config.augmentation.weight)
+    share_m = torch.from_numpy(_synthetic_share(y, synthetic, roles, config.augmentation.weight))
     weight = sample_weights(labels, is_synthetic, mass_m, share_m)
     # Classes that none of these rows belong to (one sample, held out) leave some mass over.
     weight = weight / weight.sum()
     scaled = torch.from_numpy(np.concatenate([s, synthetic.s]) * scale)
     return HeadSample(scaled.float().to(device), labels.to(device), weight.float().to(device), is_synthetic.to(device))
-
-
-def _fitter(
-    name: HeadName,
-    mass_m: Tensor,
-    demixed: DemixResult,
-    config: HeadConfig,
-    rng: np.random.Generator,
-    device: torch.device,
-    progress: Progress | None,
-) -> HeadFitter:
-    log_prior_m = torch.log(mass_m) if config.logit_adjustment else torch.zeros_like(mass_m)
-    loss = partial(logit_adjusted, log_prior_m=log_prior_m.float().to(device))
-    if name == "linear":
-        return LinearFitter(len(mass_m), loss, config.weight_decay)
-    if name == "mlp":
-        return MLPFitter(
-            len(mass_m), loss, config.hidden, config.dropout, config.training, torch_generator(rng), progress
-        )
-    if name == "gaussian":
-        variance = demixed.within_variance * demixed.head_scale**2
-        between = demixed.signal_to_noise * variance
-        return GaussianFitter(torch.from_numpy(variance), torch.from_numpy(between), len(mass_m))
-    raise InputError(f"head={name!r}: use 'auto', 'linear', 'mlp' or 'gaussian'.")

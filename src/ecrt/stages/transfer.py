@@ -15,14 +15,18 @@ from torch import nn
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.errors import DivergenceError, ECRTWarning, InputError
 from ecrt.metrics import better_under_weights
+from ecrt.stages.augment import Synthetic
 from ecrt.stages.demix import DemixConfig, DemixResult, demix
 from ecrt.stages.predict import HeadChoice, HeadConfig, choose_head
 from ecrt.training import Progress, stop_requested
 
-__all__ = ["TransferResult", "best_transfer", "transfer"]
+__all__ = ["Drawing", "TransferResult", "best_transfer", "transfer"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
+
+Drawing = Callable[[Array, Labels, Labels, Labels], Callable[[Labels], Synthetic]]
+"""Sources, classes, training rows and held-out rows, to a function from rows to synthetic sources made of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,7 @@ def transfer(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
+    drawing: Drawing | None = None,
 ) -> TransferResult:
     """De-mix and fit a head for every candidate, simplest first; a later one must be better beyond noise.
 
@@ -63,6 +68,8 @@ def transfer(
     ----------
     z, y : features and class indices of rows that the encoder was not trained on.
     validation : share of each class held out to stop, choose and compare.
+    drawing : another way to synthetic sources than the one of ``head_config``: from all sources, classes and the split
+        to a function that draws from some rows.
     """
     if np.ptp(z, axis=0).max(initial=0.0) == 0:
         raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
@@ -75,10 +82,16 @@ def transfer(
         "train_rows": train_rows, "held_out_rows": held_out_rows, "rng": rng, "device": device, "progress": progress
     }  # fmt: skip
     held_out_y = y[held_out_rows]
+
+    def choose_for(demixed: DemixResult) -> HeadChoice:
+        s = demixed.sources(z)
+        draw = None if drawing is None else drawing(s, y, train_rows, held_out_rows)
+        return choose_head(s, y, roles=roles, demixed=demixed, config=head_config, draw=draw, **shared)
+
     return best_transfer(
         candidates,
         lambda config: demix(z, y, demixed_on=roles.demixed_on, config=config, **shared),
-        lambda demixed: choose_head(demixed.sources(z), y, roles=roles, demixed=demixed, config=head_config, **shared),
+        choose_for,
         (1 / np.maximum(np.bincount(held_out_y), 1))[held_out_y],
     )
 

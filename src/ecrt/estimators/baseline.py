@@ -1,0 +1,244 @@
+"""Every rival behind one scikit-learn classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from os import PathLike
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
+from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+from torch.utils.data import Dataset
+
+from ecrt.augmentation.resampling import tukey_power
+from ecrt.data import ClassRoles, MinorityRule
+from ecrt.data.minority import minority_mask
+from ecrt.errors import InputError
+from ecrt.estimators.base import EstimatorBase, Session
+from ecrt.estimators.baseline_encoding import end_to_end, features_to_learn_from
+from ecrt.estimators.baseline_methods import BASELINE_METHODS, resolve_options
+from ecrt.estimators.baseline_models import balanced_scores, fit_model
+from ecrt.estimators.options import ESTIMATOR_CONSTRAINTS, LOSSES, MINORITY_CONSTRAINT, head_network, log_class_prior
+from ecrt.losses import LossName
+from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig, demix, head_outputs, sources_of, transfer
+from ecrt.stages.rivals import make_drawing
+
+__all__ = ["BaselineClassifier"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
+class BaselineClassifier(ClassifierMixin, EstimatorBase):
+    """Other people's methods for imbalanced classes, on the same encoders, heads, training and priors as ECRT.
+
+    Features are standardised and a head learns from them, with its weight decay or its epochs chosen on held-out rows
+    where every class counts alike. With an encoder that is trained, methods that are losses, mixup and the second
+    steps train it end to end; the others act on its features, of rows that it has not seen.
+
+    Parameters
+    ----------
+    method : str, default="erm"
+        A loss (``"erm"``, ``"hinge"``, ``"weighted"``, ``"class-balanced"``, ``"focal"``, ``"ldam"``, ``"ldam-drw"``,
+        ``"logit-adjusted"``, ``"balanced-softmax"``); a risk (``"mixup"``, ``"remix"``, ``"vat"``, ``"isda"``);
+        synthetic rows (``"smote"``, ``"feature-smote"``, ``"distribution-calibration"``, ``"cgan"``,
+        ``"flow-augmentation"``); a second step (``"crt"``, ``"tau-norm"``, ``"post-hoc"``); or a model (``"lda"``,
+        ``"qda"``, ``"gradient-boosting"``, ``"balanced-forest"``). ``docs/rivals.md`` describes them.
+    method_options : dict or None, default=None
+        Options of the method, ``BASELINE_METHODS[method].options``; of a model, also those of its class.
+    loss : str or None, default=None
+        Loss of a method that is none itself; ``None`` for the one it was published with.
+    loss_options : dict or None, default=None
+        Options of the loss, ``ecrt.losses.LOSS_OPTIONS[loss]``.
+    head : {"linear", "mlp"}, default="linear"
+        Network on the features.
+    head_hidden : sequence of int or None, default=None
+        Hidden layers of the MLP; ``None`` for one of 256 units.
+    head_dropout : float or None, default=None
+        In the MLP; ``None`` for 0.1.
+    weight_decay : float or None, default=None
+        Of a linear head on its mean loss, chosen on held-out rows if ``None``; of AdamW where a head is trained by
+        steps (an MLP, and every head under a risk), 0.01 if ``None``.
+    minority : "auto", "all", int, labels or callable, default="auto"
+        Who is minority, for distribution calibration and augmentation by the flow.
+    class_prior : {"balanced", "training"} or array, default="balanced"
+        Prior that predictions assume. The scores of every method are stored with all classes alike, and the log prior
+        is added. ``"erm"`` under ``"balanced"`` is post-hoc logit adjustment: for plain ERM ask for ``"training"``.
+    encoder, train_encoder, encoder_epochs, encoder_options, n_features, validation_fraction, epochs, batch_size,
+    learning_rate, device, verbose, random_state
+        As in ``ECRTClassifier``.
+    encoder_holdout : float, default=0.2
+        Share of rows that a trained encoder does not see. With 0, methods that train end to end see all rows for all
+        epochs.
+
+    Attributes
+    ----------
+    classes_, class_counts_, table_, encoder_ : as in ``ECRTClassifier``.
+    demixer_ : standardises features; ``None`` where the head was trained with the encoder.
+    head_, model_ : what predicts: a network, or a model of another library.
+    history_ : what was tried on held-out rows, and the losses of a trained encoder.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> X, y = make_classification(300, n_classes=3, n_informative=6, weights=[.6, .3, .1], random_state=0)
+    >>> BaselineClassifier(method="logit-adjusted", random_state=0).fit(X, y).predict_proba(X).shape
+    (300, 3)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
+        ESTIMATOR_CONSTRAINTS
+        | MINORITY_CONSTRAINT
+        | {
+            "encoder_holdout": [Interval(Real, 0, 1, closed="left")],
+            "method": [StrOptions(set(BASELINE_METHODS))],
+            "method_options": [None, dict],
+            "loss": [None, LOSSES],
+            "loss_options": [None, dict],
+            "head": [StrOptions({"linear", "mlp"})],
+            "head_hidden": [None, "array-like"],
+            "head_dropout": [None, Interval(Real, 0, 1, closed="left")],
+            "weight_decay": [None, Interval(Real, 0, None, closed="left")],
+            "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
+        }
+    )
+
+    method: str = "erm"
+    method_options: dict[str, Any] | None = None
+    loss: LossName | None = None
+    loss_options: dict[str, float] | None = None
+    head: Literal["linear", "mlp"] = "linear"
+    head_hidden: Sequence[int] | None = None
+    head_dropout: float | None = None
+    weight_decay: float | None = None
+    minority: MinorityRule = "auto"
+    class_prior: str | ArrayLike = "balanced"
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> BaselineClassifier:
+        """Learn from X and y, which may be all that ``ECRTClassifier`` takes, with one label a row."""
+        method, loss, loss_options, options = resolve_options(
+            self.method, self.loss, self.loss_options, self.method_options
+        )
+        items, labels = self._read_classes(X, y)
+        counts = np.bincount(labels, minlength=len(self.classes_))
+        everyone = np.ones(len(counts), dtype=bool)
+        minority = minority_mask(counts, self.classes_, self.minority)
+        roles = ClassRoles(
+            counts=counts, minority=minority, augmented=minority, encoded_on=everyone, demixed_on=everyone
+        )
+        self.multilabel_, self.class_counts_ = False, counts
+        self.model_: Any = None
+        self.head_: Any = None
+        self.demixer_: Any = None
+        self.history_: dict[str, Any] = {}
+        with self._session() as session:
+            if end_to_end(self, items, labels, roles, session, loss, loss_options, options):
+                return self
+            z, y_rows = features_to_learn_from(self, items, labels, roles, session)
+            self._powered = (z >= 0).all(axis=0)
+            z = self._power(z, options)
+            if method.kind == "model":
+                self._fit_model(z, y_rows, roles, options, session)
+            else:
+                self._fit_head(z, y_rows, roles, loss, loss_options, options, session)
+        return self
+
+    def _fit_model(self, z: Array, y: Labels, roles: ClassRoles, options: dict[str, Any], session: Session) -> None:
+        _refuse_constant(z)
+        rows = np.arange(len(y))
+        standard = demix(
+            z, y, train_rows=rows, held_out_rows=rows[:0], demixed_on=roles.demixed_on,
+            config=DemixConfig(method="none"), **vars(session),
+        )  # fmt: skip
+        self.demixer_ = standard.demixer
+        self.model_ = fit_model(self.method, standard.sources(z), y, options, session.rng)
+        self._model_counts = np.bincount(y, minlength=len(roles.counts))
+
+    def _fit_head(
+        self, z: Array, y: Labels, roles: ClassRoles, loss: LossName, loss_options: dict[str, float],
+        options: dict[str, Any], session: Session,
+    ) -> None:  # fmt: skip
+        method, name = BASELINE_METHODS[self.method], cast(Any, self.method)
+        config = HeadConfig(
+            heads=(self.head,),
+            loss=loss,
+            loss_options=loss_options,
+            weight_decay=self.weight_decay,
+            augmentation=AugmentConfig(weight=0.0),
+            **head_network(self, len(y)),
+        )
+        drawing: Any = None
+        if method.kind == "risk":
+            config = replace(config, risk=name, risk_options=options)
+        elif method.kind == "second step":
+            config = replace(config, second_step=name, tau=options.get("tau", 1.0))
+        elif method.kind == "draw":
+            name = name.removeprefix("feature-")
+            drawing = make_drawing(name, roles, options, **vars(session))
+            if name == "flow-augmentation":
+                config = replace(config, augmentation=AugmentConfig(weight=options["weight"]))
+            else:
+                config = replace(config, mass="balanced")  # every class has as many rows as the largest
+        result = transfer(
+            z, y, roles=roles, candidates=[DemixConfig(method="none")], head_config=config,
+            validation=self.validation_fraction, drawing=drawing, **vars(session),
+        )  # fmt: skip
+        self.demixer_, self.head_ = result.demixed.demixer, result.head
+        self.history_ |= {"head_candidates": result.choice.candidates, "head_setting": result.choice.setting}
+
+    def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Balanced scores plus log class prior; for two classes, that of the second less that of the first."""
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict_log_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Log-probabilities under ``class_prior``."""
+        return np.asarray(log_softmax(self._scores(X), axis=1))
+
+    def predict_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Probabilities under ``class_prior``, one column for each of ``classes_``."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: ArrayLike | Dataset[Any]) -> NDArray[Any]:
+        """The most probable label under ``class_prior``."""
+        best = self._scores(X).argmax(axis=1)
+        return self.classes_[best]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Files hold no baselines yet: networks and trees of other libraries alike."""
+        check_is_fitted(self)
+        raise InputError(
+            f"BaselineClassifier(method={self.method!r}) cannot be saved: files hold ECRT's own networks. Keep it with "
+            "joblib.dump, and read it back only where you trust the file."
+        )
+
+    def _power(self, z: Array, options: dict[str, Any]) -> Array:
+        """Features less skewed, for distribution calibration; others as they are."""
+        if self.method != "distribution-calibration":
+            return z
+        return np.where(self._powered, tukey_power(np.maximum(z, 0.0), options["power"]), z)
+
+    def _scores(self, X: Any) -> Array:
+        """Balanced scores plus log class prior."""
+        features = self._features(X)
+        _, _, _, options = resolve_options(self.method, self.loss, self.loss_options, self.method_options)
+        features = self._power(features, options)
+        inputs = features if self.demixer_ is None else sources_of(self.demixer_, features)
+        if self.model_ is not None:
+            scores = balanced_scores(self.method, self.model_, inputs, self._model_counts)
+        else:
+            scores = head_outputs(self.head_, inputs)
+        return scores + log_class_prior(self)
+
+
+def _refuse_constant(z: Array) -> None:
+    if np.ptp(z, axis=0).max(initial=0.0) == 0:
+        raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")

@@ -1,0 +1,126 @@
+"""Rivals with an encoder: trained end to end, or on the features of rows that it has not seen."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from ecrt.augmentation.resampling import smote
+from ecrt.data import ClassRoles
+from ecrt.errors import InputError
+from ecrt.estimators.baseline_methods import BASELINE_METHODS
+from ecrt.estimators.inputs import array_items
+from ecrt.estimators.options import encode_config, trains_encoder
+from ecrt.losses import LossName
+from ecrt.metrics import nll_per_sample
+from ecrt.nn import AutoEncoder
+from ecrt.stages import EncodeResult, head_outputs
+from ecrt.stages.class_heads import NORM_POWERS, BalancedHead, normalise_last_layer
+
+__all__ = ["end_to_end", "features_to_learn_from"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+MOST_CELLS = 500_000_000
+"""Numbers that SMOTE in input space may have to hold: 4 GB."""
+
+
+def end_to_end(
+    clf: Any,
+    items: Dataset[Any],
+    labels: Labels,
+    roles: ClassRoles,
+    session: Any,
+    loss: LossName,
+    loss_options: Mapping[str, float],
+    options: Mapping[str, Any],
+) -> bool:
+    """Train encoder and linear head together, if there is an encoder to train and the method is one that can.
+
+    Losses, mixup (on inputs), SMOTE (on inputs), post-hoc adjustment and tau-normalisation can. The power of the latter
+    is chosen on rows that the encoder has not seen; without any it is 1.
+    """
+    trained_apart = clf.encoder == "autoencoder" or isinstance(clf.encoder, AutoEncoder)
+    can = BASELINE_METHODS[clf.method].kind == "loss" or clf.method in ("mixup", "smote", "post-hoc", "tau-norm")
+    if not can or trained_apart or not trains_encoder(clf):
+        return False
+    if clf.head != "linear":
+        raise InputError("With an encoder that is trained, the encoder is the network: leave head='linear'.")
+    mixup = {"mixup": options["alpha"], "mixup_off": options["off"]} if clf.method == "mixup" else {}
+    config = encode_config(clf, loss=loss, loss_options=loss_options, **mixup)
+    if clf.method == "smote":
+        items, labels = _smote_inputs(items, labels, options, session.rng)
+    encoded = clf._encode_by(config, items, labels, roles, session)
+    head = encoded.head.double().cpu().eval()
+    if clf.method == "post-hoc":
+        head = BalancedHead(head.head, options["tau"] * head.log_mass_m)
+    elif clf.method == "tau-norm":
+        head = _tau_norm(head.head, encoded, labels)
+    clf.demixer_, clf.head_ = None, head
+    clf.history_ |= {"encoder": encoded.history}
+    return True
+
+
+def features_to_learn_from(
+    clf: Any, items: Dataset[Any], labels: Labels, roles: ClassRoles, session: Any
+) -> tuple[Array, Labels]:
+    """Features and classes of rows that the encoder, trained by cross-entropy, has not seen.
+
+    cRT fits its last layer on the rows of the encoder, as its authors do. A class all of whose rows were seen (it may
+    have one alone) keeps them: there are no others.
+    """
+    encoded = clf._encode_by(encode_config(clf, loss="cross-entropy"), items, labels, roles, session)
+    clf.history_ |= {"encoder": encoded.history}
+    rows = encoded.unseen
+    if len(rows) == 0 and clf.method != "crt":
+        raise InputError(f"encoder_holdout=0 leaves no row for method={clf.method!r} to learn from: hold some out.")
+    if clf.method == "crt":
+        rows = np.arange(len(labels))
+    unseen_classes = np.isin(labels, labels[rows])
+    rows = np.union1d(rows, np.flatnonzero(~unseen_classes))
+    return encoded.features[rows], labels[rows]
+
+
+def _smote_inputs(
+    items: Dataset[Any], labels: Labels, options: Mapping[str, Any], rng: np.random.Generator
+) -> tuple[Dataset[Any], Labels]:
+    """Rows, or images pixel by pixel, with SMOTE's own after them."""
+    shape = tuple(items[0][0].shape)
+    cells = int(np.prod(shape)) * len(np.unique(labels)) * int(np.bincount(labels).max())
+    if cells > MOST_CELLS:
+        raise InputError("SMOTE in input space would make too many rows of this size: use method='feature-smote'.")
+    if isinstance(items, TensorDataset):
+        x = items.tensors[0].double().numpy()
+    else:
+        x = np.stack([items[i][0].double().numpy() for i in range(len(labels))])
+    drawn, drawn_y = smote(x.reshape(len(x), -1), labels, rng, **options)
+    rows = np.concatenate([x, drawn.reshape(-1, *shape)]).astype(np.float64 if len(shape) == 1 else np.float32)
+    labels = np.concatenate([labels, drawn_y])
+    return array_items(rows, labels), labels
+
+
+@torch.no_grad()
+def _tau_norm(head: nn.Module, encoded: EncodeResult, labels: Labels) -> nn.Module:
+    rows = encoded.unseen
+    y = labels[rows]
+
+    def normed(power: float) -> nn.Module:
+        return BalancedHead(normalise_last_layer(copy.deepcopy(head), power), torch.zeros(labels.max() + 1).double())
+
+    if len(rows) == 0:
+        return normed(1.0)
+    weight = (1 / np.maximum(np.bincount(y), 1))[y]
+
+    def loss(power: float) -> float:
+        logits = head_outputs(normed(power), encoded.features[rows])
+        return float(weight @ nll_per_sample(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True), y))
+
+    return normed(min(NORM_POWERS, key=loss))
