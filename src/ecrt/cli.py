@@ -130,7 +130,7 @@ def fit(
     """Fit a model on a file; write it, its figures and a report to a folder."""
     with _one_line_errors(debug=context.obj):
         from ecrt.report import write_model_page
-        from ecrt.runs import Evaluation, check_output, fit_file, read_config
+        from ecrt.runs import check_output, fit_file, read_config
         from ecrt.training import stop_on_interrupt, stop_requested
 
         target = target or (["y"] if file.suffix == ".npz" else None)
@@ -145,7 +145,6 @@ def fit(
             stopped = stop_requested()
         if found is not None:
             _print_metrics(found)
-        if isinstance(found, Evaluation):
             _out(f"Report: {write_model_page(output)}")
         _out(f"Model: {output / 'model'}")
         if stopped:
@@ -191,7 +190,7 @@ def evaluate(
     """Measure a model on labelled data it has not seen."""
     with _one_line_errors(debug=context.obj):
         from ecrt.report import write_model_page
-        from ecrt.runs import Evaluation, evaluate_file, open_run
+        from ecrt.runs import evaluate_file, open_run
 
         run = open_run(model, class_prior=_read_prior(class_prior), threshold=threshold, costs=_read_costs(costs))
         found, decided = evaluate_file(run, file)
@@ -199,8 +198,7 @@ def evaluate(
         if output is not None:
             _make_folder(output)
             found.write(output)
-            page = write_model_page(output) if isinstance(found, Evaluation) else output / "metrics.json"
-            _out(f"Figures: {page}")
+            _out(f"Figures: {write_model_page(output)}")
 
 
 @app.command()
@@ -227,7 +225,7 @@ def compare(
         float | None, typer.Option(metavar="SECONDS", help="Instead: seconds of tuning for each method and split.")
     ] = None,
     reference: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The method to beat; logit-adjustment if not given.")
+        str | None, typer.Option(metavar="NAME", help="The method to beat; logit-adjusted if not given.")
     ] = None,
     ids: Annotated[list[str] | None, typer.Option("--id", help="Column that names rows; not learned from.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,

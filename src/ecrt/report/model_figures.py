@@ -29,7 +29,16 @@ from ecrt.report.drawing import (
 from ecrt.report.rendering import short_label
 from ecrt.runs.records import Evaluation
 
-__all__ = ["MOST_MATRIX_CLASSES", "MOST_NUMBERED", "band_panel", "class_panels", "confusion_panel", "reliability_panel"]
+__all__ = [
+    "BESIDE",
+    "MOST_MATRIX_CLASSES",
+    "MOST_NAMED_POINTS",
+    "MOST_NUMBERED",
+    "band_panel",
+    "class_panels",
+    "confusion_panel",
+    "reliability_panel",
+]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]

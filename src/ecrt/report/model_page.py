@@ -18,6 +18,8 @@ from ecrt.report.model_blocks import (
     training_blocks,
 )
 from ecrt.report.model_findings import Finding, findings
+from ecrt.report.model_labels import LabelsPage, summarise_labels
+from ecrt.report.model_numbers import NumbersPage, summarise_numbers
 from ecrt.report.model_tables import (
     SheetTable,
     class_table,
@@ -28,6 +30,7 @@ from ecrt.report.model_tables import (
 )
 from ecrt.report.model_words import PRIOR_TEXTS, data_sentences, model_facts, prior_sentences
 from ecrt.report.rendering import FigureBlock, environment, short
+from ecrt.runs.measured import Measured, task_of
 from ecrt.runs.records import PRIORS, Evaluation
 
 __all__ = ["ModelPage", "PriorView", "render_model", "summarise_model", "write_model_page"]
@@ -75,19 +78,32 @@ class ModelPage:
 
 
 def write_model_page(folder: str | Path) -> Path:
-    """Write ``report.html``, and its figures to ``plots``, beside the files of an ``Evaluation``; gives its path."""
+    """Write ``report.html``, and its figures to ``plots``, beside the files of an evaluation; gives its path."""
     folder = Path(folder)
     path, plots = folder / "report.html", folder / "plots"
-    page = summarise_model(Evaluation.read(folder))
-    path.write_text(render_model(page), encoding="utf-8", errors="xmlcharrefreplace")
+    text, figures = _rendered(folder)
+    path.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")
     plots.mkdir(exist_ok=True)
     for old in plots.glob("*.svg"):
         old.unlink()
-    for name, figure in _figures(page).items():
+    for name, figure in figures.items():
         for number, panel in enumerate(figure.panels, start=1):
             file = plots / (f"{name}-{number}.svg" if len(figure.panels) > 1 else f"{name}.svg")
             file.write_text(panel + "\n", encoding="utf-8", errors="xmlcharrefreplace")
     return path
+
+
+def _rendered(folder: Path) -> tuple[str, dict[str, FigureBlock]]:
+    """The page that the task in the folder has, and its figures."""
+    task = task_of(folder)
+    if task == "regression":
+        numbers = summarise_numbers(Measured.read(folder))
+        return _fill("regression.html", numbers), numbers.figures
+    if task == "multilabel":
+        labels = summarise_labels(Measured.read(folder))
+        return _fill("labels.html", labels), labels.figures
+    page = summarise_model(Evaluation.read(folder))
+    return render_model(page), _figures(page)
 
 
 def _figures(page: ModelPage) -> dict[str, FigureBlock]:
@@ -104,11 +120,16 @@ def _figures(page: ModelPage) -> dict[str, FigureBlock]:
 
 
 def render_model(page: ModelPage) -> str:
-    """Fill the template. Nothing but our own script may run in the page, and nothing may be loaded."""
+    """The page of a classifier."""
+    return _fill("model.html", page)
+
+
+def _fill(template: str, page: ModelPage | NumbersPage | LabelsPage) -> str:
+    """Fill a template. Nothing but our own script may run in the page, and nothing may be loaded."""
     templates = environment()
     script = templates.get_template("model.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return templates.get_template("model.html").render(page=page, script=Markup(script), digest=digest)
+    return templates.get_template(template).render(page=page, script=Markup(script), digest=digest)
 
 
 def summarise_model(evaluation: Evaluation) -> ModelPage:

@@ -14,12 +14,16 @@ from ecrt.report.rendering import short, short_label
 from ecrt.runs.records import PRIORS, Evaluation
 
 __all__ = [
+    "GROUP_TEXTS",
     "Entry",
     "SheetTable",
     "class_table",
+    "count_entry",
     "group_table",
     "independence_table",
+    "label_entry",
     "metric_table",
+    "number_entry",
     "pair_table",
 ]
 
@@ -62,7 +66,7 @@ def metric_table(evaluation: Evaluation) -> SheetTable:
     for key, (name, meaning) in METRIC_TEXTS.items():
         if key in evaluation.metrics["balanced"]:
             values = [evaluation.metrics[column][key] for column in columns]
-            rows.append((Entry(name, note=meaning), *(_number(value) for value in values)))
+            rows.append((Entry(name, note=meaning), *(number_entry(value) for value in values)))
     return SheetTable("metrics", ("Metric", "Balanced prior", "Training prior", "Guessing"), tuple(rows))
 
 
@@ -73,7 +77,7 @@ def group_table(evaluation: Evaluation) -> SheetTable:
         groups = [evaluation.groups[prior][name] for prior in PRIORS]
         tested, n_classes = groups[0]["n_tested"], groups[0]["n_classes"]
         note = GROUP_TEXTS[name] + (f"; {n_classes - tested:.0f} without test rows" if tested < n_classes else "")
-        cells = (_number(group["recall"]) for group in groups)
+        cells = (number_entry(group["recall"]) for group in groups)
         rows.append((Entry(name.capitalize(), note=note), Entry(f"{n_classes:,.0f}", n_classes), *cells))
     columns = ("Training samples", "Classes", "Recall, balanced prior", "Recall, training prior")
     return SheetTable("groups", columns, tuple(rows))
@@ -90,12 +94,12 @@ def class_table(evaluation: Evaluation, prior: str) -> SheetTable:
     for index in order[:MOST_ROWS].tolist():
         rows.append(
             (
-                _label(str(classes.labels[index]), "rare" if classes.minority[index] else ""),
-                _count(classes.counts[index]),
+                label_entry(str(classes.labels[index]), "rare" if classes.minority[index] else ""),
+                count_entry(classes.counts[index]),
                 Entry(str(group[index])),
-                _count(scores["support"][index]),
-                *(_number(scores[key][index]) for key in ("recall", "precision", "f1")),
-                _label(str(classes.labels[target[index]])) if index in target else Entry("–"),
+                count_entry(scores["support"][index]),
+                *(number_entry(scores[key][index]) for key in ("recall", "precision", "f1")),
+                label_entry(str(classes.labels[target[index]])) if index in target else Entry("–"),
             )
         )
     n = len(classes.labels)
@@ -113,7 +117,14 @@ def pair_table(evaluation: Evaluation, prior: str) -> SheetTable:
     rows = []
     for true, wrong, n in zip(*(pairs[key][:few].tolist() for key in ("true", "predicted", "rows")), strict=True):
         share = n / support[true]
-        rows.append((_label(str(labels[true])), _label(str(labels[wrong])), _count(n), Entry(percent(share), share)))
+        rows.append(
+            (
+                label_entry(str(labels[true])),
+                label_entry(str(labels[wrong])),
+                count_entry(n),
+                Entry(percent(share), share),
+            )
+        )
     columns = ("True class", "Taken for", "Rows", "Of its rows")
     return SheetTable(f"pairs-{prior}", columns, tuple(rows), sortable=True)
 
@@ -127,13 +138,13 @@ def independence_table(evaluation: Evaluation) -> SheetTable:
         chance = chance_correlation(n, n_sources)
         rows.append(
             (
-                _label(str(classes.labels[index])),
+                label_entry(str(classes.labels[index])),
                 Entry("yes" if classes.demixed_on[index] else "no"),
-                _count(n),
-                _number(float(classes.max_correlation[index]), 2),
-                _number(chance, 2),
-                _number(float(classes.hsic[index]), 2),
-                _number(float(classes.log_likelihood[index]), 1),
+                count_entry(n),
+                number_entry(float(classes.max_correlation[index]), 2),
+                number_entry(chance, 2),
+                number_entry(float(classes.hsic[index]), 2),
+                number_entry(float(classes.log_likelihood[index]), 1),
             )
         )
     columns = ("Class", "Learned from", "Samples", "Correlation", "By chance", "HSIC", "Log-likelihood")
@@ -141,14 +152,17 @@ def independence_table(evaluation: Evaluation) -> SheetTable:
     return SheetTable("independence", columns, tuple(rows), sortable=True, summary=summary)
 
 
-def _number(value: float, decimals: int = 3) -> Entry:
+def number_entry(value: float, decimals: int = 3) -> Entry:
+    """A number, or a dash for one that is not finite."""
     return Entry(f"{value:.{decimals}f}", float(value)) if np.isfinite(value) else Entry("–", float("nan"))
 
 
-def _count(value: float) -> Entry:
+def count_entry(value: float) -> Entry:
+    """A number of rows."""
     return Entry(f"{value:,.0f}", float(value))
 
 
-def _label(label: str, note: str = "") -> Entry:
+def label_entry(label: str, note: str = "") -> Entry:
+    """A label of the user's, cut to fit."""
     text = short_label(label, 48)
     return Entry(text, note=note, full=short(label, 400) if text != label else "", label=True)

@@ -20,6 +20,7 @@ __all__ = [
     "prior_sentences",
     "quoted",
     "taken_for",
+    "versions_text",
     "weakest_first",
 ]
 
@@ -188,5 +189,10 @@ def model_facts(model: ModelFacts) -> tuple[tuple[str, str], ...]:
         ("Head", candidate_name(f"{model.head} {model.head_setting:g}")),
         ("Synthetic samples", synthetic if model.augmentation_weight else "none"),
         ("Prior in predict", prior),
-        ("Versions", ", ".join(f"{name} {number}" for name, number in model.versions.items())),
+        ("Versions", versions_text(model.versions)),
     )
+
+
+def versions_text(versions: dict[str, str]) -> str:
+    """Packages with their versions."""
+    return ", ".join(f"{name} {number}" for name, number in versions.items())

@@ -17,7 +17,7 @@ from ecrt.estimators.options import log_class_prior
 from ecrt.metrics import PRIORS, class_prior_of, prediction_metrics, shift_prior, single_numbers
 from ecrt.runs.records import ClassFacts, Curve, Evaluation, ModelFacts, SourcePoints
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "evaluate", "package_versions", "training_curves"]
 
 Labels = NDArray[np.int64]
 
@@ -67,7 +67,7 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
         model=_model_facts(clf),
         classes=_class_facts(clf, counts),
         points=_source_points(clf, X, truth),
-        curves=_curves(clf),
+        curves=training_curves(clf),
         y=truth,
         unknown_labels=unknown,
         metrics={name: single_numbers(figures) for name, figures in found.items()},
@@ -94,7 +94,7 @@ def _model_facts(clf: ECRTClassifier) -> ModelFacts:
         round_trip_error=float(found.round_trip_error),
         enough_classes=bool(found.enough_classes),
         smallest_singular_value=float(found.smallest_singular_value),
-        versions={name: version(name) for name in ("ecrt", "torch", "scikit-learn", "numpy")},
+        versions=package_versions(),
     )
 
 
@@ -136,7 +136,14 @@ def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> SourcePoints:
     )
 
 
-def _curves(clf: ECRTClassifier) -> tuple[Curve, ...]:
+def package_versions() -> dict[str, str]:
+    """Versions of the packages that matter."""
+    return {name: version(name) for name in ("ecrt", "torch", "scikit-learn", "numpy")}
+
+
+def training_curves(estimator: Any) -> tuple[Curve, ...]:
+    """Losses of the encoder and of every flow, the kept one first."""
+
     def losses(history: Any) -> dict[str, Any]:
         if history is None:
             return {"train_loss": np.empty(0), "held_out_loss": np.empty(0), "best_epoch": 0}
@@ -146,7 +153,7 @@ def _curves(clf: ECRTClassifier) -> tuple[Curve, ...]:
             "best_epoch": int(history.best_epoch),
         }
 
-    kept: dict[str, Any] = clf.history_
+    kept: dict[str, Any] = estimator.history_
     encoder = kept["encoder"]
     curves = [Curve(stage="encoder", **losses(encoder))] if encoder is not None else []
     for restart in kept["restarts"]:

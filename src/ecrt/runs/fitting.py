@@ -18,8 +18,9 @@ from ecrt.data import DataFile, Images, read_data, stratified_holdout
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.runs.config import FitConfig
 from ecrt.runs.decisions import make_decision
+from ecrt.runs.measured import Measured
 from ecrt.runs.records import Evaluation
-from ecrt.runs.tasks import ESTIMATORS, Measured, Target, measure, read_target
+from ecrt.runs.tasks import ESTIMATORS, Target, measure, read_target
 from ecrt.training import stop_requested
 
 __all__ = ["CONFIG_FILE", "MODEL_FOLDER", "TARGET_FILE", "check_output", "fit_file"]

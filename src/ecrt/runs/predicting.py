@@ -19,8 +19,9 @@ from ecrt.estimators import load
 from ecrt.runs.config import FitConfig, read_config
 from ecrt.runs.decisions import Decision, make_decision
 from ecrt.runs.fitting import CONFIG_FILE, MODEL_FOLDER, TARGET_FILE
+from ecrt.runs.measured import Measured
 from ecrt.runs.records import Evaluation
-from ecrt.runs.tasks import ESTIMATORS, SEPARATOR, Measured, TaskName, measure, read_target
+from ecrt.runs.tasks import ESTIMATORS, SEPARATOR, TaskName, measure, read_target
 
 __all__ = ["FittedRun", "card_of", "evaluate_file", "open_run", "predict_file", "write_predictions"]
 

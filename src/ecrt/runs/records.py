@@ -14,7 +14,19 @@ from numpy.typing import NDArray
 from ecrt.errors import InputError
 from ecrt.metrics import PRIORS
 
-__all__ = ["PRIORS", "ClassFacts", "Curve", "Evaluation", "ModelFacts", "SourcePoints"]
+__all__ = [
+    "PRIORS",
+    "ClassFacts",
+    "Curve",
+    "Evaluation",
+    "ModelFacts",
+    "SourcePoints",
+    "curve_arrays",
+    "curve_facts",
+    "read_curves",
+    "with_nan",
+    "without_nan",
+]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -115,6 +127,29 @@ class Curve:
     error: str = ""
 
 
+def curve_facts(curves: tuple[Curve, ...]) -> list[dict[str, Any]]:
+    """What JSON keeps of curves."""
+    return [{name: value for name, value in vars(curve).items() if not name.endswith("_loss")} for curve in curves]
+
+
+def curve_arrays(curves: tuple[Curve, ...]) -> dict[str, Array]:
+    """Their losses."""
+    names = ("train_loss", "held_out_loss")
+    return {f"curve{index}.{name}": getattr(curve, name) for index, curve in enumerate(curves) for name in names}
+
+
+def read_curves(facts: list[dict[str, Any]], arrays: dict[str, NDArray[Any]]) -> tuple[Curve, ...]:
+    """Curves again, whose losses are taken out of the arrays."""
+    return tuple(
+        Curve(
+            **fact,
+            train_loss=arrays.pop(f"curve{index}.train_loss"),
+            held_out_loss=arrays.pop(f"curve{index}.held_out_loss"),
+        )
+        for index, fact in enumerate(facts)
+    )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
     """A model on test rows.
@@ -149,9 +184,6 @@ class Evaluation:
         """Write ``metrics.json``, for readers, and ``evaluation.npz``, without pickles."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        curves = [
-            {name: value for name, value in vars(curve).items() if not name.endswith("_loss")} for curve in self.curves
-        ]
         document = {
             "format": FORMAT,
             "title": self.title,
@@ -160,15 +192,14 @@ class Evaluation:
             "metrics": self.metrics,
             "groups": self.groups,
             "model": asdict(self.model),
-            "curves": curves,
+            "curves": curve_facts(self.curves),
         }
-        text = json.dumps(_without_nan(document), indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(without_nan(document), indent=2, ensure_ascii=False, allow_nan=False)
         (folder / METRICS_FILE).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
         arrays: dict[str, NDArray[Any]] = {"y": self.y}
         arrays |= {f"classes.{name}": value for name, value in vars(self.classes).items()}
         arrays |= {f"points.{name}": value for name, value in vars(self.points).items()}
-        for index, curve in enumerate(self.curves):
-            arrays |= {f"curve{index}.train_loss": curve.train_loss, f"curve{index}.held_out_loss": curve.held_out_loss}
+        arrays |= curve_arrays(self.curves)
         for name in ("predicted", "confidence", "log_proba"):
             arrays |= {f"{name}.{prior}": values for prior, values in getattr(self, name).items()}
         np.savez_compressed(folder / ARRAYS_FILE, allow_pickle=False, **arrays)
@@ -180,7 +211,7 @@ class Evaluation:
         for name in (METRICS_FILE, ARRAYS_FILE):
             if not (folder / name).is_file():
                 raise InputError(f"{folder} holds no {name}: write an Evaluation of a fitted model there first.")
-        document = _with_nan(json.loads((folder / METRICS_FILE).read_text(encoding="utf-8")))
+        document = with_nan(json.loads((folder / METRICS_FILE).read_text(encoding="utf-8")))
         if document.get("format") != FORMAT:
             raise InputError(
                 f"{folder / METRICS_FILE} has format {document.get('format')!r}, this version of ecrt reads {FORMAT}."
@@ -196,7 +227,7 @@ class Evaluation:
             model=ModelFacts(**document["model"]),
             classes=ClassFacts(**part("classes")),
             points=SourcePoints(**part("points")),
-            curves=tuple(Curve(**facts, **part(f"curve{index}")) for index, facts in enumerate(document["curves"])),
+            curves=read_curves(document["curves"], arrays),
             y=arrays["y"],
             unknown_labels=document["unknown_labels"],
             metrics=document["metrics"],
@@ -207,18 +238,19 @@ class Evaluation:
         )
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
     """JSON knows no NaN and no infinity: null."""
     if isinstance(value, dict):
-        return {str(key): _without_nan(entry) for key, entry in value.items()}
+        return {str(key): without_nan(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_nan(entry) for entry in value]
+        return [without_nan(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _with_nan(value: Any) -> Any:
+def with_nan(value: Any) -> Any:
+    """NaN for null again."""
     if isinstance(value, dict):
-        return {key: _with_nan(entry) for key, entry in value.items()}
+        return {key: with_nan(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_with_nan(entry) for entry in value]
+        return [with_nan(entry) for entry in value]
     return math.nan if value is None else value

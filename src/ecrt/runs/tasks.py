@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,12 +13,11 @@ from numpy.typing import NDArray
 from ecrt.data import DataFile
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
-from ecrt.metrics.multilabel import multilabel_metrics
-from ecrt.metrics.regression import regression_metrics
 from ecrt.runs.evaluation import evaluate
-from ecrt.runs.records import METRICS_FILE, Evaluation
+from ecrt.runs.measured import Measured, measure_labels, measure_numbers
+from ecrt.runs.records import Evaluation
 
-__all__ = ["ESTIMATORS", "SEPARATOR", "Measured", "Target", "TaskName", "measure", "read_target"]
+__all__ = ["ESTIMATORS", "SEPARATOR", "Target", "TaskName", "measure", "read_target"]
 
 TaskName = Literal["classification", "multilabel", "regression"]
 
@@ -56,24 +53,6 @@ class Target:
     names: tuple[str, ...]
     rows: NDArray[np.int64]
     strata: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Figures on test rows that have no page of their own."""
-
-    title: str
-    y: NDArray[Any]
-    metrics: dict[str, dict[str, float]]
-
-    def write(self, folder: Path) -> None:
-        """Write ``metrics.json``."""
-        plain = {
-            group: {name: value if np.isfinite(value) else None for name, value in figures.items()}
-            for group, figures in self.metrics.items()
-        }
-        text = json.dumps({"title": self.title, "rows": len(self.y), "metrics": plain}, indent=1)
-        (folder / METRICS_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def read_target(data: DataFile, names: tuple[str, ...], task: TaskName | None, labels: tuple[str, ...] = ()) -> Target:
@@ -167,8 +146,5 @@ def measure(estimator: Any, X: Any, target: Target, *, title: str) -> Evaluation
     if target.task == "classification":
         return evaluate(estimator, X, target.y, title=title)
     if target.task == "multilabel":
-        log_odds, predicted = estimator.decision_function(X), np.asarray(estimator.predict(X)).astype(bool)
-        figures = {"test": multilabel_metrics(log_odds, target.y.astype(bool), predicted)}
-    else:
-        figures = regression_metrics(estimator.predict(X), target.y, estimator.regions_)
-    return Measured(title, target.y, figures)
+        return measure_labels(estimator, X, target.y.astype(bool), target.names, title=title)
+    return measure_numbers(estimator, X, target.y, target.names, title=title)
