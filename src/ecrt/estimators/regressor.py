@@ -171,6 +171,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
                 "encoder": encoded.history,
                 "restarts": result.demixed.restarts,
                 "candidates": result.held_out,
+                "chosen": str(result.plan),
                 "head_setting": result.setting,
             }
             keep = np.sort(session.rng.permutation(len(z))[:MOST_EXAMPLES])
