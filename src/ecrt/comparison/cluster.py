@@ -26,7 +26,7 @@ def dask_cluster(address: str | None) -> Iterator[None]:
     except ImportError as error:
         raise InputError("A cluster needs Dask: pip install 'ecrt[cluster]'.") from error
     try:
-        client = Client(address, timeout="10s")  # type: ignore[no-untyped-call]
+        client = Client(address, timeout="5s")  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
         raise InputError(f"No Dask scheduler answers at {address}: {error}") from error
     with client, joblib.parallel_config(backend="dask"):

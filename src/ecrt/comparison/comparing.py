@@ -35,7 +35,7 @@ __all__ = ["TRIALS", "compare"]
 TRIALS = 10
 """Trials for each method and split, where neither their number nor their time is given."""
 
-REFERENCE = "logit-adjustment"
+REFERENCE = "logit-adjusted"
 PACKAGES = ("ecrt", "imbalanced-learn", "numpy", "optuna", "pandas", "scikit-learn", "scipy", "torch")
 
 

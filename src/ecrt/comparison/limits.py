@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import joblib
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -28,7 +29,8 @@ def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with threadpool_limits(1):
+        # A forest on a Dask worker would add up its trees in the order in which they come back.
+        with threadpool_limits(1), joblib.parallel_config(backend="sequential", n_jobs=1):
             yield
     finally:
         torch.set_num_threads(threads)
