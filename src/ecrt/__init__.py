@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ecrt.comparison import compare
 from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError, ModelFileError
-from ecrt.estimators import ECRTClassifier, ECRTRegressor, ECRTTransformer, load
+from ecrt.estimators import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, load
 
 try:
     __version__ = version("ecrt")
@@ -12,6 +12,7 @@ except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0+unknown"
 
 __all__ = [
+    "BaselineClassifier",
     "DivergenceError",
     "ECRTClassifier",
     "ECRTError",

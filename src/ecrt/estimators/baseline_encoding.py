@@ -22,7 +22,14 @@ from ecrt.losses import LossName
 from ecrt.metrics import nll_per_sample
 from ecrt.nn import AutoEncoder
 from ecrt.stages import EncodeResult, head_outputs
-from ecrt.stages.class_heads import NORM_POWERS, BalancedHead, normalise_last_layer
+from ecrt.stages.class_heads import (
+    NORM_POWERS,
+    BalancedHead,
+    HeadConfig,
+    balanced_head,
+    head_temperature,
+    normalise_last_layer,
+)
 
 __all__ = ["end_to_end", "features_to_learn_from"]
 
@@ -60,6 +67,8 @@ def end_to_end(
         items, labels = _smote_inputs(items, labels, options, session.rng)
     encoded = clf._encode_by(config, items, labels, roles, session)
     head = encoded.head.double().cpu().eval()
+    if len(encoded.unseen):
+        head = _tempered(head, encoded, labels, HeadConfig(loss=loss, loss_options=config.loss_options))
     if clf.method == "post-hoc":
         head = BalancedHead(head.head, options["tau"] * head.log_mass_m)
     elif clf.method == "tau-norm":
@@ -67,6 +76,15 @@ def end_to_end(
     clf.demixer_, clf.head_ = None, head
     clf.history_ |= {"encoder": encoded.history}
     return True
+
+
+def _tempered(head: Any, encoded: EncodeResult, labels: Labels, config: HeadConfig) -> Any:
+    """The head of an improper loss at the temperature of rows that the encoder has not seen."""
+    seen = np.setdiff1d(np.arange(len(labels)), encoded.unseen)
+    counts = torch.from_numpy(np.bincount(labels[seen]))
+    z, y = encoded.features[encoded.unseen], labels[encoded.unseen]
+    temperature = head_temperature(head.head, z, y, counts, config)
+    return head if temperature == 1 else balanced_head(head.head, counts, config, temperature)
 
 
 def features_to_learn_from(

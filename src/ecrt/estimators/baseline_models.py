@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,7 +65,10 @@ def fit_model(name: str, s: Array, y: Labels, options: Mapping[str, Any], rng: n
         )
     else:
         raise InputError(f"There is no model {name!r}.")
-    return _with_options(name, model, options).fit(s, y)
+    with warnings.catch_warnings():
+        # A class of one row has no covariance of its own to add to the pooled one.
+        warnings.filterwarnings("ignore", message="Only one sample available", category=UserWarning)
+        return _with_options(name, model, options).fit(s, y)
 
 
 def balanced_scores(name: str, model: Any, s: Array, counts: Labels) -> Array:

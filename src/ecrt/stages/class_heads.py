@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.special import log_softmax
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
 from ecrt.losses import ClassMass, LossName, effective_prior, make_class_loss
+from ecrt.metrics import fit_temperature
 from ecrt.nn import GaussianHead
 from ecrt.stages.augment import AugmentConfig
 from ecrt.stages.demix import DemixResult
@@ -25,6 +28,7 @@ from ecrt.stages.heads import (
     LinearFitter,
     MLPFitter,
     TwoStepFitter,
+    head_outputs,
 )
 from ecrt.stages.risks import HeadSample, RiskName, last_layer, make_risk
 from ecrt.training import Progress, TrainingConfig, torch_generator
@@ -36,11 +40,16 @@ __all__ = [
     "SecondStep",
     "balanced_head",
     "class_fitter",
+    "head_temperature",
     "normalise_last_layer",
 ]
 
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
 SecondStep = Literal["crt", "tau-norm", "post-hoc"]
 DEFERRED_LOSSES = ("ldam-drw",)
+IMPROPER_LOSSES = ("hinge", "focal", "ldam", "ldam-drw")
 NORM_POWERS = tuple(np.linspace(0, 1, 11).round(1).tolist())
 """Powers tried by tau-normalisation."""
 
@@ -58,7 +67,7 @@ class HeadConfig:
         their mass says, so that weighting and adjusting never correct twice. What prior the loss leaves in the logits
         is taken off afterwards. A linear head is fitted at once: what LDAM-DRW defers acts from the start.
     risk, risk_options : what a step minimises, see :func:`~ecrt.stages.risks.make_risk`. Other than the plain one they
-        are random, and a linear head is then trained by steps too.
+        are random, and a linear head is then trained by steps too, as it is under the hinge loss, which is not smooth.
     second_step : what is made of the head once it is fitted, see :func:`class_fitter`; ``tau`` is of post-hoc
         adjustment.
     weight_decay : of the linear head, on the mean loss; ``None`` chooses on held-out rows.
@@ -96,14 +105,33 @@ class BalancedHead(nn.Module):
         return self.head(s_nd) - self.log_mass_m
 
 
-def balanced_head(head: nn.Module, counts_m: Tensor, config: HeadConfig) -> nn.Module:
+def balanced_head(head: nn.Module, counts_m: Tensor, config: HeadConfig, temperature: float = 1.0) -> nn.Module:
     """A head of balanced logits: one that gives them already as it is, another less the log prior of its loss."""
     if isinstance(head, GaussianHead | BalancedHead):
         return head
+    if temperature != 1:
+        head = copy.deepcopy(head)
+        _, last = last_layer(head)
+        with torch.no_grad():
+            last.weight.div_(temperature)
+            last.bias.div_(temperature)
     prior_m = effective_prior(config.loss, counts_m, **config.loss_options)
     if torch.allclose(prior_m, prior_m.mean(), rtol=1e-12, atol=0.0):
         return head
     return BalancedHead(head, torch.log(prior_m).to(next(iter(head.parameters()))))
+
+
+def head_temperature(head: nn.Module, s: Array, y: Labels, counts_m: Tensor, config: HeadConfig) -> float:
+    """What logits are to be divided by, from rows that the head has not seen, before any prior is taken off them.
+
+    Proper losses leave log-probabilities, whose temperature is 1. Those of improper ones have a scale of their own, and
+    a log prior means nothing to them; one number, fitted under the prior that the loss leaves, mends that.
+    """
+    if config.loss not in IMPROPER_LOSSES or isinstance(head, GaussianHead | BalancedHead):
+        return 1.0
+    prior = effective_prior(config.loss, counts_m, **config.loss_options).cpu().numpy()
+    weight = prior[y] / np.bincount(y, minlength=len(prior))[y]
+    return fit_temperature(log_softmax(head_outputs(head, s), axis=1), y, weight / weight.sum())
 
 
 def class_fitter(
@@ -139,16 +167,23 @@ def class_fitter(
     counts_m = counts_m.to(device)
     loss = make_class_loss(config.loss, counts_m, **config.loss_options)
     fitter: HeadFitter
-    if name == "linear" and config.risk == "plain":
+    if name == "linear" and config.risk == "plain" and config.loss != "hinge":  # L-BFGS fails at its corners
         fitter = LinearFitter(len(counts_m), loss, config.weight_decay)
     else:
+        training = config.training if name == "mlp" else _many_steps(config.training, int(counts_m.sum()))
         fitter = MLPFitter(
-            len(counts_m), loss, config.hidden if name == "mlp" else (), config.dropout, config.training,
+            len(counts_m), loss, config.hidden if name == "mlp" else (), config.dropout, training,
             torch_generator(rng), progress,
             risk_of=partial(make_risk, config.risk, counts_m=counts_m, options=config.risk_options),
             all_epochs=config.loss in DEFERRED_LOSSES,
         )  # fmt: skip
     return fitter if config.second_step is None else _two_steps(fitter, counts_m, config)
+
+
+def _many_steps(training: TrainingConfig, n_rows: int) -> TrainingConfig:
+    """A linear head starts at zero and has far to go: smaller batches, and ten times the rate of an MLP."""
+    size = min(training.batch_size, max(32, n_rows // 16))
+    return replace(training, batch_size=size, learning_rate=10 * training.learning_rate)
 
 
 def _two_steps(first: HeadFitter, counts_m: Tensor, config: HeadConfig) -> TwoStepFitter:

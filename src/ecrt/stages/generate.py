@@ -44,8 +44,8 @@ def generate_rows(
     *,
     rng: np.random.Generator,
     device: torch.device,
-    n_steps: int = 1000,
-    width: int = 128,
+    n_steps: int = 500,
+    width: int = 64,
     progress: Progress | None = None,
 ) -> tuple[Array, Labels]:
     """Train a conditional GAN on all classes, and draw until each is as large as the largest.

@@ -16,7 +16,7 @@ from ecrt.errors import InputError
 from ecrt.losses import class_mass, sample_weights
 from ecrt.metrics import better_under_weights, nll_per_sample
 from ecrt.stages.augment import Synthetic, augment_classes
-from ecrt.stages.class_heads import BalancedHead, HeadConfig, balanced_head, class_fitter
+from ecrt.stages.class_heads import BalancedHead, HeadConfig, balanced_head, class_fitter, head_temperature
 from ecrt.stages.demix import DemixResult
 from ecrt.stages.heads import HeadFitter, HeadName, HeadSample, head_outputs
 from ecrt.training import Progress, seeded, stop_requested
@@ -93,8 +93,12 @@ def choose_head(
         )
         return _sample(s[rows], y[rows], synthetic, scale, mass_m, roles, config, device)
 
+    def temperature_on(rows: Labels, head: nn.Module) -> float:
+        return head_temperature(head, s[rows] * scale, y[rows], risk_counts_m, config)
+
     def losses_on(rows: Labels, head: nn.Module) -> Array:
-        logits = head_outputs(balanced_head(head.eval(), risk_counts_m, config), s[rows] * scale)
+        head = balanced_head(head.eval(), risk_counts_m, config, temperature_on(rows, head.eval()))
+        logits = head_outputs(head, s[rows] * scale)
         return nll_per_sample(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True), y[rows])
 
     folds = head_folds(y, train_rows, held_out_rows, rng)
@@ -108,7 +112,8 @@ def choose_head(
     def fit() -> nn.Module:
         with seeded(int(rng.integers(2**62))):
             final = fitters[chosen.name].fit(sample(everything), chosen.setting)
-        return balanced_head(final, risk_counts_m, config).double().cpu().eval()
+        temperature = temperature_on(held_out_rows, chosen.head)
+        return balanced_head(final, risk_counts_m, config, temperature).double().cpu().eval()
 
     return HeadChoice(
         name=chosen.name,

@@ -1,0 +1,221 @@
+"""One contract for every rival, and what each promises of its own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.datasets import make_classification
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch.utils.data import TensorDataset
+
+from ecrt import BaselineClassifier, ECRTClassifier, InputError
+from ecrt.estimators.baseline_methods import BASELINE_METHODS
+from ecrt.losses import LOSS_OPTIONS
+
+QUICK = {
+    "cgan": {"n_steps": 50, "width": 8},
+    "flow-augmentation": {"demixing": "linear"},
+    "gradient-boosting": {"max_iter": 10, "min_samples_leaf": 5},
+    "balanced-forest": {"n_estimators": 10},
+}
+
+
+def make(method: str, **options) -> BaselineClassifier:
+    """A rival with little to do."""
+    defaults = {"weight_decay": 1e-3, "epochs": 8, "random_state": 0, "method_options": QUICK.get(method)}
+    return BaselineClassifier(method=method, **{**defaults, **options})
+
+
+every_method = pytest.mark.parametrize("method", BASELINE_METHODS)
+CHECKED = [
+    make("logit-adjusted", random_state=None),
+    make("lda", random_state=None),
+    make("gradient-boosting", random_state=None),
+]
+
+
+@parametrize_with_checks(CHECKED)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [make("vat", head="mlp", epochs=30, random_state=None), make("feature-smote", random_state=None)]
+)
+def test_scikit_learn_checks_of_slower_rivals(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def table() -> tuple[pd.DataFrame, np.ndarray]:
+    """Four classes that lie apart, one of them a single row; a category among the columns."""
+    X, y = make_classification(
+        160, n_features=5, n_informative=5, n_redundant=0, n_classes=3, n_clusters_per_class=1, class_sep=2.0,
+        weights=[0.6, 0.3, 0.1], flip_y=0, random_state=1,
+    )  # fmt: skip
+    X, y = np.vstack([X, np.full(5, 9.0)]), np.append(y, 3)
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    frame["colour"] = np.where(np.arange(len(y)) % 2 == 0, "red", "blue")
+    return frame, np.array(["common", "usual", "rare", "single"])[y]
+
+
+@every_method
+def test_every_rival_is_a_whole_classifier(table, method):
+    X, y = table
+    clf = make(method).fit(X, y)
+    log_proba = clf.predict_log_proba(X)
+    assert np.isfinite(log_proba).all()
+    np.testing.assert_allclose(np.exp(log_proba).sum(axis=1), 1)
+    np.testing.assert_array_equal(clf.predict(X), clf.classes_[log_proba.argmax(axis=1)])
+    assert clf.classes_.tolist() == ["common", "rare", "single", "usual"]
+    # The same model under the other prior differs by the log prior and nothing else.
+    balanced = clf.decision_function(X)
+    shift = clf.set_params(class_prior="training").decision_function(X) - balanced
+    expected = np.log(clf.class_counts_ / clf.class_counts_.sum())
+    np.testing.assert_allclose(shift, np.broadcast_to(expected, shift.shape), atol=1e-9)
+
+
+@every_method
+def test_every_rival_learns_two_classes_as_its_seed_says(method):
+    X, y = make_classification(120, n_features=4, n_redundant=0, class_sep=2.0, weights=[0.8], random_state=3)
+    first, again = (make(method, random_state=5, epochs=30).fit(X, y) for _ in range(2))
+    np.testing.assert_array_equal(first.decision_function(X), again.decision_function(X))
+    assert first.decision_function(X).shape == (120,)
+    recall = [(first.predict(X)[y == label] == label).mean() for label in (0, 1)]
+    assert np.mean(recall) > 0.7
+
+
+def test_post_hoc_adjustment_is_erm_under_the_balanced_prior(table):
+    erm, post_hoc = (make(method).fit(*table).decision_function(table[0]) for method in ("erm", "post-hoc"))
+    np.testing.assert_allclose(erm, post_hoc, atol=1e-5)
+    half = make("post-hoc", method_options={"tau": 0.0}).fit(*table)
+    training = make("erm", class_prior="training").fit(*table).decision_function(table[0])
+    np.testing.assert_allclose(half.decision_function(table[0]), training, atol=1e-5)
+
+
+def test_balanced_softmax_is_logit_adjustment(table):
+    scores = [make(method).fit(*table).predict_log_proba(table[0]) for method in ("balanced-softmax", "logit-adjusted")]
+    np.testing.assert_allclose(*scores, atol=1e-3)
+
+
+def test_erm_is_scikit_learns_logistic_regression():
+    X, y = make_classification(400, n_features=6, n_informative=5, n_redundant=0, n_classes=3, random_state=0)
+    ours = make("erm", class_prior="training", weight_decay=1e-2).fit(X, y).predict_proba(X)
+    standard = StandardScaler().fit_transform(X)
+    theirs = LogisticRegression(C=1 / (len(y) * 1e-2), max_iter=1000).fit(standard, y).predict_proba(standard)
+    np.testing.assert_allclose(ours, theirs, atol=5e-3)
+
+
+def test_weighted_is_scikit_learns_class_weighted_logistic_regression():
+    X, y = make_classification(400, n_features=6, n_informative=5, n_redundant=0, weights=[0.9], random_state=0)
+    ours = make("weighted", weight_decay=1e-2).fit(X, y).predict_proba(X)
+    standard = StandardScaler().fit_transform(X)
+    model = LogisticRegression(C=1 / (len(y) * 1e-2), class_weight="balanced", max_iter=1000).fit(standard, y)
+    np.testing.assert_allclose(ours, model.predict_proba(standard), atol=5e-3)
+
+
+def test_lda_under_the_training_prior_is_scikit_learns():
+    X, y = make_classification(300, n_features=6, n_informative=5, n_redundant=0, weights=[0.9], random_state=0)
+    ours = make("lda", class_prior="training").fit(X, y).predict_proba(X)
+    theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_feature_smote_balances_what_the_head_learns_from(table):
+    """With every class as large as the largest, the scores of plain cross-entropy are balanced ones as they are."""
+    clf = make("feature-smote").fit(*table)
+    assert isinstance(clf.head_, torch.nn.Linear)
+
+
+@pytest.mark.parametrize("loss", LOSS_OPTIONS)
+def test_any_loss_goes_with_a_method_that_is_none(table, loss):
+    clf = make("mixup", loss=loss, head="mlp", epochs=3).fit(*table)
+    assert np.isfinite(clf.predict_log_proba(table[0])).all()
+
+
+@pytest.mark.parametrize("method", ["ldam-drw", "mixup", "smote", "post-hoc", "tau-norm", "crt", "isda", "qda"])
+def test_an_encoder_is_trained_end_to_end_or_first(table, method):
+    clf = make(method, encoder="mlp", encoder_epochs=15, n_features=4, encoder_holdout=0.3).fit(*table)
+    assert (clf.demixer_ is None) == (method in ("ldam-drw", "mixup", "smote", "post-hoc", "tau-norm"))
+    assert clf.history_["encoder"] is not None
+    assert np.isfinite(clf.predict_log_proba(table[0])).all()
+    assert clf.score(*table) > 0.4
+
+
+def test_images_in_a_dataset_with_a_cosine_head():
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(24) % 3
+    x = torch.randn(24, 1, 8, 8, generator=generator) + y[:, None, None, None]
+    clf = make(
+        "ldam", encoder="resnet18", n_features=8, encoder_epochs=1, encoder_holdout=0.0, batch_size=8,
+        encoder_options={"head": "cosine", "optimizer": "sgd", "flip": True, "crop_padding": 1},
+    )  # fmt: skip
+    clf.fit(TensorDataset(x, y))
+    assert clf.predict_proba(TensorDataset(x, y)).shape == (24, 3)
+
+
+@pytest.mark.parametrize("head_loss", LOSS_OPTIONS)
+def test_ecrt_takes_any_head_loss(table, head_loss):
+    options = {"demixing": "linear", "minority": ["rare"], "weight_decay": 1e-3, "epochs": 20}
+    clf = ECRTClassifier(head="linear", head_loss=head_loss, random_state=0, **options).fit(*table)
+    assert clf.score(*table) > 0.6
+
+
+@pytest.mark.parametrize("encoder_loss", ["weighted", "ldam-drw", "balanced-softmax"])
+def test_ecrt_takes_any_encoder_loss_and_mixup(table, encoder_loss):
+    clf = ECRTClassifier(
+        encoder="mlp", encoder_loss=encoder_loss, encode_on="all", encoder_epochs=8, n_features=4, mixup=0.3,
+        encoder_options={"mixup_off": 0.25}, demixing="linear", head="linear", weight_decay=1e-3, random_state=0,
+    ).fit(*table)  # fmt: skip
+    assert np.isfinite(clf.predict_log_proba(table[0])).all()
+
+
+def test_mixup_acts_on_sources_where_no_encoder_is_trained(table):
+    options = {"demixing": "linear", "head": "mlp", "epochs": 10, "random_state": 0, "minority": ["rare"]}
+    plain, mixed = (ECRTClassifier(mixup=mixup, **options).fit(*table).predict_proba(table[0]) for mixup in (0, 1.0))
+    assert np.abs(plain - mixed).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "focal", "loss": "ldam"}, "is a loss itself"),
+        ({"method": "focal", "method_options": {"gamma": 1.0}}, "loss_options"),
+        ({"method": "focal", "loss_options": {"beta": 1.0}}, "no option 'beta'"),
+        ({"method": "mixup", "method_options": {"beta": 1.0}}, "no option 'beta'"),
+        ({"method": "lda", "loss": "focal"}, "leave loss"),
+        ({"method": "lda", "method_options": {"depth": 3}}, "LinearDiscriminantAnalysis has no option 'depth'"),
+        ({"method": "erm", "encoder": "mlp", "head": "mlp"}, "leave head='linear'"),
+        ({"method": "vat", "encoder": "mlp", "encoder_holdout": 0.0, "encoder_epochs": 1}, "leaves no row"),
+        ({"method": "erm", "encoder": "mlp", "encoder_options": {"rate": 1}}, "encoder_options has no 'rate'"),
+    ],
+)
+def test_what_does_not_belong_is_refused_with_advice(table, options, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        BaselineClassifier(random_state=0, **options).fit(*table)
+
+
+@pytest.mark.parametrize("method", ["erm", "balanced-forest"])
+def test_saving_says_what_to_do_instead(table, method, tmp_path):
+    with pytest.raises(InputError, match=rf"{method}.*cannot be saved.*joblib"):
+        make(method).fit(*table).save(tmp_path / "model")
+
+
+def test_the_page_of_rivals_has_a_line_for_every_method():
+    page = (Path(__file__).parent.parent / "docs" / "rivals.md").read_text()
+    named = set(re.findall(r"^\| `([a-z-]+)` \|", page, flags=re.MULTILINE))
+    assert named == set(BASELINE_METHODS)
+    for name, method in BASELINE_METHODS.items():
+        line = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        options = {**LOSS_OPTIONS[method.loss], **method.options} if method.kind == "loss" else method.options
+        for option in options:
+            assert f"`{option}`" in line, f"{name} does not mention {option}"
