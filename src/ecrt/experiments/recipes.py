@@ -15,7 +15,21 @@ import joblib
 import torch
 
 from ecrt.errors import InputError
-from ecrt.experiments import arxiv, extreme, regression, tinyimagenet, toy
+from ecrt.experiments import (
+    ablations,
+    arxiv,
+    arxiv_tuning,
+    cifar100,
+    extreme,
+    extreme_sizes,
+    keel,
+    mnist,
+    regression,
+    tinyimagenet,
+    tinyimagenet_rivals,
+    toy,
+    toy_figures,
+)
 from ecrt.training import Progress, SilentProgress
 
 __all__ = ["RECIPES", "Recipe", "run"]
@@ -33,21 +47,37 @@ class Recipe:
     run_cell : one run to one row of figures.
     summarise : all rows to the rows of a table.
     threads : torch threads of a cell; 0 for all cores, one cell at a time.
+    forgotten : entries of a row that the summary is computed from and that the results leave out, being long.
     """
 
     cells: Callable[[bool], Iterable[Row]]
     run_cell: Callable[..., Row]
     summarise: Callable[[list[Row]], list[Row]]
     threads: int = 1
+    forgotten: tuple[str, ...] = ()
 
 
 RECIPES: dict[str, Recipe] = {
+    "ablations": Recipe(ablations.cells, ablations.run_cell, ablations.summarise),
     "arxiv": Recipe(arxiv.cells, arxiv.run_cell, arxiv.summarise),
+    "arxiv-tuning": Recipe(arxiv_tuning.cells, arxiv_tuning.run_cell, arxiv_tuning.summarise),
+    "cifar100": Recipe(cifar100.cells, cifar100.run_cell, cifar100.summarise),
     "toy": Recipe(toy.cells, toy.run_cell, toy.summarise),
     "extreme": Recipe(extreme.cells, extreme.run_cell, extreme.summarise),
+    "extreme-sizes": Recipe(extreme_sizes.cells, extreme_sizes.run_cell, extreme_sizes.summarise),
+    "mnist": Recipe(mnist.cells, mnist.run_cell, mnist.summarise),
+    "toy-figures": Recipe(toy_figures.cells, toy_figures.run_cell, toy_figures.summarise),
     "regression": Recipe(regression.cells, regression.run_cell, regression.summarise),
     "continuous-toy": Recipe(regression.toy_cells, regression.toy_run_cell, regression.summarise_toy),
     "tinyimagenet": Recipe(tinyimagenet.cells, tinyimagenet.run_cell, tinyimagenet.summarise, threads=0),
+    "tinyimagenet-rivals": Recipe(
+        tinyimagenet_rivals.cells,
+        tinyimagenet_rivals.run_cell,
+        tinyimagenet_rivals.summarise,
+        threads=0,
+        forgotten=(tinyimagenet_rivals.PER_ROW,),
+    ),
+    "keel": Recipe(keel.cells, keel.run_cell, keel.summarise, forgotten=(keel.PER_FOLD,)),
 }
 
 
@@ -88,10 +118,15 @@ def run(
         "command": f"ecrt reproduce {name}" + (" --smoke" if smoke else ""),
         "seconds": round(time.perf_counter() - started, 1),
         "cell_seconds": round(sum(row["seconds"] for row in rows), 1),
-        "machine": {"cpu_count": os.cpu_count(), "platform": platform.machine(), "torch": torch.__version__},
+        "machine": _machine(),
         "summary": recipe.summarise(rows),
-        "rows": rows,
+        "rows": [{name: value for name, value in row.items() if name not in recipe.forgotten} for row in rows],
     }
+
+
+def _machine() -> Row:
+    machine: Row = {"cpu_count": os.cpu_count(), "platform": platform.machine(), "torch": torch.__version__}
+    return machine | ({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {})
 
 
 def _read_journal(journal: Path | None, cells: list[Row]) -> list[Row]:

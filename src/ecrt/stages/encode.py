@@ -20,7 +20,7 @@ from ecrt.training import History, Progress, TrainingConfig
 
 __all__ = ["EncodeConfig", "EncodeResult", "encode", "features_of"]
 
-Items = Dataset[tuple[Tensor, int]]
+Items = Dataset[Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from ecrt.training import History, IndexBatches, Progress, torch_generator, trai
 if TYPE_CHECKING:
     from ecrt.stages.encode import EncodeConfig
 
-__all__ = ["EncoderTraining", "module_dtype"]
+__all__ = ["Batch", "Course", "EncoderTraining", "gpu_layout", "module_dtype"]
 
 RESIDENT_BYTES = 8 * 2**30
 """Rows in memory up to this size are kept on the device while an encoder learns from them."""
@@ -108,7 +108,7 @@ class EncoderTraining:
         """Train; ``held_out`` rows decide which epoch is kept, if there are any."""
         on_gpu = self.device.type == "cuda"
         course = Course(self._shuffled(), self.config, self.rng, self.device)
-        with _gpu_layout(self.encoder, enabled=on_gpu and self.images):
+        with gpu_layout(self.encoder, enabled=on_gpu and self.images):
             return train(
                 nn.ModuleList([self.encoder, self.head]),
                 lambda batch: self.losses(batch).mean(),
@@ -194,7 +194,7 @@ class _Rows:
 
 
 @contextmanager
-def _gpu_layout(encoder: nn.Module, *, enabled: bool) -> Iterator[None]:
+def gpu_layout(encoder: nn.Module, *, enabled: bool) -> Iterator[None]:
     """Weights as channels last and convolutions chosen by trial, which tensor cores run fastest on; undone after."""
     if not enabled:
         yield
