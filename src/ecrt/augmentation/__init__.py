@@ -1,5 +1,5 @@
 """Synthetic sources for rare classes."""
 
-from ecrt.augmentation.augmenters import Augmentation, augment, parametric, permutation
+from ecrt.augmentation.augmenters import Augmentation, augment, borrowed, parametric, permutation
 
-__all__ = ["Augmentation", "augment", "parametric", "permutation"]
+__all__ = ["Augmentation", "augment", "borrowed", "parametric", "permutation"]

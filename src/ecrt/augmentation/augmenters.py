@@ -10,9 +10,9 @@ from torch import Tensor
 from ecrt.errors import InputError
 from ecrt.flows import shrunk_moments
 
-__all__ = ["Augmentation", "augment", "parametric", "permutation"]
+__all__ = ["Augmentation", "augment", "borrowed", "parametric", "permutation"]
 
-Augmentation = Literal["parametric", "permutation"]
+Augmentation = Literal["parametric", "permutation", "borrowed"]
 
 
 def permutation(s_nd: Tensor, size: int, generator: torch.Generator) -> Tensor:
@@ -36,6 +36,23 @@ def parametric(
     return mean_d + noise * shrunk_d.sqrt()
 
 
+def borrowed(
+    s_nd: Tensor,
+    size: int,
+    generator: torch.Generator,
+    variance_d: Tensor,
+    pseudo_samples: float,
+    residuals_rd: Tensor,
+) -> Tensor:
+    """The class's mean plus residuals of other classes, each a whole row, stretched to the class's shrunk variance.
+
+    Whatever shape and dependence the other classes have around their means is lent to this one.
+    """
+    mean_d, shrunk_d = shrunk_moments(s_nd, variance_d, pseudo_samples)
+    rows = torch.randint(len(residuals_rd), (size,), generator=generator).to(residuals_rd.device)
+    return mean_d + residuals_rd[rows] * (shrunk_d / variance_d).sqrt()
+
+
 def augment(
     kind: Augmentation,
     s_nd: Tensor,
@@ -44,10 +61,16 @@ def augment(
     *,
     variance_d: Tensor,
     pseudo_samples: float = 10.0,
+    residuals_rd: Tensor | None = None,
 ) -> Tensor:
-    """``size`` synthetic sources of the class that ``s_nd`` comes from."""
+    """``size`` synthetic sources of the class that ``s_nd`` comes from.
+
+    ``residuals_rd``: of other classes, to borrow; without any, samples are parametric.
+    """
     if kind == "permutation":
         return permutation(s_nd, size, generator)
-    if kind == "parametric":
+    if kind == "borrowed" and residuals_rd is not None and len(residuals_rd):
+        return borrowed(s_nd, size, generator, variance_d, pseudo_samples, residuals_rd)
+    if kind in ("parametric", "borrowed"):
         return parametric(s_nd, size, generator, variance_d, pseudo_samples)
-    raise InputError(f"augmentation={kind!r}: use 'parametric' or 'permutation'.")
+    raise InputError(f"augmentation={kind!r}: use 'parametric', 'permutation' or 'borrowed'.")

@@ -194,6 +194,7 @@ class ECRTBase(EstimatorBase):
     mixup: float = 0.0
     demixing: Literal["auto", "none", "linear", "flow"] = "auto"
     n_sources: int | None = None
+    rotation: Literal["symmetric", "discriminant", "joint"] = "symmetric"
     objective: Literal["fdv", "gcl", "infonce"] = "fdv"
     label_marginal: Literal["auto", "exact", "batch"] = "auto"
     critic: Literal["additive", "cosine", "label-network"] = "additive"

@@ -27,6 +27,7 @@ from ecrt.estimators.options import (
     head_config,
     log_class_prior,
 )
+from ecrt.estimators.selected_fit import fit_selected
 from ecrt.losses import LossName
 from ecrt.stages import (
     AugmentConfig,
@@ -83,6 +84,9 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         and keeps the flow only if it lowers the held-out loss beyond noise.
     n_sources : int or None, default=None
         Signal sources; ``None`` for as many as features.
+    rotation : {"symmetric", "discriminant", "joint"}, default="symmetric"
+        What settles the axes that linear de-mixing leaves open: closeness to the features, differences of class means,
+        or covariances of all classes as diagonal as can be.
     objective : {"fdv", "gcl", "infonce"}, default="fdv"
         Contrastive loss of the flow.
     label_marginal : {"auto", "exact", "batch"}, default="auto"
@@ -106,8 +110,9 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     minority : "auto", "all", int, labels or callable, default="auto"
         Who is minority: fewer samples than half the median of the classes that hold a uniform share; every class;
         fewer samples than a number; the labels given; or what a function from counts to a mask says.
-    augmentation : {"parametric", "permutation"}, default="parametric"
-        Synthetic sources from a Gaussian, or by shuffling coordinates within the class.
+    augmentation : {"parametric", "permutation", "borrowed"}, default="parametric"
+        Synthetic sources from a Gaussian, by shuffling coordinates within the class, or around the class's mean with
+        residuals of the majority classes.
     augmentation_weight : float, default=0.5
         Share of a minority class's weight that goes to its synthetic samples; 0 for no augmentation.
     n_synthetic : int or None, default=None
@@ -140,6 +145,15 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     thresholds : {"half", "validation"}, default="half"
         With several labels a row, a label is predicted from a probability of one half on, or from where its F1 is
         highest on held-out rows (labels with fewer than two such rows keep one half).
+    selection : {"pseudo-minority"} or None, default=None
+        Choose options before the fit: some majority classes are cut down to minority size, and what each choice does to
+        their hidden samples is measured. Options that were set to other than their defaults are left alone. Where no
+        transfer beats plain logit adjustment beyond noise, plain logit adjustment is what is fitted, with a warning.
+        With too few classes for this, repeated cross-validation decides.
+    selection_trials : int or None, default=None
+        Fits that the choice may take; the same seed then gives the same choice on every machine.
+    selection_budget : float, default=180
+        Seconds that it may take otherwise.
     validation_fraction : float, default=0.2
         Share of each class held out to stop, choose and compare.
     epochs, batch_size, learning_rate
@@ -165,6 +179,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     history_ : losses of every trained part, restarts and candidates.
     diagnostics_ : independence of sources in each class, round-trip error, likelihood, the theorem's conditions.
     theory_met_ : whether those conditions hold.
+    selection_ : with ``selection``, what was tried and chosen, and a sentence that says so.
     label_log_odds_ : with several labels a row, log-odds of their frequencies, in training and balanced.
     thresholds_ : likewise, with ``thresholds="validation"``, the balanced logit from which each label is predicted.
 
@@ -182,7 +197,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = CLASSIFIER_CONSTRAINTS
 
     minority: MinorityRule = "auto"
-    augmentation: Literal["parametric", "permutation"] = "parametric"
+    augmentation: Literal["parametric", "permutation", "borrowed"] = "parametric"
     augmentation_weight: float = 0.5
     n_synthetic: int | None = None
     head: str | Sequence[str] = "auto"
@@ -194,6 +209,9 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     weight_decay: float | None = None
     class_prior: str | ArrayLike = "balanced"
     thresholds: Literal["half", "validation"] = "half"
+    selection: Literal["pseudo-minority"] | None = None
+    selection_trials: int | None = None
+    selection_budget: float = 180.0
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
@@ -208,7 +226,12 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             or sparse, one column for each label (of a data frame, its column names are ``classes_``).
         """
         if not isinstance(X, Dataset) and has_several_labels(y):
+            if self.selection is not None:
+                raise InputError("selection chooses for one label a row: with several use selection=None.")
             fit_labels(self, X, y)
+            return self
+        if self.selection is not None:
+            fit_selected(self, X, y)
             return self
         items, labels = self._read_classes(X, y)
         counts = np.bincount(labels, minlength=len(self.classes_))
@@ -318,8 +341,9 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             raise InputError(f"No such class: {unknown.tolist()}. Known: {self.classes_.tolist()}.")
         s, y = self._examples
         config = AugmentConfig(
-            kind=self.augmentation, weight=1.0, n_synthetic=n_per_class, pseudo_samples=self.pseudo_samples
-        )
+            kind=self._chosen("augmentation"), weight=1.0, n_synthetic=n_per_class,
+            pseudo_samples=self._chosen("pseudo_samples"),
+        )  # fmt: skip
         rng = np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
         drawn = augment_classes(s, y, np.isin(self.classes_, wanted), self.within_variance_, config, rng)
         values = drawn.s if space == "source" else self.demixer_.inverse(torch.from_numpy(drawn.s)).numpy()
@@ -334,6 +358,10 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self._examples = s, y[keep]
         self.diagnostics_ = diagnose_sources(self.demixer_, z[keep], s, y[keep], self.classes_, demixed_on)
         self.theory_met_ = self.diagnostics_.theory_met
+
+    def _chosen(self, option: str) -> Any:
+        """An option as the fit had it: as selected, or else as given."""
+        return getattr(self, "selection_", {"options": {}})["options"].get(option, getattr(self, option))
 
     def _several_labels(self) -> bool:
         check_is_fitted(self)

@@ -78,6 +78,7 @@ BASE_CONSTRAINTS: dict[str, list[Any]] = ESTIMATOR_CONSTRAINTS | {
     "mixup": [Interval(Real, 0, None, closed="left")],
     "demixing": [StrOptions({"auto", "none", "linear", "flow"})],
     "n_sources": [None, Interval(Integral, 1, None, closed="left")],
+    "rotation": [StrOptions({"symmetric", "discriminant", "joint"})],
     "objective": [StrOptions({"fdv", "gcl", "infonce"})],
     "label_marginal": [StrOptions({"auto", "exact", "batch"})],
     "critic": [StrOptions({"additive", "cosine", "label-network"})],
@@ -99,7 +100,7 @@ CLASSIFIER_CONSTRAINTS: dict[str, list[Any]] = (
     BASE_CONSTRAINTS
     | MINORITY_CONSTRAINT
     | {
-        "augmentation": [StrOptions({"parametric", "permutation"})],
+        "augmentation": [StrOptions({"parametric", "permutation", "borrowed"})],
         "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
         "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
         "head": [StrOptions({"auto", "linear", "mlp", "gaussian"}), "array-like"],
@@ -111,6 +112,9 @@ CLASSIFIER_CONSTRAINTS: dict[str, list[Any]] = (
         "weight_decay": [None, Interval(Real, 0, None, closed="left")],
         "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
         "thresholds": [StrOptions({"half", "validation"})],
+        "selection": [StrOptions({"pseudo-minority"}), None],
+        "selection_trials": [None, Interval(Integral, 4, None, closed="left")],
+        "selection_budget": [Interval(Real, 0, None, closed="neither")],
     }
 )
 
@@ -181,6 +185,7 @@ def demix_configs(clf: Any, n_rows: int, n_features: int) -> list[DemixConfig]:
         DemixConfig(
             method=method,
             n_sources=clf.n_sources,
+            rotation=clf.rotation,
             objective=clf.objective,
             label_marginal=clf.label_marginal,
             critic=clf.critic,

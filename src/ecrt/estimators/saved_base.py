@@ -35,7 +35,7 @@ __all__ = ["Document", "Tensors", "pack_base", "unpack_base"]
 Document = dict[str, Any]
 Tensors = dict[str, Tensor | np.ndarray[Any, Any]]
 
-PLAIN_ATTRIBUTES: dict[str, type] = {"metrics_": dict}
+PLAIN_ATTRIBUTES: dict[str, type] = {"metrics_": dict, "selection_": dict}
 """Attributes of plain values that an estimator may have, with their types."""
 
 ALL_VECTORS = ("signal_weight", "head_scale", "within_variance")

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ecrt.augmentation import Augmentation, augment
+from ecrt.flows import within_class_residuals
 
 __all__ = ["AugmentConfig", "Synthetic", "augment_classes"]
 
@@ -22,7 +23,8 @@ class AugmentConfig:
 
     Attributes
     ----------
-    kind : ``"parametric"`` (Gaussian) or ``"permutation"`` (shuffled coordinates).
+    kind : ``"parametric"`` (Gaussian), ``"permutation"`` (shuffled coordinates) or ``"borrowed"`` (the class's mean
+        with residuals of classes that are not augmented).
     weight : lambda, the share of a class's mass that its synthetic samples hold; 0 switches augmentation off.
     n_synthetic : samples for each augmented class; ``None`` makes half as many as there are rows in all, but no
         class larger than the largest.
@@ -63,6 +65,7 @@ def augment_classes(
     size = config.n_synthetic or int(np.clip(len(y) // (2 * len(labels)), 20, max(counts.max(), 20)))
     generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     variance = torch.from_numpy(within_variance)
+    residuals = _residuals(s, y, augmented) if config.kind == "borrowed" else None
     by_class = np.argsort(y, kind="stable")
     starts = np.concatenate([[0], np.cumsum(counts)])
     parts = [
@@ -73,7 +76,17 @@ def augment_classes(
             generator,
             variance_d=variance,
             pseudo_samples=config.pseudo_samples,
+            residuals_rd=residuals,
         ).numpy()
         for label in labels
     ]
     return Synthetic(np.concatenate(parts), np.repeat(labels, size))
+
+
+def _residuals(s: Array, y: Labels, augmented: NDArray[np.bool_]) -> torch.Tensor:
+    """Deviations from their means of the classes that are not augmented, stretched for the mean that each has lost."""
+    lenders = ~augmented[y]
+    residuals, _, counts = within_class_residuals(s[lenders], y[lenders])
+    _, member = np.unique(y[lenders], return_inverse=True)
+    stretch = np.sqrt(counts / np.maximum(counts - 1, 1))
+    return torch.from_numpy(residuals[counts[member] > 1] * stretch[member][counts[member] > 1, None])

@@ -48,6 +48,8 @@ class DemixConfig:
     method : ``"none"`` standardises the features and leaves them as they are (no transfer, for comparison);
         ``"linear"`` whitens within classes; ``"flow"`` trains a flow on top of that.
     n_sources : signal sources, ``None`` for all features.
+    rotation : what settles the axes that whitening leaves open; see :func:`~ecrt.flows.fit_linear_demixing`. Fewer
+        sources than features need discriminant axes.
     objective : contrastive loss of the flow.
     label_marginal : negatives from the batch, or the expectation under the label marginal; ``"auto"`` is exact up to
         1,024 classes.
@@ -65,6 +67,7 @@ class DemixConfig:
 
     method: Method = "linear"
     n_sources: int | None = None
+    rotation: Literal["symmetric", "discriminant", "joint"] = "symmetric"
     objective: Objective = "fdv"
     label_marginal: Literal["auto", "exact", "batch"] = "auto"
     critic: CriticName = "additive"

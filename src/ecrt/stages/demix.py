@@ -205,7 +205,7 @@ def _linear_map(
 ) -> LinearDemixing:
     """The linear map for the wanted sources: fewer than features need discriminant axes, a flow triangular ones."""
     spread = column_spread(z)  # over all rows, of de-mixing classes or not
-    rotation: Rotation = "symmetric" if order is None else "triangular"
+    rotation: Rotation = config.rotation if order is None else "triangular"
     if config.method == "none":
         rotation = "none"
     elif config.n_sources is not None and config.n_sources < (spread > 0).sum():

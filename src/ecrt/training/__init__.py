@@ -1,6 +1,6 @@
 """Optimisation: the loop, its guards, seeds and progress."""
 
-from ecrt.training.interrupt import stop_on_interrupt, stop_requested
+from ecrt.training.interrupt import stop_on_interrupt, stop_requested, stopped_at
 from ecrt.training.loop import (
     History,
     IndexBatches,
@@ -24,6 +24,7 @@ __all__ = [
     "seeded",
     "stop_on_interrupt",
     "stop_requested",
+    "stopped_at",
     "torch_generator",
     "train",
 ]

@@ -1,21 +1,35 @@
-"""Ctrl-C as a wish to stop training and keep what was reached, not to lose it."""
+"""Ctrl-C, or a deadline, as a wish to stop training and keep what was reached, not to lose it."""
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
 
-__all__ = ["stop_on_interrupt", "stop_requested"]
+__all__ = ["stop_on_interrupt", "stop_requested", "stopped_at"]
 
 _asked = threading.Event()
+_deadline = ContextVar("deadline", default=math.inf)
 
 
 def stop_requested() -> bool:
     """Whether training should end with its best state so far, and choices with the simplest candidate."""
-    return _asked.is_set()
+    return _asked.is_set() or time.monotonic() > _deadline.get()
+
+
+@contextmanager
+def stopped_at(deadline: float) -> Iterator[None]:
+    """Within this block training is asked to stop once ``time.monotonic()`` passes the deadline."""
+    token = _deadline.set(min(deadline, _deadline.get()))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
 
 
 @contextmanager

@@ -1,0 +1,350 @@
+"""Which choices serve rare classes here? Asked of classes whose answers are known, before the real fit."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student_t
+from sklearn.base import BaseEstimator, clone
+from torch import nn
+
+from ecrt.data.pseudo_minority import Problem, cross_validation_problem, pseudo_minority_problem
+from ecrt.errors import DivergenceError
+from ecrt.metrics import nll_per_sample
+from ecrt.training import Progress, stopped_at
+
+__all__ = ["PLAIN", "Question", "Selection", "Tried", "questions", "select"]
+
+Array = NDArray[np.float64]
+Options = dict[str, Any]
+
+PLAIN: Options = {"demixing": "none", "augmentation_weight": 0.0}
+"""Logit adjustment on the features: what the user gets when no transfer is better beyond noise."""
+
+MOST_JOINT = 128
+"""Columns up to which joint diagonalisation is tried: its time grows with their cube."""
+
+FIRST_PROBLEMS, MOST_PROBLEMS, VETO_PROBLEMS = 2, 6, 3
+SHARE_OF_QUESTIONS = 0.7
+"""Share of trials or time that goes to questions; the rest settles the answer against plain logit adjustment."""
+
+SURE = 0.95
+"""Confidence that transfer must be better than plain logit adjustment with."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something to choose, with answers that replace options of the choice so far."""
+
+    about: str
+    answers: tuple[Options, ...]
+
+
+@dataclass
+class Tried:
+    """Options, and what they did to the checked rows of each problem: losses of its classes, weighted."""
+
+    options: Options
+    losses: list[tuple[Array, Array]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    failed: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Options that differ from the defaults of a plain fit, in words."""
+        return ", ".join(f"{name}={value}" for name, value in self.options.items())
+
+    @property
+    def loss(self) -> float:
+        """Mean over problems of the weighted balanced NLL."""
+        if self.failed is not None or not self.losses:
+            return float("inf")
+        return float(np.mean([weight @ losses for losses, weight in self.losses]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What ran and what was chosen.
+
+    Attributes
+    ----------
+    by : ``"pseudo-minority"``, or ``"cross-validation"`` where there are too few classes for it.
+    options : what the fit is given.
+    transfer : whether de-mixing was better than plain logit adjustment beyond noise.
+    gain, low, high : balanced NLL that the best transfer saves on plain logit adjustment, with its 95 % interval.
+    vetoed : whether cross-validation on the real minority spoke against it.
+    tried : one record for each candidate: options, loss, fits, seconds.
+    finished : whether every question was asked before time or trials ran out.
+    seconds : what it took.
+    sentence : all of this in words.
+    """
+
+    by: Literal["pseudo-minority", "cross-validation"]
+    options: Options
+    transfer: bool
+    gain: float
+    low: float
+    high: float
+    vetoed: bool
+    tried: list[dict[str, Any]]
+    finished: bool
+    seconds: float
+    sentence: str
+
+
+def questions(clf: Any, n_rows: int, n_columns: int | None) -> Iterator[Question]:
+    """What to ask, the weightiest first; options that the user set away from their defaults are left as they are."""
+    defaults = type(clf)().get_params()
+    fixed = {name for name, value in clf.get_params().items() if _differs(value, defaults[name])}
+
+    def ask(about: str, *answers: Options) -> Question:
+        return Question(about, tuple(answer for answer in answers if not fixed & answer.keys()))
+
+    flow = n_columns is not None and 2 <= n_columns <= 64 and n_rows >= 500
+    yield ask("demixing", {"demixing": "linear"}, *([{"demixing": "flow"}] if flow else []))
+    yield ask("augmentation", *(
+        {"augmentation": kind, "augmentation_weight": 0.5} for kind in ("parametric", "permutation", "borrowed")
+    ))  # fmt: skip
+    yield ask("head", {"head": "gaussian"}, {"head": "linear"}, {"head": "mlp"})
+    if n_columns is not None and n_columns >= 8:
+        joint = [{"rotation": "joint"}] if n_columns <= MOST_JOINT else []
+        yield ask("rotation", {"rotation": "discriminant"}, *joint)
+        yield ask("number of sources", {"n_sources": n_columns // 2}, {"n_sources": n_columns // 4})
+    yield ask("augmentation weight", {"augmentation_weight": 0.2}, {"augmentation_weight": 0.8})
+    yield ask("shrinkage", {"pseudo_samples": 3.0}, {"pseudo_samples": 30.0})
+    if isinstance(clf.encoder, nn.Module) or clf.encoder != "identity":
+        yield ask("classes of the encoder", {"encode_on": "all"})
+    if flow:
+        yield ask("objective", {"objective": "gcl"})
+        yield ask("critic", {"critic": "cosine"})
+        yield ask("likelihood weight", {"likelihood_weight": 0.1}, {"likelihood_weight": 3.0})
+
+
+def select(
+    clf: BaseEstimator,
+    fit: Callable[[Any, NDArray[np.int64], list[int]], Any],
+    log_proba: Callable[[Any, NDArray[np.int64]], Array],
+    y: NDArray[np.int64],
+    minority: NDArray[np.bool_],
+    n_columns: int | None,
+    *,
+    trials: int | None,
+    budget: float,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> Selection:
+    """Ask every question in turn; an answer is kept if it lowers the loss of classes whose answers are known.
+
+    Parameters
+    ----------
+    clf : the estimator whose options are chosen.
+    fit : fits a copy of it, with options set, on rows, given the classes that are minority in them.
+    log_proba : log-probabilities under the balanced prior of rows, one column for each class of ``minority``.
+    y : class indices of all rows.
+    trials : fits at most; the result is then the same on every machine. Without it, ``budget`` seconds.
+    """
+    race = _Race(clf, fit, log_proba, y, minority, trials, budget, rng, progress)
+    progress.start(f"selection by {race.by}", trials if trials is not None else int(np.ceil(budget)))
+    try:
+        best = race.run(list(questions(clf, len(y), n_columns)))
+    finally:
+        progress.finish()
+    return race.verdict(best)
+
+
+class _Race:
+    """Candidates, the problems they are measured on, and what is left of trials or time."""
+
+    def __init__(
+        self,
+        clf: BaseEstimator,
+        fit: Callable[[Any, NDArray[np.int64], list[int]], Any],
+        log_proba: Callable[[Any, NDArray[np.int64]], Array],
+        y: NDArray[np.int64],
+        minority: NDArray[np.bool_],
+        trials: int | None,
+        budget: float,
+        rng: np.random.Generator,
+        progress: Progress,
+    ) -> None:
+        self.clf, self.fit, self.log_proba, self.y, self.minority = clf, fit, log_proba, y, minority
+        self.trials, self.progress, self.rng = trials, progress, rng
+        self.started, self.budget = time.monotonic(), budget
+        self.deadline = np.inf if trials is not None else self.started + budget
+        self.shown = 0
+        self.fits = 0
+        self.finished = True
+        first = pseudo_minority_problem(y, minority, rng)
+        self.by: Literal["pseudo-minority", "cross-validation"] = "pseudo-minority" if first else "cross-validation"
+        self.problems = [first or cross_validation_problem(y, minority, rng)]
+        self.plain = Tried(dict(PLAIN))
+        self.tried = [self.plain]
+        self.vetoed = False
+
+    def run(self, asked: list[Question]) -> Tried:
+        """Answer the questions, then settle the best against plain logit adjustment, and let the minority veto."""
+        self._extend(self.plain, FIRST_PROBLEMS)
+        best: Tried | None = None
+        for question in asked:
+            for answer in question.answers:
+                base = best.options if best is not None else PLAIN
+                if all(base.get(name) == value for name, value in answer.items()):
+                    continue
+                if best is None and "demixing" not in answer:
+                    continue  # nothing but plain logit adjustment could be had
+                challenger = Tried(base | answer)
+                if not self._extend(challenger, FIRST_PROBLEMS, share=SHARE_OF_QUESTIONS):
+                    self.finished = False
+                    break
+                self.tried.append(challenger)
+                if challenger.failed is None and (best is None or _gain(best, challenger)[0] > 0):
+                    best = challenger
+        if best is None:
+            return self.plain
+        for size in range(FIRST_PROBLEMS + 1, MOST_PROBLEMS + 1):
+            if not (self._extend(self.plain, size) and self._extend(best, size)):
+                break
+        if self.by == "pseudo-minority" and _surely_positive(self.plain, best):
+            self.vetoed = self._minority_objects(best)
+        return best
+
+    def _minority_objects(self, best: Tried) -> bool:
+        """Whether held-out rows of the real minority are surely worse off: h(s) against h(z), cross-validated."""
+        plain, transfer = Tried(self.plain.options), Tried(best.options)
+        for _ in range(VETO_PROBLEMS):
+            problem = cross_validation_problem(self.y, self.minority, self.rng)
+            rare = self.minority[self.y[problem.check]]
+            if not rare.any():
+                continue
+            problem = replace(problem, check=problem.check[rare], weight=problem.weight[rare])
+            for one in (plain, transfer):
+                if not self._affordable(one) or not self._measure(one, problem):
+                    break
+        both = min(len(plain.losses), len(transfer.losses))
+        return both > 0 and _gain(plain, transfer, 2 * SURE - 1)[2] < 0
+
+    def _extend(self, tried: Tried, size: int, share: float = 1.0) -> bool:
+        """Measure on problems up to ``size``; False when that share of trials or time does not suffice."""
+        while len(tried.losses) < size and tried.failed is None:
+            if not self._affordable(tried, share):
+                return False
+            while len(self.problems) <= len(tried.losses):
+                made = pseudo_minority_problem if self.by == "pseudo-minority" else cross_validation_problem
+                self.problems.append(made(self.y, self.minority, self.rng) or self.problems[0])
+            if not self._measure(tried, self.problems[len(tried.losses)]):
+                return False
+        return True
+
+    def _affordable(self, tried: Tried, share: float = 1.0) -> bool:
+        if self.trials is not None:
+            return self.fits < share * self.trials
+        expected = max(tried.seconds or self.plain.seconds or [0.0])
+        return time.monotonic() + expected <= self.started + share * self.budget
+
+    def _measure(self, tried: Tried, problem: Problem) -> bool:
+        """Fit and check; False when the deadline cut the fit short, whose result then says nothing."""
+        started = time.monotonic()
+        candidate = clone(self.clf).set_params(
+            **tried.options, selection=None, verbose=False, random_state=int(self.rng.integers(2**31))
+        )
+        try:
+            with stopped_at(self.deadline), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                present = np.unique(self.y[problem.learn])
+                rare = [int(label) for label in present if problem.minority[label]]
+                fitted = self.fit(candidate, problem.learn, rare)
+                log_p = self.log_proba(fitted, problem.check)
+        except DivergenceError as error:
+            tried.failed = str(error)
+            return True
+        finally:
+            self.fits += 1
+            self._show(tried)
+        if time.monotonic() > self.deadline:
+            return False
+        losses = nll_per_sample(log_p, self.y[problem.check])
+        tried.losses.append(_by_class(losses, self.y[problem.check], problem.weight))
+        tried.seconds.append(time.monotonic() - started)
+        return True
+
+    def _show(self, tried: Tried) -> None:
+        """Move the bar by what was used of trials, or of seconds."""
+        used = self.fits if self.trials is not None else int(time.monotonic() - self.started)
+        while self.shown < used:
+            self.progress.advance(tried.name)
+            self.shown += 1
+
+    def verdict(self, best: Tried) -> Selection:
+        """Transfer if it is better beyond noise, plain logit adjustment otherwise."""
+        gain, low, high = _gain(self.plain, best) if best is not self.plain else (0.0, 0.0, 0.0)
+        transfer = best is not self.plain and not self.vetoed and _surely_positive(self.plain, best)
+        chosen = best if transfer else self.plain
+        seconds = time.monotonic() - self.started
+        records = [
+            {"options": one.options, "loss": one.loss, "fits": len(one.losses), "seconds": round(sum(one.seconds), 1)}
+            | ({"failed": one.failed} if one.failed else {})
+            for one in self.tried
+        ]
+        sentence = _in_words(self.by, transfer, best, gain, low, high)
+        if self.vetoed:
+            sentence += " Held-out rows of the real minority spoke against transfer."
+        if not self.finished:
+            sentence += " Not every question was asked: trials or time ran out."
+        return Selection(
+            by=self.by, options=chosen.options, transfer=transfer, gain=gain, low=low, high=high, vetoed=self.vetoed,
+            tried=records, finished=self.finished, seconds=seconds, sentence=sentence,
+        )  # fmt: skip
+
+
+def _by_class(losses: Array, y: NDArray[np.int64], weight: Array) -> tuple[Array, Array]:
+    """Mean loss of each class that was checked, and the classes' weights."""
+    mass = np.bincount(y, weights=weight)
+    present = mass > 0
+    means = np.bincount(y, weights=weight * losses)[present] / mass[present]
+    return means, mass[present] / mass.sum()
+
+
+def _differences(champion: Tried, challenger: Tried) -> tuple[Array, Array]:
+    """What the challenger saves in each class of the problems both were measured on, with weights that sum to one."""
+    n = min(len(champion.losses), len(challenger.losses))
+    saved = np.concatenate([champion.losses[i][0] - challenger.losses[i][0] for i in range(n)])
+    weight = np.concatenate([champion.losses[i][1] for i in range(n)])
+    return saved, weight / weight.sum()
+
+
+def _gain(champion: Tried, challenger: Tried, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Mean saving with its interval; classes are what varies, for rows of a class share its few samples."""
+    saved, weight = _differences(champion, challenger)
+    mean = float(weight @ saved)
+    effective = 1 / float((weight**2).sum())
+    error = float(np.sqrt(weight**2 @ (saved - mean) ** 2 * effective / max(effective - 1, 1e-9)))
+    width = float(student_t.ppf(0.5 + confidence / 2, max(effective - 1, 1.0))) * error
+    return mean, mean - width, mean + width
+
+
+def _surely_positive(champion: Tried, challenger: Tried) -> bool:
+    """One-sided: better with the confidence asked for."""
+    return challenger.failed is None and _gain(champion, challenger, 2 * SURE - 1)[1] > 0
+
+
+def _in_words(by: str, transfer: bool, best: Tried, gain: float, low: float, high: float) -> str:
+    how = "classes played down to minority size" if by == "pseudo-minority" else "held-out rows of every class"
+    if not best.options.get("demixing") or best.options["demixing"] == "none":
+        return f"Plain logit adjustment: no transfer could be measured on {how}."
+    figures = f"{gain:+.3f} nats, 95 % interval {low:+.3f} to {high:+.3f}, measured on {how}"
+    if transfer:
+        return f"Transfer ({best.name}) saves on plain logit adjustment: {figures}."
+    return f"Plain logit adjustment: transfer ({best.name}) does not beat it beyond noise ({figures})."
+
+
+def _differs(value: Any, default: Any) -> bool:
+    try:
+        return bool(value != default)
+    except ValueError:  # arrays
+        return True

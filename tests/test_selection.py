@@ -1,0 +1,264 @@
+"""Choosing by classes whose answers are known."""
+
+import time
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ecrt import ECRTClassifier
+from ecrt.augmentation import borrowed
+from ecrt.data.pseudo_minority import cross_validation_problem, pseudo_minority_problem
+from ecrt.errors import DivergenceError, ECRTWarning, InputError
+from ecrt.estimators.selection import PLAIN, questions, select
+from ecrt.flows import fit_linear_demixing
+from ecrt.flows.rotation import class_covariances, joint_diagonaliser
+from ecrt.training import SilentProgress, stop_requested, stopped_at
+
+LARGE, SMALL = 40, 6
+
+
+def labels(n_large=9, n_small=4):
+    counts = [LARGE] * n_large + [SMALL] * n_small
+    return np.repeat(np.arange(len(counts)), counts), np.arange(len(counts)) >= n_large
+
+
+class Candidate:
+    """Stands for a fitted estimator: options, and the rows it has seen."""
+
+    def __init__(self, options, learn):
+        self.options, self.learn = options, learn
+
+
+def run(quality, *, y=None, minority=None, trials=60, budget=1e9, seed=0, pause=0.0, n_columns=8):
+    """``select`` with fits that take no work: ``quality`` says how sure the true class is, from the options."""
+    if y is None:
+        y, minority = labels()
+    fits = []
+
+    def fit(clf, rows, rare):
+        time.sleep(pause)
+        fits.append((clf.get_params(), rows, rare))
+        return Candidate(clf.get_params(), rows)
+
+    def log_proba(candidate, rows):
+        margin = quality(candidate.options) + 0.1 * np.sin(np.arange(len(rows)))
+        scores = np.zeros((len(rows), len(minority)))
+        scores[np.arange(len(rows)), y[rows]] = margin
+        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+
+    found = select(
+        ECRTClassifier(), fit, log_proba, y, minority, n_columns, trials=trials, budget=budget,
+        rng=np.random.default_rng(seed), progress=SilentProgress(),
+    )  # fmt: skip
+    return found, fits
+
+
+@given(seed=st.integers(0, 10_000), n_large=st.integers(6, 12), n_small=st.integers(1, 5))
+@settings(max_examples=40, deadline=None)
+def test_a_problem_hides_rows_of_majority_classes(seed, n_large, n_small):
+    y, minority = labels(n_large, n_small)
+    problem = pseudo_minority_problem(y, minority, np.random.default_rng(seed))
+    assert len(np.intersect1d(problem.learn, problem.check)) == 0
+    played_down = np.flatnonzero(problem.minority & ~minority)
+    learned = np.bincount(y[problem.learn], minlength=len(minority))
+    assert len(played_down) == n_large // 3
+    assert (learned[played_down] == SMALL).all()
+    assert (learned[minority] == SMALL).all()
+    assert not minority[y[problem.check]].any()
+    assert problem.weight.sum() == pytest.approx(1)
+    assert problem.weight[problem.minority[y[problem.check]]].sum() == pytest.approx(minority.mean())
+
+
+def test_too_few_majority_classes_make_no_problem():
+    y, minority = labels(5, 2)
+    assert pseudo_minority_problem(y, minority, np.random.default_rng(0)) is None
+    problem = cross_validation_problem(y, minority, np.random.default_rng(0))
+    assert set(y[problem.learn]) == set(range(7))
+
+
+def test_what_helps_is_chosen_and_what_hurts_is_not():
+    def quality(options):
+        return 1.0 + 0.5 * (options["demixing"] == "linear") + 0.3 * (options["augmentation"] == "borrowed")
+
+    found, fits = run(quality)
+    assert found.transfer
+    assert found.options["demixing"] == "linear"
+    assert found.options["augmentation"] == "borrowed"
+    assert found.low > 0
+    assert found.finished
+    assert "saves on plain logit adjustment" in found.sentence
+    assert len(fits) <= 60
+    assert all(set(rare) <= set(range(13)) for _, _, rare in fits)
+
+
+def test_without_a_gain_plain_logit_adjustment_is_chosen():
+    found, _ = run(lambda options: 1.0 - 0.2 * (options["demixing"] != "none"))
+    assert not found.transfer
+    assert found.options == PLAIN
+    assert "does not beat it" in found.sentence
+
+
+def test_the_real_minority_may_veto():
+    y, minority = labels()
+
+    def fit(clf, rows, rare):
+        return Candidate(clf.get_params(), rows)
+
+    def log_proba(candidate, rows):
+        better = candidate.options["demixing"] != "none"
+        margin = np.where(minority[y[rows]], 1.0 - better, 1.0 + better) + 0.01 * np.cos(np.arange(len(rows)))
+        scores = np.zeros((len(rows), len(minority)))
+        scores[np.arange(len(rows)), y[rows]] = margin
+        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+
+    found = select(
+        ECRTClassifier(), fit, log_proba, y, minority, 8, trials=80, budget=1.0, rng=np.random.default_rng(0),
+        progress=SilentProgress(),
+    )  # fmt: skip
+    assert found.vetoed
+    assert found.options == PLAIN
+    assert "spoke against" in found.sentence
+
+
+def test_trials_bound_the_fits_and_fix_the_result():
+    def quality(options):
+        return 1.0 + 0.1 * (options["demixing"] == "linear")
+
+    first, fits = run(quality, trials=11)
+    again, _ = run(quality, trials=11)
+    assert len(fits) <= 11
+    assert not first.finished
+    assert "ran out" in first.sentence
+    assert (first.options, first.gain) == (again.options, again.gain)
+
+
+def test_a_budget_ends_in_time():
+    started = time.monotonic()
+    found, fits = run(lambda options: 1.0, trials=None, budget=0.5, pause=0.05)
+    assert time.monotonic() - started < 1.5
+    assert 2 <= len(fits) <= 10
+    assert not found.finished
+
+
+def test_candidates_that_diverge_are_left_behind():
+    def quality(options):
+        if options["demixing"] == "linear":
+            raise DivergenceError("flow", 3, "loss")
+        return 1.0
+
+    found, _ = run(quality, n_columns=1)
+    assert found.options == PLAIN
+    assert any("failed" in one for one in found.tried)
+
+
+def test_two_classes_are_cross_validated():
+    y = np.repeat([0, 1], [80, 20])
+    found, _ = run(lambda options: 1.0, y=y, minority=np.array([False, True]))
+    assert found.by == "cross-validation"
+
+
+def test_options_that_the_user_set_are_left_alone():
+    asked = [a for q in questions(ECRTClassifier(head="linear", n_sources=3), 1000, 10) for a in q.answers]
+    assert not any("head" in answer or "n_sources" in answer for answer in asked)
+    assert any("demixing" in answer for answer in asked)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 8])
+def test_joint_diagonalisation_finds_the_rotation(d):
+    rng = np.random.default_rng(d)
+    mixing = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    variances = np.exp(rng.normal(size=(6, d)))
+    covariances = np.einsum("ia,ka,ja->kij", mixing, variances, mixing)
+    rotation = joint_diagonaliser(covariances, np.arange(1.0, 7.0), tolerance=1e-9)
+    np.testing.assert_allclose(rotation @ rotation.T, np.eye(d), atol=1e-12)
+    assert np.abs(rotation @ mixing).max(axis=1).min() > 1 - 1e-9
+
+
+def test_joint_axes_recover_sources_whose_variances_differ():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(6), 2000)
+    s = rng.normal(size=(len(y), 3)) * np.exp(rng.normal(size=(6, 3)))[y]
+    z = s @ rng.normal(size=(3, 3)).T
+
+    def off_diagonal(rotation):
+        linear = fit_linear_demixing(z, y, rotation=rotation)
+        found, _ = linear(torch.from_numpy(z))
+        covariances, _ = class_covariances(found.numpy(), y)
+        return np.abs(np.stack([c - np.diag(np.diag(c)) for c in covariances])).max()
+
+    assert off_diagonal("joint") < 0.25 * off_diagonal("symmetric")
+
+
+def test_borrowed_residuals_keep_mean_and_variance():
+    generator = torch.Generator().manual_seed(0)
+    s = torch.tensor([[1.0, 5.0], [3.0, 5.0]], dtype=torch.float64)
+    residuals = torch.randn(4000, 2, generator=generator, dtype=torch.float64)
+    residuals[:, 1] = residuals[:, 0] ** 2 - 1  # a shape to be lent
+    variance = residuals.var(0)
+    drawn = borrowed(s, 4000, generator, variance, 1e9, residuals - residuals.mean(0))
+    torch.testing.assert_close(drawn.mean(0), s.mean(0), atol=0.1, rtol=0)
+    torch.testing.assert_close(drawn.var(0), variance, atol=0.2, rtol=0.1)
+    centred = drawn - s.mean(0)
+    assert torch.corrcoef(torch.stack([centred[:, 0] ** 2, centred[:, 1]]))[0, 1] > 0.9
+
+
+def test_a_deadline_asks_training_to_stop():
+    assert not stop_requested()
+    with stopped_at(time.monotonic() - 1):
+        assert stop_requested()
+        with stopped_at(time.monotonic() + 100):  # an inner block cannot extend it
+            assert stop_requested()
+    assert not stop_requested()
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(9), [60] * 7 + [6] * 2)
+    means = 2.0 * rng.normal(size=(9, 5))
+    return means[y] + rng.normal(size=(len(y), 5)) @ rng.normal(size=(5, 5)), y
+
+
+def fit(X, y, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ECRTWarning)
+        return ECRTClassifier(
+            selection="pseudo-minority", head="linear", random_state=0, epochs=2, **options
+        ).fit(X, y)  # fmt: skip
+
+
+def test_the_estimator_is_fitted_with_what_was_selected(table, tmp_path):
+    import ecrt
+
+    X, y = table
+    clf = fit(X, np.array([f"class {label}" for label in y]), selection_trials=9)
+    again = fit(X, np.array([f"class {label}" for label in y]), selection_trials=9)
+    assert clf.selection_["by"] == "pseudo-minority"
+    assert clf.demixing_ == clf.selection_["options"]["demixing"]
+    assert clf.selection_["sentence"] == again.selection_["sentence"]
+    np.testing.assert_array_equal(clf.predict_proba(X), again.predict_proba(X))
+    drawn, of = clf.sample(3, classes=["class 8"])
+    assert drawn.shape == (3, 5)
+    assert set(of) == {"class 8"}
+    clf.save(tmp_path / "model")
+    loaded = ecrt.load(tmp_path / "model")
+    assert loaded.selection_["sentence"] == clf.selection_["sentence"]
+    np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
+
+
+def test_the_choice_is_said_aloud(table):
+    X, y = table
+    with pytest.warns(ECRTWarning, match="Plain logit adjustment"):
+        ECRTClassifier(
+            selection="pseudo-minority", selection_trials=4, head="linear", epochs=2, random_state=0
+        ).fit(np.random.default_rng(0).normal(size=X.shape), y)  # fmt: skip
+
+
+def test_several_labels_cannot_be_selected_for(table):
+    X, y = table
+    with pytest.raises(InputError, match="one label a row"):
+        fit(X, np.eye(9, dtype=int)[y] | np.eye(9, dtype=int)[(y + 1) % 9], selection_trials=4)
