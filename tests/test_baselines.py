@@ -116,7 +116,9 @@ def test_erm_is_scikit_learns_logistic_regression():
 
 
 def test_weighted_is_scikit_learns_class_weighted_logistic_regression():
-    X, y = make_classification(400, n_features=6, n_informative=5, n_redundant=0, weights=[0.9], random_state=0)
+    X, y = make_classification(
+        400, n_features=6, n_informative=5, n_redundant=0, n_classes=3, weights=[0.8, 0.15], random_state=0
+    )
     ours = make("weighted", weight_decay=1e-2).fit(X, y).predict_proba(X)
     standard = StandardScaler().fit_transform(X)
     model = LogisticRegression(C=1 / (len(y) * 1e-2), class_weight="balanced", max_iter=1000).fit(standard, y)
@@ -144,11 +146,14 @@ def test_any_loss_goes_with_a_method_that_is_none(table, loss):
 
 @pytest.mark.parametrize("method", ["ldam-drw", "mixup", "smote", "post-hoc", "tau-norm", "crt", "isda", "qda"])
 def test_an_encoder_is_trained_end_to_end_or_first(table, method):
-    clf = make(method, encoder="mlp", encoder_epochs=15, n_features=4, encoder_holdout=0.3).fit(*table)
+    clf = make(
+        method, encoder="mlp", encoder_epochs=20, n_features=4, encoder_holdout=0.3, batch_size=16, epochs=50,
+        encoder_options={"learning_rate": 5e-3}, class_prior="training",
+    ).fit(*table)  # fmt: skip
     assert (clf.demixer_ is None) == (method in ("ldam-drw", "mixup", "smote", "post-hoc", "tau-norm"))
     assert clf.history_["encoder"] is not None
     assert np.isfinite(clf.predict_log_proba(table[0])).all()
-    assert clf.score(*table) > 0.4
+    assert clf.score(*table) > 0.75  # 0.59 for the most frequent class
 
 
 def test_images_in_a_dataset_with_a_cosine_head():
