@@ -58,7 +58,7 @@ def made_up_folds(value: float) -> dict[str, Any]:
 def test_ways_to_build_a_method_are_told_apart_beyond_noise(shift: float, beyond: bool) -> None:
     """The two ways differ by 0.01 on every table, now up, now down, and by the shift."""
     rows = [
-        {"cell": {"table": table, "method": "MLP", "built": built}, "folds": made_up_folds(0.5 + moved)}
+        {"cell": {"table": table, "method": "MLP", "built": built, "seed": 0}, "folds": made_up_folds(0.5 + moved)}
         for at, table in enumerate(keel.TABLES)
         for built, moved in (("direct", 0.0), ("ours", shift + 0.01 * (-1) ** at))
     ]
@@ -67,7 +67,19 @@ def test_ways_to_build_a_method_are_told_apart_beyond_noise(shift: float, beyond
     assert lines["MLP, ours", "training"]["log_loss"] == pytest.approx(0.5 + shift)
     difference = lines["MLP: ours less direct", "balanced"]
     assert all(difference[f"{name}_beyond_noise"] is beyond for name in keel.MEASURES["balanced"])
-    assert ("MLP: another seed less direct", "balanced") not in lines  # was not run
+    assert ("MLP: direct, seed 1 less seed 0", "balanced") not in lines  # was not run
+
+
+def test_seeds_are_averaged_and_show_the_noise() -> None:
+    rows = [
+        {"cell": {"table": table, "method": "MLP", "built": built, "seed": seed}, "folds": made_up_folds(value)}
+        for table in keel.TABLES[:3]
+        for built, seed, value in (("direct", 0, 0.5), ("direct", 1, 0.7), ("ours", 0, 0.6))
+    ]
+    lines = {(line["what"], line["prior"]): line for line in keel.summarise(rows)}
+    assert lines["MLP, direct", "balanced"]["log_loss"] == pytest.approx(0.6)
+    assert lines["MLP: ours less direct", "balanced"]["log_loss"].lstrip("-").startswith("0.0000")
+    assert lines["MLP: direct, seed 1 less seed 0", "balanced"]["log_loss"].startswith("0.2000")
 
 
 def test_keel_needs_its_package_and_a_known_name(monkeypatch: pytest.MonkeyPatch) -> None:

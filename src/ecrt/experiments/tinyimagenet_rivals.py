@@ -13,9 +13,18 @@ from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ecrt.data import load_embeddings, stratified_holdout
-from ecrt.estimators import ECRTClassifier
-from ecrt.losses import logit_adjusted
-from ecrt.metrics import PRIORS, PriorName, nll_per_sample, prediction_metrics, shift_prior, single_numbers
+from ecrt.estimators import BaselineClassifier, ECRTClassifier
+from ecrt.losses import LossName, effective_prior, make_class_loss
+from ecrt.metrics import (
+    PRIORS,
+    PriorName,
+    class_prior_of,
+    mean_over_classes,
+    nll_per_sample,
+    prediction_metrics,
+    shift_prior,
+    single_numbers,
+)
 from ecrt.stages.heads import HeadSample, LinearFitter, head_outputs
 
 __all__ = ["METHODS", "PER_ROW", "cells", "paired_bootstrap", "run_cell", "summarise"]
@@ -72,6 +81,7 @@ class Problem:
 
 Setting = tuple[Any, ...]
 Predict = Callable[[NDArray[Any]], Array]
+Method = Callable[[Problem], Iterator[Fitted]]
 
 
 def cells(smoke: bool) -> Iterable[Row]:
@@ -106,10 +116,9 @@ def run_cell(*, method: str, seed: int, most_rows: int | None) -> Row:
 
 def _outcomes(fitted: Fitted, y: Labels, counts: Labels) -> Row:
     """Hit and loss of each test row under both priors, short enough for a journal."""
-    shares = {"balanced": np.ones(len(counts)), "training": counts.astype(np.float64)}
     found: Row = {}
     for prior in PRIORS:
-        log_proba = shift_prior(fitted.log_proba, shares[fitted.prior], shares[prior])
+        log_proba = shift_prior(fitted.log_proba, class_prior_of(fitted.prior, counts), class_prior_of(prior, counts))
         found[prior] = {
             "top1": (log_proba.argmax(axis=1) == y).astype(int).tolist(),
             "nll": nll_per_sample(log_proba, y).round(4).tolist(),
@@ -130,18 +139,36 @@ def _ecrt(problem: Problem) -> Iterator[Fitted]:
     )
 
 
-def _linear_erm(problem: Problem) -> Iterator[Fitted]:
-    """Cross-entropy: ERM as it is, and with its probabilities moved to the balanced prior, which is post-hoc LA."""
-    tried = dict(_linear_path(problem, adjusted=False))
-    fit = _memory(lambda setting: _fit_linear(problem, setting, adjusted=False))
-    yield from _chosen(problem, "linear ERM", tried, fit, assumed="training", aim="training")
-    yield from _chosen(problem, "linear post-hoc LA", tried, fit, assumed="training", aim="balanced")
+def _linear(what: str, loss: LossName, *, plain: bool = False, scalings: tuple[str, ...] = SCALINGS[:1]) -> Method:
+    """A linear head under a loss, its weight decay tuned; meant for the balanced prior.
+
+    Parameters
+    ----------
+    plain : also the same head meant for the training prior: cross-entropy is then ERM, and the other post-hoc LA.
+    scalings : of the features. ERM and LA try both, and both take one scale for all; the others take that.
+    """
+
+    def method(problem: Problem) -> Iterator[Fitted]:
+        tried = dict(_linear_path(problem, loss, scalings))
+        fit = _memory(lambda setting: _fit_linear(problem, loss, setting))
+        assumed = effective_prior(loss, torch.from_numpy(problem.counts)).numpy()
+        if plain:
+            yield from _chosen(problem, "linear ERM", tried, fit, assumed=assumed, aim="training")
+        yield from _chosen(problem, what, tried, fit, assumed=assumed, aim="balanced")
+
+    return method
 
 
-def _linear_la(problem: Problem) -> Iterator[Fitted]:
-    tried = dict(_linear_path(problem, adjusted=True))
-    fit = _memory(lambda setting: _fit_linear(problem, setting, adjusted=True))
-    yield from _chosen(problem, "linear LA", tried, fit, assumed="balanced", aim="balanced")
+def _baseline(what: str, **options: Any) -> Method:
+    """A rival behind our interface, on standardised features, with what it chooses by itself on held-out rows."""
+
+    def method(problem: Problem) -> Iterator[Fitted]:
+        clf = BaselineClassifier(random_state=problem.seed, **options).fit(problem.X, problem.y)
+        log_proba = np.asarray(clf.predict_log_proba(problem.X_test))
+        chosen = {"head_setting": clf.history_["head_setting"]} if "head_setting" in clf.history_ else {}
+        yield Fitted(what=what, prior="balanced", log_proba=log_proba, chosen=options | chosen)
+
+    return method
 
 
 def _shrinkage_lda(problem: Problem) -> Iterator[Fitted]:
@@ -162,12 +189,22 @@ def _shrinkage_lda(problem: Problem) -> Iterator[Fitted]:
     )  # fmt: skip
 
 
-METHODS: dict[str, Callable[[Problem], Iterator[Fitted]]] = {
+METHODS: dict[str, Method] = {
     SUBJECT: _ecrt,
-    "linear ERM": _linear_erm,
-    "linear LA": _linear_la,
+    "linear LA": _linear("linear LA", "logit-adjusted", scalings=SCALINGS),
     "shrinkage LDA": _shrinkage_lda,
+    "linear ERM": _linear("linear post-hoc LA", "cross-entropy", plain=True, scalings=SCALINGS),
+    "linear weighted": _linear("linear weighted", "weighted"),
+    "linear LDAM": _linear("linear LDAM", "ldam"),
+    "linear focal": _linear("linear focal", "focal"),
+    "tau-norm": _baseline("tau-norm", method="tau-norm"),
+    "mixup": _baseline("mixup, LA", method="mixup", loss="logit-adjusted"),
+    "ISDA": _baseline("ISDA, LA", method="isda", loss="logit-adjusted"),
+    "SMOTE": _baseline("SMOTE of features", method="feature-smote"),
+    "distribution calibration": _baseline("distribution calibration", method="distribution-calibration"),
+    "LDA": _baseline("LDA behind our interface", method="lda"),
 }
+"""By name; the first four are what is asked for, the rest goes on as time allows."""
 
 
 def _split(problem: Problem) -> tuple[Labels, Labels]:
@@ -192,7 +229,7 @@ def _chosen(
     tried: dict[Setting, Array],
     fit: Callable[[Setting], Array],
     *,
-    assumed: PriorName,
+    assumed: PriorName | NDArray[Any],
     aim: PriorName,
     names: tuple[str, ...] = ("scaling", "weight_decay"),
 ) -> Iterator[Fitted]:
@@ -212,13 +249,13 @@ def _chosen(
         key = key if aim == "balanced" else {"balanced_nll": "nll", "balanced_accuracy": "top1"}[key]
         sign = -1 if key.endswith("nll") else 1
         best = max(found, key=lambda setting: sign * found[setting][key])
-        shares = {"balanced": np.ones(len(problem.counts)), "training": problem.counts}
+        start, end = class_prior_of(assumed, problem.counts), class_prior_of(aim, problem.counts)
         yield Fitted(
             what=f"{what}, by {label}",
             prior=aim,
-            log_proba=shift_prior(fit(best), shares[assumed], shares[aim]),
+            log_proba=shift_prior(fit(best), start, end),
             chosen=dict(zip(names, best, strict=True)) | {f"held_out_{key}": found[best][key]},
-            validation=(shift_prior(tried[best], shares[assumed], shares[aim]), y),
+            validation=(shift_prior(tried[best], start, end), y),
         )
 
 
@@ -236,31 +273,28 @@ def _sample(X: NDArray[Any], y: Labels) -> HeadSample:
     )
 
 
-def _fitter(problem: Problem, *, adjusted: bool) -> LinearFitter:
-    counts = torch.from_numpy(problem.counts).float()
-    log_prior = torch.log(counts / counts.sum()) if adjusted else torch.zeros(len(counts))
-    return LinearFitter(len(counts), lambda logits, y: logit_adjusted(logits, y, log_prior))
+def _fitter(problem: Problem, loss: LossName) -> LinearFitter:
+    return LinearFitter(len(problem.counts), make_class_loss(loss, torch.from_numpy(problem.counts)))
 
 
-def _linear_path(problem: Problem, *, adjusted: bool) -> Iterator[tuple[Setting, Array]]:
-    """Held-out log-probabilities from strong to weak weight decay, until three in a row were worse than the best."""
+def _linear_path(problem: Problem, loss: LossName, scalings: tuple[str, ...]) -> Iterator[tuple[Setting, Array]]:
+    """Held-out log-probabilities from strong to weak weight decay, until two in a row were worse than the best."""
     train, held_out = _split(problem)
     y = problem.y[held_out]
-    for scaling in SCALINGS:
+    for scaling in scalings:
         X = _scaled(problem, scaling, problem.X)
         losses: list[float] = []
-        path = _fitter(problem, adjusted=adjusted).path(_sample(X[train], problem.y[train]), lambda _: 0.0)
-        for decay, head in path:
+        for decay, head in _fitter(problem, loss).path(_sample(X[train], problem.y[train]), lambda _: 0.0):
             log_proba = _log_softmax(head_outputs(head, X[held_out].astype(np.float64)))
             yield (scaling, decay), log_proba
-            losses.append(float(nll_per_sample(log_proba, y).mean()))
+            losses.append(mean_over_classes(nll_per_sample(log_proba, y), y))
             if len(losses) - int(np.argmin(losses)) > 2:
                 break
 
 
-def _fit_linear(problem: Problem, setting: Setting, *, adjusted: bool) -> Array:
+def _fit_linear(problem: Problem, loss: LossName, setting: Setting) -> Array:
     scaling, decay = setting
-    head = _fitter(problem, adjusted=adjusted).fit(_sample(_scaled(problem, scaling, problem.X), problem.y), decay)
+    head = _fitter(problem, loss).fit(_sample(_scaled(problem, scaling, problem.X), problem.y), decay)
     return _log_softmax(head_outputs(head, _scaled(problem, scaling, problem.X_test).astype(np.float64)))
 
 
