@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from ecrt.data import assign_roles
+from ecrt.data import Images, assign_roles
+from ecrt.estimators.inputs import read_dataset
 from ecrt.losses import LossName, effective_prior
 from ecrt.nn import AutoEncoder
 from ecrt.stages import EncodeConfig, encode, head_outputs
@@ -190,3 +191,21 @@ def test_weights_are_channels_last_for_the_gpu_and_given_back_as_they_came():
     for name, value in encoder.state_dict().items():
         assert value.is_contiguous()
         assert torch.equal(value, before[name])
+
+
+@pytest.mark.parametrize("kind", ["bytes", "numbers", "folder"])
+def test_datasets_that_lie_in_memory_are_read_as_a_whole(kind):
+    values = np.random.default_rng(0).integers(0, 256, (6, 3, 4, 4), dtype=np.uint8)
+    labels = np.array([3, 3, 7, 7, 9, 9])
+    if kind == "folder":
+        dataset = Images(values, np.array(list("aabbcc")))
+    else:
+        x = torch.from_numpy(values)
+        dataset = TensorDataset(x if kind == "bytes" else x.double(), torch.from_numpy(labels))
+    items, _, y = read_dataset(dataset)
+    assert isinstance(items, TensorDataset)
+    assert y.tolist() == [0, 0, 1, 1, 2, 2]
+    for index in range(6):
+        assert torch.equal(items[index][0], torch.as_tensor(dataset[index][0]).to(items[index][0]))
+        assert items[index][1] == y[index]
+        assert items[index][0].is_floating_point()

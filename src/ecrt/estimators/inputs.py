@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
+from ecrt.data import Images
 from ecrt.errors import InputError
+from ecrt.stages.encoder_training import RESIDENT_BYTES
 
 __all__ = ["array_items", "check_class_counts", "read_dataset", "resolve_device", "unlabelled"]
 
@@ -50,6 +52,18 @@ class _Relabelled(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         return _as_tensor(self.dataset[index][0], index), int(self.labels[index])
+
+
+def _in_memory(dataset: Dataset[Any], y: NDArray[np.int64]) -> Dataset[tuple[Tensor, int]] | None:
+    """Items that lie in memory as one array, which can be taken a batch at a time; nothing for others."""
+    if type(dataset) is TensorDataset:  # a subclass may give out something else than its rows
+        x = dataset.tensors[0]
+    elif isinstance(dataset, Images) and 4 * dataset.values.size <= RESIDENT_BYTES:
+        x = torch.from_numpy(dataset.values).float() / 127.5 - 1
+    else:
+        return None
+    rows = TensorDataset(x if x.is_floating_point() else x.float(), torch.from_numpy(y))
+    return cast("Dataset[tuple[Tensor, int]]", rows)
 
 
 def _as_tensor(x: Any, index: int) -> Tensor:
@@ -92,7 +106,8 @@ def read_dataset(dataset: Dataset[Any]) -> tuple[Dataset[tuple[Tensor, int]], ND
     if len({type(label) is str for label in labels}) > 1:
         raise InputError("The dataset mixes labels that are strings with labels that are numbers.")
     classes, y = np.unique(np.asarray(labels), return_inverse=True)
-    return _Relabelled(dataset, y.astype(np.int64)), classes, y.astype(np.int64)
+    y = y.astype(np.int64)
+    return _in_memory(dataset, y) or _Relabelled(dataset, y), classes, y
 
 
 def check_class_counts(classes: NDArray[Any], labels: NDArray[np.int64]) -> None:

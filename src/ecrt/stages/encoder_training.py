@@ -23,7 +23,7 @@ from ecrt.training import History, IndexBatches, Progress, torch_generator, trai
 if TYPE_CHECKING:
     from ecrt.stages.encode import EncodeConfig
 
-__all__ = ["Batch", "Course", "EncoderTraining", "gpu_layout", "module_dtype"]
+__all__ = ["RESIDENT_BYTES", "Batch", "Course", "EncoderTraining", "gpu_layout", "module_dtype"]
 
 RESIDENT_BYTES = 8 * 2**30
 """Rows in memory up to this size are kept on the device while an encoder learns from them."""
