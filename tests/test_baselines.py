@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch.utils.data import TensorDataset
 
+import ecrt
 from ecrt import BaselineClassifier, ECRTClassifier, InputError
 from ecrt.estimators.baseline_methods import BASELINE_METHODS
 from ecrt.losses import LOSS_OPTIONS
@@ -150,7 +151,7 @@ def test_an_encoder_is_trained_end_to_end_or_first(table, method):
         method, encoder="mlp", encoder_epochs=20, n_features=4, encoder_holdout=0.3, batch_size=16, epochs=50,
         encoder_options={"learning_rate": 5e-3}, class_prior="training",
     ).fit(*table)  # fmt: skip
-    assert (clf.demixer_ is None) == (method in ("ldam-drw", "mixup", "smote", "post-hoc", "tau-norm"))
+    assert clf.end_to_end_ == (method in ("ldam-drw", "mixup", "smote", "post-hoc", "tau-norm"))
     assert clf.history_["encoder"] is not None
     assert np.isfinite(clf.predict_log_proba(table[0])).all()
     assert clf.score(*table) > 0.75  # 0.59 for the most frequent class
@@ -209,8 +210,28 @@ def test_what_does_not_belong_is_refused_with_advice(table, options, message):
         BaselineClassifier(random_state=0, **options).fit(*table)
 
 
-@pytest.mark.parametrize("method", ["erm", "balanced-forest"])
-def test_saving_says_what_to_do_instead(table, method, tmp_path):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "class-balanced"},
+        {"method": "crt", "head": "mlp", "minority": lambda counts: counts < 20},
+        {"method": "distribution-calibration", "method_options": {"spread": 0.5}, "class_prior": [1, 2, 3, 4]},
+        {"method": "ldam", "encoder": "mlp", "encoder_epochs": 2, "n_features": 3},
+    ],
+    ids=lambda options: options["method"],
+)
+def test_a_network_is_saved_and_loaded_to_the_last_bit(table, options, tmp_path):
+    clf = make(**{"epochs": 3, **options}).fit(*table)
+    clf.save(tmp_path / "model")
+    loaded = ecrt.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_log_proba(table[0]), clf.predict_log_proba(table[0]))
+    card = (tmp_path / "model" / "MODEL_CARD.md").read_text()
+    assert "theorem" not in card
+    assert options["method"] in card
+
+
+@pytest.mark.parametrize("method", ["lda", "balanced-forest"])
+def test_a_model_of_another_library_says_how_it_can_be_kept(table, method, tmp_path):
     with pytest.raises(InputError, match=rf"{method}.*cannot be saved.*joblib"):
         make(method).fit(*table).save(tmp_path / "model")
 

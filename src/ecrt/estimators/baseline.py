@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from os import PathLike
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -13,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
 from ecrt.augmentation.resampling import tukey_power
@@ -81,8 +79,10 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
     Attributes
     ----------
     classes_, class_counts_, table_, encoder_ : as in ``ECRTClassifier``.
-    demixer_ : standardises features; ``None`` where the head was trained with the encoder.
-    head_, model_ : what predicts: a network, or a model of another library.
+    minority_classes_ : labels called minority.
+    end_to_end_ : whether the head was trained with the encoder.
+    demixer_ : standardises features; it leaves them as they are where ``end_to_end_``.
+    head_, model_ : what predicts: a network, which ``save`` can keep, or a model of another library, which it cannot.
     history_ : what was tried on held-out rows, and the losses of a trained encoder.
 
     Examples
@@ -134,13 +134,13 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         roles = ClassRoles(
             counts=counts, minority=minority, augmented=minority, encoded_on=everyone, demixed_on=everyone
         )
-        self.multilabel_, self.class_counts_ = False, counts
+        self.multilabel_, self.class_counts_, self.minority_classes_ = False, counts, self.classes_[minority]
         self.model_: Any = None
         self.head_: Any = None
-        self.demixer_: Any = None
         self.history_: dict[str, Any] = {}
         with self._session() as session:
-            if end_to_end(self, items, labels, roles, session, loss, loss_options, options):
+            self.end_to_end_ = end_to_end(self, items, labels, roles, session, loss, loss_options, options)
+            if self.end_to_end_:
                 return self
             z, y_rows = features_to_learn_from(self, items, labels, roles, session)
             self._powered = (z >= 0).all(axis=0)
@@ -212,14 +212,6 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         best = self._scores(X).argmax(axis=1)
         return self.classes_[best]
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Files hold no baselines yet: networks and trees of other libraries alike."""
-        check_is_fitted(self)
-        raise InputError(
-            f"BaselineClassifier(method={self.method!r}) cannot be saved: files hold ECRT's own networks. Keep it with "
-            "joblib.dump, and read it back only where you trust the file."
-        )
-
     def _power(self, z: Array, options: dict[str, Any]) -> Array:
         """Features less skewed, for distribution calibration; others as they are."""
         if self.method != "distribution-calibration":
@@ -231,7 +223,7 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         features = self._features(X)
         _, _, _, options = resolve_options(self.method, self.loss, self.loss_options, self.method_options)
         features = self._power(features, options)
-        inputs = features if self.demixer_ is None else sources_of(self.demixer_, features)
+        inputs = sources_of(self.demixer_, features)
         if self.model_ is not None:
             scores = balanced_scores(self.method, self.model_, inputs, self._model_counts)
         else:

@@ -18,6 +18,7 @@ from ecrt.errors import InputError
 from ecrt.estimators.baseline_methods import BASELINE_METHODS
 from ecrt.estimators.inputs import array_items
 from ecrt.estimators.options import encode_config, trains_encoder
+from ecrt.flows import Demixer, LinearDemixing, SharedPrior
 from ecrt.losses import LossName
 from ecrt.metrics import nll_per_sample
 from ecrt.nn import AutoEncoder
@@ -73,7 +74,10 @@ def end_to_end(
         head = BalancedHead(head.head, options["tau"] * head.log_mass_m)
     elif clf.method == "tau-norm":
         head = _tau_norm(head.head, encoded, labels)
-    clf.demixer_, clf.head_ = None, head
+    n_features = encoded.features.shape[1]
+    center, matrix = torch.zeros(n_features).double(), torch.eye(n_features).double()
+    clf.demixer_ = Demixer(LinearDemixing(center, torch.arange(n_features), matrix, n_features), SharedPrior()).eval()
+    clf.head_, clf._powered = head, np.zeros(n_features, dtype=bool)
     clf.history_ |= {"encoder": encoded.history}
     return True
 

@@ -12,9 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
+from ecrt.estimators.baseline import BaselineClassifier
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.estimators.saved_base import Document, Tensors
+from ecrt.estimators.saved_baseline import baseline_facts, pack_baseline, unpack_baseline
 from ecrt.estimators.saved_classes import (
     classifier_facts,
     pack_classifier,
@@ -94,6 +96,7 @@ class _Mapping:
 
 
 MAPPINGS = {
+    "BaselineClassifier": _Mapping(BaselineClassifier, pack_baseline, unpack_baseline, baseline_facts),
     "ECRTClassifier": _Mapping(ECRTClassifier, pack_classifier, unpack_classifier, classifier_facts),
     "ECRTRegressor": _Mapping(ECRTRegressor, pack_regressor, unpack_regressor, regressor_facts),
     "ECRTTransformer": _Mapping(ECRTTransformer, pack_transformer, unpack_transformer, transformer_facts),

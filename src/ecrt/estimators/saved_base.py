@@ -41,13 +41,16 @@ PLAIN_ATTRIBUTES: dict[str, type] = {"metrics_": dict, "selection_": dict}
 ALL_VECTORS = ("signal_weight", "head_scale", "within_variance")
 
 
-def pack_base(estimator: Any, minority: Any, vectors: Sequence[str] = ALL_VECTORS) -> tuple[Document, Tensors]:
+def pack_base(
+    estimator: Any, minority: Any, vectors: Sequence[str] = ALL_VECTORS, *, diagnosed: bool = True
+) -> tuple[Document, Tensors]:
     """The common parts of an estimator.
 
     Parameters
     ----------
     minority : what stands for a ``minority`` that is a function, which cannot be kept.
     vectors : attributes that hold a number for each source.
+    diagnosed : whether it has ``diagnostics_``.
     """
     own = isinstance(estimator.encoder, nn.Module)
     options = estimator.get_params(deep=False)
@@ -61,7 +64,7 @@ def pack_base(estimator: Any, minority: Any, vectors: Sequence[str] = ALL_VECTOR
     names = getattr(estimator, "feature_names_in_", None)
     encoder, encoder_tensors = pack_encoder(estimator.encoder_, own=own)
     demixer, demixer_tensors = pack_demixer(estimator.demixer_)
-    diagnostics, diagnostics_tensors = pack_diagnostics(estimator.diagnostics_)
+    diagnostics, diagnostics_tensors = pack_diagnostics(estimator.diagnostics_) if diagnosed else (None, {})
     document = {
         "options": {name: to_plain(value, f"The option {name}") for name, value in options.items()},
         "n_features_in": getattr(estimator, "n_features_in_", None),
@@ -86,6 +89,8 @@ def unpack_base(
     own_encoder: nn.Module | None,
     classes: Any,
     vectors: Sequence[str] = ALL_VECTORS,
+    *,
+    diagnosed: bool = True,
 ) -> Any:
     """An estimator with all that ``pack_base`` wrote of it."""
     with fields.part("demixer") as part:
@@ -99,9 +104,12 @@ def unpack_base(
         width = demixer.linear.n_features if type(encoder) is nn.Identity else encoder_width(encoder)
     _unpack_input(estimator, fields, width)
     estimator.history_ = unpack_history(fields.part("history"))
-    with fields.part("diagnostics") as part:
-        estimator.diagnostics_ = unpack_diagnostics(part, store, classes)
-    estimator.theory_met_ = estimator.diagnostics_.theory_met
+    if diagnosed:
+        with fields.part("diagnostics") as part:
+            estimator.diagnostics_ = unpack_diagnostics(part, store, classes)
+        estimator.theory_met_ = estimator.diagnostics_.theory_met
+    elif not fields.is_null("diagnostics"):
+        raise BadContentError("It has diagnostics, and should have none.")
     for name in vectors:
         setattr(estimator, f"{name}_", store.take(name, (demixer.linear.n_signal,), torch.float64).numpy())
     if "within_variance" in vectors and not (estimator.within_variance_ > 0).all():

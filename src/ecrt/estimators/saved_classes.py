@@ -31,6 +31,7 @@ __all__ = [
     "pack_classifier",
     "pack_transformer",
     "transformer_facts",
+    "unpack_classes",
     "unpack_classifier",
     "unpack_transformer",
 ]
@@ -59,7 +60,7 @@ def unpack_classifier(kind: type[Any], fields: Fields, store: TensorStore, own_e
     """A classifier as it was packed."""
     several = not fields.is_null("multilabel")
     names = fields.raw("classes")
-    classes = unpack_label_names(names) if several else _unpack_classes(names)
+    classes = unpack_label_names(names) if several else unpack_classes(names)
     clf = unpack_base(kind, fields, store, own_encoder, classes)
     clf.classes_, clf.multilabel_ = classes, several
     if several:
@@ -97,7 +98,7 @@ def pack_transformer(transformer: Any) -> tuple[Document, Tensors]:
 
 def unpack_transformer(kind: type[Any], fields: Fields, store: TensorStore, own_encoder: nn.Module | None) -> Any:
     """A transformer as it was packed."""
-    classes = _unpack_classes(fields.raw("classes"))
+    classes = unpack_classes(fields.raw("classes"))
     transformer = unpack_base(kind, fields, store, own_encoder, classes, TRANSFORMER_VECTORS)
     transformer.classes_ = classes
     if (transformer.demixing == "flow") != (transformer.demixer_.flow is not None):
@@ -129,7 +130,8 @@ def _unpack_roles(estimator: Any, store: TensorStore, fewest: int) -> None:
     estimator.demixed_on_ = classes[store.take("demixed_on", (len(classes),), torch.bool).numpy()]
 
 
-def _unpack_classes(value: Any) -> np.ndarray[Any, Any]:
+def unpack_classes(value: Any) -> np.ndarray[Any, Any]:
+    """Labels in order."""
     classes = array_from_plain(value, "classes")
     try:
         in_order = len(classes) >= 2 and bool((classes[1:] > classes[:-1]).all())

@@ -40,7 +40,7 @@ class CardFacts:
     n_features : columns of X, ``None`` for a Dataset.
     classes : one row for each class.
     chosen : what was chosen or set, by name.
-    diagnostics : measured after the fit.
+    diagnostics : measured after the fit; ``None`` where there are no sources to measure.
     metrics : results to report, perhaps in groups.
     own_encoder : whether an encoder must be given when loading.
     use : the method to show with loading.
@@ -51,7 +51,7 @@ class CardFacts:
     n_sources: int
     classes: list[CardRow]
     chosen: dict[str, str]
-    diagnostics: SourceDiagnostics
+    diagnostics: SourceDiagnostics | None
     metrics: dict[str, Any] = field(default_factory=dict)
     own_encoder: bool = False
     use: str = "predict_proba"
@@ -101,6 +101,8 @@ def _chosen(facts: CardFacts) -> list[str]:
 
 def _diagnostics(facts: CardFacts) -> list[str]:
     found = facts.diagnostics
+    if found is None:
+        return []
     n_demixed = sum(one.demixed for one in found.classes)
     lines = ["\n## Diagnostics\n"]
     for kind, demixed in (("that de-mixing learned from", True), ("that it did not learn from", False)):
