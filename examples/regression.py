@@ -18,12 +18,12 @@ def main() -> dict[str, dict[str, dict[str, float]]]:
     X, y = make_friedman1(3000, n_features=8, noise=0.5, random_state=0)
     y = np.exp(y / 5)
     train, test = slice(0, 1500), slice(1500, None)
-    plain = {"demixing": "none", "region_mass": 0.0, "augmentation_weight": 0.0}
+    plain = {"demixing": "none", "region_mass": 0.0, "augmentation": "none"}
     found = {}
     for name, options in {"plain": plain, "ECRT": {}}.items():
         reg = ECRTRegressor(head="mlp", epochs=30, random_state=0, **options).fit(X[train], y[train])
         found[name] = regression_metrics(reg.predict(X[test]), y[test], y[train])
-        print(f"{name}: mass {reg.region_mass_}, synthetic share {reg.augmentation_weight_}")
+        print(f"{name}: mass {reg.region_mass_}, synthetic samples: {reg.augmentation_}")
         for group, figures in found[name].items():
             print(f"  {group:7} {figures['rows']:6.0f} rows   MAE {figures['mae']:7.3f}   RMSE {figures['rmse']:7.3f}")
     return found

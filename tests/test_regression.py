@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ecrt import InputError, load
 from ecrt.augmentation.donors import donor_weights, draw_from_donors
+from ecrt.augmentation.rare_targets import interpolate, rows_between
 from ecrt.data.density import TargetRegions, quantile_bins, target_roles
 from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.experiments import regression
@@ -51,8 +52,15 @@ def table():
     "options",
     [
         *CONFIGURATIONS.values(),
-        {"demixing": "linear", "head": "mlp", "epochs": 15, "loss": "absolute", "augmentation_weight": 0.5},
-        {"demixing": "none", "head": "linear", "loss": "huber", "huber_delta": 0.5, "region_mass": 0.5},
+        {"demixing": "linear", "head": "mlp", "epochs": 15, "loss": "absolute", "augmentation": "interpolated"},
+        {
+            "demixing": "none",
+            "head": "linear",
+            "loss": "huber",
+            "huber_delta": 0.5,
+            "region_mass": 0.5,
+            "augmentation": "donors",
+        },
         {"demixing": "linear", "head": "linear", "loss": "absolute", "n_sources": 2, "n_bins": 6},
         {"encoder": "mlp", "encoder_epochs": 4, "n_features": 5, "demixing": "linear", "head": "linear"},
         {"demixing": "linear", "head": "linear", "demix_on": "majority", "source_prior": "shared", "weight_decay": 0.1},
@@ -76,11 +84,13 @@ def test_auto_tries_plain_regression_first(table):
     X, y = table
     reg = ECRTRegressor(epochs=5, flow_hidden=(8, 8), critic_width=8, head_hidden=(16,), random_state=0).fit(X, y)
     tried = list(reg.history_["candidates"])
-    assert tried[0] == "none, linear, mass 0, augmentation 0"
+    assert tried[0] == "none, linear, mass 0, augmentation none"
     assert {name.split(",")[0] for name in tried} == {"none", "linear", "flow"}
     sources = f"{reg.demixing_}, weighted" if reg.weighted_ else reg.demixing_
-    chosen = f"{sources}, {reg.head_name_}, mass {reg.region_mass_:g}, augmentation {reg.augmentation_weight_:g}"
+    chosen = f"{sources}, {reg.head_name_}, mass {reg.region_mass_:g}, augmentation {reg.augmentation_}"
+    assert reg.history_["chosen"] == chosen
     assert chosen in tried
+    assert any(name.endswith("interpolated") for name in tried)
 
 
 def test_units_of_y_whole_numbers_and_several_outputs(table):
@@ -92,7 +102,7 @@ def test_units_of_y_whole_numbers_and_several_outputs(table):
     assert whole.dtype == np.float64
     np.testing.assert_allclose(whole, clone(reg).fit(X, y.round()).predict(X))
     both = np.column_stack([y, X[:, 2]])
-    reg = ECRTRegressor(demixing="linear", head="linear", augmentation_weight=0.5, random_state=0).fit(X, both)
+    reg = ECRTRegressor(demixing="linear", head="linear", augmentation="interpolated", random_state=0).fit(X, both)
     assert reg.predict(X).shape == both.shape
     assert reg.score(X, both) > 0.5
     assert reg.sample(2, y=both[:3], random_state=0)[1].shape == (6, 2)
@@ -115,7 +125,7 @@ def test_tables_gaps_sparse_pipeline_and_grid_search(table):
     assert np.isfinite(reg.predict(frame)).all()
     assert clone(reg).fit(sparse.csr_array(X), y).score(X, y) > 0.5
     pipeline = make_pipeline(StandardScaler(), reg)
-    search = GridSearchCV(pipeline, {"ecrtregressor__augmentation_weight": [0.0, 0.5]}, cv=2).fit(X, y)
+    search = GridSearchCV(pipeline, {"ecrtregressor__augmentation": ["none", "donors"]}, cv=2).fit(X, y)
     assert search.best_score_ > 0.4
 
 
@@ -213,6 +223,41 @@ def test_donors_give_the_moments_of_sources_at_the_target():
     assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.1
 
 
+def test_donors_give_whole_rows_where_sources_depend_on_each_other():
+    rng = np.random.default_rng(0)
+    y = rng.uniform(-2, 2, size=(3000, 1))
+    shared = rng.normal(size=3000)
+    s = np.column_stack([3 * y[:, 0] + 0.5 * shared, -y[:, 0] + 0.2 * shared])
+    drawn = draw_from_donors(s, y, np.full((500, 1), 1.0), 100, rng, jointly=True)
+    np.testing.assert_allclose((drawn[:, 0] - 3) / 0.5, (drawn[:, 1] + 1) / 0.2, atol=0.2)
+    np.testing.assert_allclose(drawn.std(axis=0), [0.5, 0.2], rtol=0.15)
+
+
+def test_interpolated_rows_lie_between_neighbours():
+    rng = np.random.default_rng(0)
+    s = np.concatenate([rng.normal(size=(30, 2)), rng.normal(size=(30, 2)) + 50])
+    y = s[:, :1] * 2 + 1
+    between, targets = interpolate(s, y, 500, rng)
+    np.testing.assert_allclose(targets, between[:, :1] * 2 + 1)  # a line stays a line
+    assert not ((between[:, 0] > 5) & (between[:, 0] < 45)).any()  # nothing between groups that are far apart
+    assert interpolate(s[:1], y[:1], 5, rng)[0].shape == (0, 2)
+
+
+def test_rows_between_dwell_on_rare_targets(table):
+    X, y = table[0], table[1][:, None]
+    regions = TargetRegions.learn(y)
+    rare = regions.is_rare(y)
+    s, targets = rows_between(X, y, regions, 20, np.random.default_rng(0))
+    assert len(s) == len(targets) == len(y) + 6 * rare.sum()
+    assert np.isfinite(s).all()
+    assert y.min() <= targets.min()
+    assert targets.max() <= y.max() + 1e-9
+    moved = targets[-3 * rare.sum() :]
+    assert regions.is_rare(moved).mean() > 0.98  # but for rounding at the edge of a region
+    alike = np.full((40, 1), 7.0)
+    assert len(rows_between(X[:40], alike, TargetRegions.learn(alike), 20, np.random.default_rng(0))[0]) == 40
+
+
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 def test_augmentation_leaves_the_mass_of_regions_as_it_is(table, power):
     X, y = table[0], table[1][:, None]
@@ -224,14 +269,14 @@ def test_augmentation_leaves_the_mass_of_regions_as_it_is(table, power):
         rng=np.random.default_rng(0), device=torch.device("cpu"),
     )  # fmt: skip
     found = []
-    for weight in (0.0, 0.5):
+    for kind in ("none", "donors"):
         work = _Work(
             X, y, regions, [], RegressConfig(), np.random.default_rng(0), torch.device("cpu"), SilentProgress()
         )
-        sample = work._sample(Plan("linear", "mlp", power, weight), demixed, demixed.sources(X), rows)
+        sample = work._sample(Plan("linear", "mlp", power, kind), demixed, demixed.sources(X), rows)
         region = regions.region_of(regions.restore(sample.y.double().numpy()))
         found.append(np.bincount(region, weights=sample.weight.numpy(), minlength=50))
-        assert len(sample.y) == (len(y) if weight == 0 else len(y) + len(y) // 2)
+        assert len(sample.y) == (len(y) if kind == "none" else len(y) + len(y) // 2)
     np.testing.assert_allclose(found[0].sum(), 1, rtol=1e-5)
     # Targets at an edge may change sides in float32.
     np.testing.assert_allclose(found[0], found[1], atol=2e-3)

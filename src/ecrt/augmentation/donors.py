@@ -31,7 +31,9 @@ def donor_weights(y: Array, targets: Array, n_donors: int) -> Array:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def draw_from_donors(s: Array, y: Array, targets: Array, n_donors: int, rng: np.random.Generator) -> Array:
+def draw_from_donors(
+    s: Array, y: Array, targets: Array, n_donors: int, rng: np.random.Generator, *, jointly: bool = False
+) -> Array:
     r"""Every coordinate of every synthetic source from a donor of its own (Eq. 2 with a continuous label).
 
     A donor's coordinate belongs to its own target and not to :math:`y^*`. It is moved by the local slope of that
@@ -42,13 +44,15 @@ def draw_from_donors(s: Array, y: Array, targets: Array, n_donors: int, rng: np.
     s, y : sources and standardised targets of the donors.
     targets : y*, (m, outputs).
     n_donors : sets the bandwidth.
+    jointly : all coordinates from one donor, for sources that are not independent given y.
     """
     parts = []
     for start in range(0, len(targets), ROWS_AT_ONCE):
         wanted = targets[start : start + ROWS_AT_ONCE]
         weights = donor_weights(y, wanted, n_donors)
         cumulated = np.cumsum(weights, axis=1)
-        uniform = rng.random((len(wanted), s.shape[1])) * cumulated[:, -1:]
+        uniform = np.broadcast_to(rng.random((len(wanted), 1 if jointly else s.shape[1])), (len(wanted), s.shape[1]))
+        uniform = uniform * cumulated[:, -1:]
         drawn = np.empty((len(wanted), s.shape[1]))
         for row, (w, edges) in enumerate(zip(weights, cumulated, strict=True)):
             donors = np.minimum(np.searchsorted(edges, uniform[row]), len(y) - 1)

@@ -44,7 +44,8 @@ REGRESSOR_CONSTRAINTS: dict[str, list[Any]] = BASE_CONSTRAINTS | {
     "head": [StrOptions({"auto", "linear", "mlp"}), "array-like"],
     "head_hidden": ["array-like"],
     "region_mass": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-    "augmentation_weight": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+    "augmentation": [StrOptions({"auto", "none", "interpolated", "donors"})],
+    "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
     "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
     "n_donors": [Interval(Integral, 1, None, closed="left")],
     "weight_decay": [None, Interval(Real, 0, None, closed="left")],
@@ -56,8 +57,8 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     """Regressor for targets with rare values, by energy-based causal representation transfer.
 
     Quantile bins of y take the place of classes: the mechanism is learned where targets are dense and undone. Where
-    they are sparse, synthetic sources are drawn, every coordinate from a donor of its own with a target nearby. A head
-    is trained on both; every step must earn its place on held-out rows, or a plain regression is left.
+    they are sparse, synthetic sources are drawn, between or from rows with targets nearby. A head is trained on both;
+    every step must lower the error on held-out rows, rare and others counted alike, or a plain regression is left.
 
     Parameters
     ----------
@@ -79,11 +80,15 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     region_mass : "auto" or float, default="auto"
         Power a: a region of n rows has mass n^(1 - a) in the loss. 0 leaves regions as frequent as they are, 1 makes
         them alike; ``"auto"`` tries 0 and 0.25.
-    augmentation_weight : "auto" or float, default="auto"
-        Share of the mass of rare regions that goes to synthetic samples; ``"auto"`` tries 0 and 0.25. With any
-        way of choosing, the mass of a region stays what it is.
+    augmentation : {"auto", "none", "interpolated", "donors"}, default="auto"
+        ``"interpolated"``: as many rows as there are between neighbours in source space, and for each row with a rare
+        target six more, between rare neighbours and moved along the sources' local slopes. ``"donors"``: every source
+        from a donor of its own (the supplement's way, for sources that are independent given y). ``"auto"`` tries
+        none and interpolated.
+    augmentation_weight : float, default=0.5
+        Share of the mass of rare regions that goes to samples from donors; that mass stays what it is.
     n_synthetic : int or None, default=None
-        Synthetic samples; ``None`` for half as many as rows.
+        Samples from donors; ``None`` for half as many as rows.
     n_donors : int, default=20
         The kernel that weighs donors has half the distance to this many nearest targets as its bandwidth.
     weight_decay : float or None, default=None
@@ -97,7 +102,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     bin_counts_ : rows of each quantile bin.
     table_ : how columns are read, ``None`` for images.
     encoder_, demixer_, head_ : the fitted modules.
-    demixing_, weighted_, head_name_, region_mass_, augmentation_weight_ : what was chosen; ``weighted_`` says whether
+    demixing_, weighted_, head_name_, region_mass_, augmentation_ : what was chosen; ``weighted_`` says whether
         the head's input is weighted by signal.
     signal_weight_ : share of signal in each source.
     history_ : losses of every trained part and every candidate.
@@ -126,7 +131,8 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     head: str | Sequence[str] = "auto"
     head_hidden: Sequence[int] = (128, 128)
     region_mass: str | float = "auto"
-    augmentation_weight: str | float = "auto"
+    augmentation: Literal["auto", "none", "interpolated", "donors"] = "auto"
+    augmentation_weight: float = 0.5
     n_synthetic: int | None = None
     n_donors: int = 20
     weight_decay: float | None = None
@@ -162,7 +168,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
             self.minority_bins_, self.demixed_on_ = np.flatnonzero(roles.minority), np.flatnonzero(roles.demixed_on)
             self.demixing_, self.demixer_ = result.plan.demixing, result.demixed.demixer
             self.head_name_, self.head_ = result.plan.head, result.head
-            self.region_mass_, self.augmentation_weight_ = result.plan.region_mass, result.plan.augmentation_weight
+            self.region_mass_, self.augmentation_ = result.plan.region_mass, result.plan.augmentation
             self.weighted_ = result.plan.weighted
             self.signal_weight_ = result.demixed.signal_weight
             self.head_scale_ = result.head_scale
@@ -251,10 +257,11 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
 
     def _config(self, z: Array) -> RegressConfig:
         n_sources = z.shape[1] if self.n_sources is None else min(self.n_sources, z.shape[1])
+        few = len(z) <= FEW_ROWS
         heads: Any = self.head
         if isinstance(heads, str):
             heads = ("linear", "mlp")[: 2 if n_sources <= MLP_SOURCES else 1] if heads == "auto" else (heads,)
-        weight, mass = self.augmentation_weight, self.region_mass
+        mass = self.region_mass
         return RegressConfig(
             loss=self.loss,
             delta=self.huber_delta,
@@ -262,13 +269,16 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
             weight_decay=self.weight_decay,
             hidden=tuple(self.head_hidden),
             region_mass=(0.0, 0.25) if isinstance(mass, str) else (float(mass),),
-            augmentation_weights=(0.0, 0.25) if isinstance(weight, str) else (float(weight),),
+            augmentations=("none", "interpolated") if self.augmentation == "auto" else (self.augmentation,),
+            augmentation_weight=self.augmentation_weight,
             n_synthetic=self.n_synthetic,
             n_donors=self.n_donors,
             training=TrainingConfig(
                 epochs=self.epochs,
-                batch_size=128 if len(z) <= FEW_ROWS else 256,
+                batch_size=128 if few else 256,
                 learning_rate=2 * self.learning_rate,
                 weight_decay=1e-2,
+                # Held-out loss over few rows is noisy while steps are long: no epoch is the last before they are short.
+                patience=self.epochs if few else 15,
             ),
         )

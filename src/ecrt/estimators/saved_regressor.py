@@ -34,7 +34,7 @@ def pack_regressor(reg: Any) -> tuple[Document, Tensors]:
         "demixing": reg.demixing_,
         "head": head,
         "region_mass": float(reg.region_mass_),
-        "augmentation_weight": float(reg.augmentation_weight_),
+        "augmentation": reg.augmentation_,
     }
     tensors |= {
         **head_tensors,
@@ -64,11 +64,10 @@ def unpack_regressor(kind: type[Any], fields: Fields, store: TensorStore, own_en
         reg.head_name_, reg.head_ = unpack_head(part, store, n_sources, n_outputs)
     if reg.head_name_ not in ("linear", "mlp"):
         raise BadContentError(f"A regressor has no head of kind {reg.head_name_!r}.")
-    for name in ("region_mass", "augmentation_weight"):
-        value = fields.raw(name)
-        if type(value) is not float or not 0 <= value <= 1:
-            raise BadContentError(f"{name} is not a share.")
-        setattr(reg, f"{name}_", value)
+    reg.region_mass_ = fields.raw("region_mass")
+    if type(reg.region_mass_) is not float or not 0 <= reg.region_mass_ <= 1:
+        raise BadContentError("region_mass is not a share.")
+    reg.augmentation_ = fields.text("augmentation", ("none", "interpolated", "donors"))
     reg.bin_counts_ = store.take("bin_counts", (n_bins,), torch.int64).numpy()
     if reg.bin_counts_.min() < 1:
         raise BadContentError("A bin has no samples.")
@@ -114,7 +113,7 @@ def regressor_facts(reg: Any, own_encoder: bool) -> CardFacts:
             "Head": reg.head_name_,
             "Loss": reg.loss,
             "Mass of regions, power of density taken off": f"{reg.region_mass_:g}",
-            "Share of synthetic samples in rare regions": f"{reg.augmentation_weight_:g}",
+            "Synthetic samples": reg.augmentation_,
         },
         diagnostics=reg.diagnostics_,
         metrics=getattr(reg, "metrics_", None) or {},

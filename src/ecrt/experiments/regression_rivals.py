@@ -9,11 +9,11 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from ecrt.augmentation import permutation
+from ecrt.augmentation.rare_targets import interpolate
 from ecrt.data import stratified_holdout
 from ecrt.data.density import TargetRegions, quantile_bins
 from ecrt.errors import InputError
@@ -30,7 +30,6 @@ Rows = tuple[Array, Array, Array]
 
 RIVALS = ("erm", "inverse density", "label smoothing", "smoter", "mechanism transfer")
 LDS_WIDTH = 2.0
-NEIGHBOURS = 5
 STRENGTHS = {
     "erm": (0.0,),
     "inverse density": (0.5, 1.0),
@@ -121,7 +120,7 @@ def _variants(method: str, x: Array, y: Array, task: _Task) -> Iterator[tuple[fl
             smoothing = LDS_WIDTH if method == "label smoothing" else 0.0
             yield strength, (x, y, regions.density(y, smoothing) ** -strength)
         elif method == "smoter" and rare.sum() > 1:
-            x_new, y_new = _interpolated(x[rare], y[rare], int(strength * rare.sum()), task.rng)
+            x_new, y_new = interpolate(x[rare], y[rare], int(strength * rare.sum()), task.rng)
             yield strength, (np.concatenate([x, x_new]), np.concatenate([y, y_new]), np.ones(len(x) + len(x_new)))
         elif transferred is not None:
             x_new, y_new = transferred
@@ -130,16 +129,6 @@ def _variants(method: str, x: Array, y: Array, task: _Task) -> Iterator[tuple[fl
             yield strength, (np.concatenate([x, x_new]), np.concatenate([y, y_new]), weight)
         else:
             yield strength, (x, y, ones)
-
-
-def _interpolated(x: Array, y: Array, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Rows on the line between a row and one of its neighbours, x and y alike."""
-    k = min(NEIGHBOURS, len(x) - 1)
-    neighbours = NearestNeighbors(n_neighbors=k + 1).fit(x).kneighbors(x, return_distance=False)[:, 1:]
-    start = rng.integers(len(x), size=size)
-    end = neighbours[start, rng.integers(k, size=size)]
-    step = rng.random((size, 1))
-    return x[start] + step * (x[end] - x[start]), y[start] + step * (y[end] - y[start])
 
 
 def _transferred(x: Array, y: Array, rare: NDArray[np.bool_], task: _Task) -> tuple[Array, Array]:

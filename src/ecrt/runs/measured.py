@@ -126,9 +126,7 @@ def measure_numbers(reg: Any, X: Any, y: Array, names: tuple[str, ...], *, title
             "Weight of rare targets": f"a region of n rows counts as n to the power of {1 - reg.region_mass_:g}"
             if reg.region_mass_
             else "as frequent as they are",
-            "Synthetic samples": f"{100 * reg.augmentation_weight_:.0f} % of the weight of rare targets"
-            if reg.augmentation_weight_
-            else "none",
+            "Synthetic samples": reg.augmentation_,
         },
         candidates=reg.history_["candidates"],
         chosen=reg.history_.get("chosen", ""),

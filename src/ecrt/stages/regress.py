@@ -14,21 +14,23 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ecrt.augmentation.donors import draw_from_donors
+from ecrt.augmentation.rare_targets import draw_targets, rows_between
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.data.density import TargetRegions
 from ecrt.errors import DivergenceError, ECRTWarning, InputError
 from ecrt.losses import sample_weights
 from ecrt.losses.regression import RegressionLoss, regression_loss
-from ecrt.metrics import better_beyond_noise
+from ecrt.metrics import mean_over_classes
 from ecrt.stages.demix import DemixConfig, DemixResult, demix
 from ecrt.stages.heads import HeadFitter, HeadSample, MLPFitter, head_outputs
 from ecrt.stages.regression_heads import LinearRegressionFitter, RegressionHeadName
 from ecrt.training import Progress, TrainingConfig, seeded, stop_requested, torch_generator
 
-__all__ = ["RegressConfig", "RegressResult", "draw_targets", "regress"]
+__all__ = ["AugmentationName", "RegressConfig", "RegressResult", "regress"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
+AugmentationName = Literal["none", "interpolated", "donors"]
 
 FEW_ROWS = 2000
 """Up to this many rows four folds are held out in turn: one would hold too few rare rows to decide by."""
@@ -48,8 +50,10 @@ class RegressConfig:
     weight_decay : of the linear head; ``None`` chooses on held-out rows.
     hidden, training : of the MLP head.
     region_mass : powers a to try: a region of n rows has mass n^(1 - a); 0 is as in training, 1 makes regions alike.
-    augmentation_weights : shares to try of the mass of rare regions that goes to synthetic samples.
-    n_synthetic : synthetic samples; ``None`` for half as many as rows.
+    augmentations : to try. ``"interpolated"``: rows between and beside those there are, which weigh as much as these.
+        ``"donors"``: every source from a donor of its own (supplement B), without more mass for a region.
+    augmentation_weight : share of the mass of rare regions that goes to samples from donors.
+    n_synthetic : samples from donors; ``None`` for half as many as rows.
     n_donors : how many nearest targets set the bandwidth of donors.
     """
 
@@ -59,8 +63,9 @@ class RegressConfig:
     weight_decay: float | None = None
     hidden: tuple[int, ...] = (128, 128)
     training: TrainingConfig = TrainingConfig(epochs=100, batch_size=256, learning_rate=4e-3, weight_decay=1e-2)
-    region_mass: tuple[float, ...] = (0.0, 0.5)
-    augmentation_weights: tuple[float, ...] = (0.0, 0.5)
+    region_mass: tuple[float, ...] = (0.0, 0.25)
+    augmentations: tuple[AugmentationName, ...] = ("none", "interpolated")
+    augmentation_weight: float = 0.5
     n_synthetic: int | None = None
     n_donors: int = 20
 
@@ -72,12 +77,12 @@ class Plan:
     demixing: Literal["none", "linear", "flow"]
     head: RegressionHeadName
     region_mass: float
-    augmentation_weight: float
+    augmentation: AugmentationName
     weighted: bool = False
 
     def __str__(self) -> str:
         sources = f"{self.demixing}, weighted" if self.weighted else self.demixing
-        return f"{sources}, {self.head}, mass {self.region_mass:g}, augmentation {self.augmentation_weight:g}"
+        return f"{sources}, {self.head}, mass {self.region_mass:g}, augmentation {self.augmentation}"
 
     def scale(self, demixed: DemixResult) -> Array:
         """What sources are multiplied by: to units of their spread within bins, and perhaps by their signal.
@@ -116,19 +121,6 @@ class _Tried:
     losses: Array
 
 
-def draw_targets(y: Array, regions: TargetRegions, size: int, rng: np.random.Generator) -> Array:
-    """Targets in rare regions, all of these alike: uniform within a region, or of several outputs those of its rows."""
-    region = regions.region_of(y)
-    wanted = np.flatnonzero(regions.rare & (np.bincount(region, minlength=len(regions.counts)) > 0))
-    if len(wanted) == 0:
-        return np.empty((0, y.shape[1]))
-    chosen = rng.choice(wanted, size)
-    if y.shape[1] > 1:
-        return np.stack([y[rng.choice(np.flatnonzero(region == number))] for number in chosen])
-    position = rng.uniform(regions.edges[chosen], regions.edges[chosen + 1])
-    return np.asarray(regions.restore((position * regions.axis[0])[:, None]))
-
-
 def regress(
     z: Array,
     y: Array,
@@ -145,8 +137,8 @@ def regress(
 ) -> RegressResult:
     """Choose de-mixing, head, mass of regions and augmentation, and fit the choice on all rows.
 
-    A change is kept if it lowers the held-out loss, rare rows and others counted alike, beyond noise, and does not
-    raise the loss over all rows by more than 2 %.
+    A change is kept if it lowers the held-out loss, rare rows and others counted alike, and does not raise the loss
+    over all rows by more than 2 % of that of the best plain regression.
 
     Parameters
     ----------
@@ -158,7 +150,7 @@ def regress(
     if np.ptp(z, axis=0).max(initial=0.0) == 0:
         raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
     folds = _folds(bins, validation, rng)
-    checked = np.concatenate([check for _, check in folds])
+    rare = regions.is_rare(y[np.concatenate([check for _, check in folds])])
     work = _Work(z, y, regions, folds, config, rng, device, progress)
     shared: dict[str, Any] = {"rng": rng, "device": device, "progress": progress}
     found: dict[str, DemixResult] = {}
@@ -170,12 +162,14 @@ def regress(
         if best is not None and (stop_requested() or any(one.plan == plan for one in tried)):
             return
         challenger = work.measure(plan, found[plan.demixing])
-        plain = [one.losses.mean() for one in (*tried, challenger) if one.plan.region_mass == 0]
-        affordable = challenger.losses.mean() <= (1 + TOLERANCE) * min(plain, default=np.inf)
         tried.append(challenger)
-        rare = regions.is_rare(y[checked]).astype(np.int64)
-        if best is None or (affordable and better_beyond_noise(challenger.losses, best.losses, rare)):
+        plain = [one.losses.mean() for one in tried if one.plan.region_mass == 0 and one.plan.augmentation == "none"]
+        affordable = challenger.losses.mean() <= (1 + TOLERANCE) * min(plain, default=np.inf)
+        if best is None or (affordable and balanced(challenger) < balanced(best)):
             best = challenger
+
+    def balanced(one: _Tried) -> float:
+        return mean_over_classes(one.losses, rare.astype(np.int64))
 
     with seeded(int(rng.integers(2**62))):
         for number, how in enumerate(candidates):
@@ -189,24 +183,21 @@ def regress(
                     raise
                 warnings.warn(f"De-mixing by {how.method!r} was given up. {error}", ECRTWarning, stacklevel=3)
                 continue
-            plain, *augmented = config.augmentation_weights
             if number == 0:
                 for head in config.heads:
-                    consider(Plan(how.method, head, config.region_mass[0], plain))
+                    consider(Plan(how.method, head, config.region_mass[0], config.augmentations[0]))
                 for mass in config.region_mass[1:]:
-                    consider(replace(_lowest(tried).plan, region_mass=mass))
-            start = replace(_plan(best), demixing=how.method, augmentation_weight=plain)
-            if how.method == "none":
-                continue
-            seen = [one for one in tried if one.plan.demixing == "linear"]
-            for weighted in (_lowest(seen).plan.weighted,) if seen else (False, True):
-                consider(replace(start, weighted=weighted))
-            for weight in augmented:
-                consider(replace(_lowest(tried, how.method).plan, augmentation_weight=weight))
+                    consider(replace(_plan(best), region_mass=mass))
+            seen = [one.plan for one in tried if one.plan.demixing == "linear"]
+            weighings = (False,) if how.method == "none" else (_plan(best).weighted,) if seen else (False, True)
+            for weighted in weighings:
+                consider(replace(_plan(best), demixing=how.method, weighted=weighted))
+            for augmentation in config.augmentations[1:]:
+                mine = min((one for one in tried if one.plan.demixing == how.method), key=balanced, default=best)
+                consider(replace(_plan(mine), augmentation=augmentation))
     chosen = best
     if chosen is None:
         raise InputError("No way of de-mixing, or no head, was given.")
-    rare = regions.is_rare(y[checked])
     return RegressResult(
         demixed=found[chosen.plan.demixing],
         head=work.fit(chosen, found[chosen.plan.demixing]),
@@ -215,11 +206,6 @@ def regress(
         setting=chosen.setting,
         held_out={str(one.plan): _summary(one.losses, rare) for one in tried},
     )
-
-
-def _lowest(tried: list[_Tried], method: str | None = None) -> _Tried:
-    """What has the lowest loss over all rows, of one way of de-mixing or of all."""
-    return min((one for one in tried if method in (None, one.plan.demixing)), key=lambda one: float(one.losses.mean()))
 
 
 def _plan(best: _Tried | None) -> Plan:
@@ -292,25 +278,29 @@ class _Work:
         return losses
 
     def _sample(self, plan: Plan, demixed: DemixResult, s: Array, rows: Labels) -> HeadSample:
-        """Real and synthetic rows; synthetic ones take over a share of their region's mass, and add none."""
-        config, regions = self.config, self.regions
-        s_real, y_real = s[rows], self.y[rows]
-        y_drawn = np.empty((0, y_real.shape[1]))
-        if plan.augmentation_weight > 0:
-            y_drawn = draw_targets(y_real, regions, config.n_synthetic or max(len(rows) // 2, 20), self.rng)
-        y_all = np.concatenate([y_real, y_drawn])
-        standard = regions.standardise(y_all)
-        s_drawn = draw_from_donors(s_real, standard[: len(rows)], standard[len(rows) :], config.n_donors, self.rng)
-        region = torch.from_numpy(regions.region_of(y_all))
-        synthetic = torch.arange(len(y_all)) >= len(rows)
-        counts = torch.from_numpy(np.bincount(region[: len(rows)].numpy(), minlength=len(regions.counts))).double()
-        mass = torch.where(counts > 0, counts.clamp(min=1) ** (1 - plan.region_mass), 0.0)
-        share = torch.from_numpy(regions.rare * plan.augmentation_weight)
-        weight = sample_weights(region, synthetic, mass / mass.sum(), share)
-        scaled = torch.from_numpy(np.concatenate([s_real, s_drawn]) * plan.scale(demixed))
+        """Real and synthetic rows. Samples from donors take over mass of their region, interpolated rows add to it."""
+        config, regions, n = self.config, self.regions, len(rows)
+        scaled, y = s[rows] * plan.scale(demixed), self.y[rows]
+        s_drawn, y_drawn = np.empty((0, s.shape[1])), np.empty((0, y.shape[1]))
+        if plan.augmentation == "interpolated":
+            s_drawn, y_drawn = rows_between(scaled, y, regions, config.n_donors, self.rng)
+        elif plan.augmentation == "donors":
+            y_drawn = draw_targets(y, regions, config.n_synthetic or max(n // 2, 20), self.rng)
+            standard = regions.standardise
+            s_drawn = draw_from_donors(scaled, standard(y), standard(y_drawn), config.n_donors, self.rng)
+        y_all = np.concatenate([y, y_drawn])
+        region = regions.region_of(y_all)
+        counts = np.bincount(region[:n], minlength=len(regions.counts))
+        synthetic = torch.arange(len(y_all)) >= n
+        if plan.augmentation == "donors":
+            mass = torch.from_numpy(np.where(counts > 0, np.maximum(counts, 1.0) ** (1 - plan.region_mass), 0.0))
+            share = torch.from_numpy(regions.rare * config.augmentation_weight)
+            weight = sample_weights(torch.from_numpy(region), synthetic, mass / mass.sum(), share)
+        else:
+            weight = torch.from_numpy(np.maximum(counts, 1.0)[region] ** -plan.region_mass)
         return HeadSample(
-            scaled.float().to(self.device),
-            torch.from_numpy(standard).float().to(self.device),
+            torch.from_numpy(np.concatenate([scaled, s_drawn])).float().to(self.device),
+            torch.from_numpy(regions.standardise(y_all)).float().to(self.device),
             (weight / weight.sum()).float().to(self.device),
             synthetic.to(self.device),
         )
