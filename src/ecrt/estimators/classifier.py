@@ -21,6 +21,7 @@ from ecrt.diagnostics import diagnose_sources
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.estimators.base import ECRTBase
 from ecrt.estimators.multilabel import fit_labels, has_several_labels, predict_labels
+from ecrt.estimators.new_classes import add_classes
 from ecrt.estimators.options import (
     CLASSIFIER_CONSTRAINTS,
     demix_configs,
@@ -348,6 +349,18 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         drawn = augment_classes(s, y, np.isin(self.classes_, wanted), self.within_variance_, config, rng)
         values = drawn.s if space == "source" else self.demixer_.inverse(torch.from_numpy(drawn.s)).numpy()
         return values, self.classes_[drawn.y]
+
+    def add_classes(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
+        """Learn new classes, from one sample each on, with encoder and de-mixing as they are.
+
+        The head is fitted anew on sources kept of the known classes and on those of the new ones, which are minority.
+
+        Parameters
+        ----------
+        X, y : rows of new classes alone and their labels, or a Dataset of both.
+        """
+        add_classes(self, X, y)
+        return self
 
     def _keep_examples(
         self, z: Array, y: NDArray[np.int64], demixed_on: NDArray[np.bool_], rng: np.random.Generator
