@@ -48,8 +48,7 @@ def _balance(y: Labels, labels: list[str]) -> str:
 
 
 def _duplicates(X: pd.DataFrame, y: Labels, splits: list[tuple[Labels, Labels]]) -> str:
-    rows = pd.util.hash_pandas_object(X.astype(object).where(X.notna(), "(missing)").astype(str), index=False)
-    codes = pd.factorize(rows)[0]
+    codes = pd.factorize(pd.util.hash_pandas_object(X, index=False))[0]
     if codes.max() + 1 == len(codes):
         return ""
     shared, with_label, tested = 0, 0, 0

@@ -141,8 +141,6 @@ def _replacing(file: Path) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=UNFINISHED, suffix=file.suffix)
     os.close(handle)
     yield Path(name)
-    with open(name, "rb") as written:
-        os.fsync(written.fileno())
     Path(name).chmod(0o644)
     Path(name).replace(file)
 

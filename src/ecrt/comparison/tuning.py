@@ -90,11 +90,12 @@ def tune(
         left = float("inf") if budget is None else budget - sum(trial.seconds for trial in done)
         if left <= 0 or (done and done[-1].cut):
             break
+        began = time.perf_counter()  # drawing a setting is part of tuning
         study.sampler = optuna.samplers.TPESampler(seed=_trial_seed(seed, len(done)), n_startup_trials=STARTUP_TRIALS)
         asked = study.ask(fixed_distributions=space)
         trial, validation = _stored(folder, len(done))
         if trial is None:
-            trial, validation = _try(objective, dict(asked.params), left)
+            trial, validation = _try(objective, dict(asked.params), began, left)
             _keep(folder, len(done), trial, validation)
         done.append(trial)
         if trial.value is None:
@@ -117,13 +118,14 @@ def tune(
     )
 
 
-def _try(objective: Objective, parameters: dict[str, Any], left: float) -> tuple[Trial, Validation | None]:
-    started = time.perf_counter()
+def _try(
+    objective: Objective, parameters: dict[str, Any], began: float, left: float
+) -> tuple[Trial, Validation | None]:
     value: float | None = None
     validation: Validation | None = None
     error, cut = "", False
     try:
-        with time_limit(left):
+        with time_limit(left - (time.perf_counter() - began)):
             value, validation = objective(parameters)
         if not np.isfinite(value):
             value, error = None, "the metric is not finite"
@@ -131,7 +133,7 @@ def _try(objective: Objective, parameters: dict[str, Any], left: float) -> tuple
         cut = True
     except Exception as fault:  # a setting that a method cannot bear costs that trial, not the comparison
         error = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
-    seconds = round(time.perf_counter() - started, 3)
+    seconds = round(time.perf_counter() - began, 3)
     return Trial(parameters=parameters, value=value, error=error, cut=cut, seconds=seconds), validation
 
 
