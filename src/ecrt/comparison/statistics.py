@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t as student_t
 
+from ecrt.metrics.significance import holm
+
 __all__ = ["Estimate", "Pair", "corrected_estimate", "holm", "paired"]
 
 CONFIDENCE = 0.95
@@ -62,25 +64,6 @@ def corrected_estimate(values: ArrayLike, test_to_train: float) -> Estimate:
     if error <= 1e-12 * max(abs(mean), 1e-300):  # the same on every split
         return Estimate(mean=mean, half_width=half_width, p_value=1.0 if mean == 0 else 0.0)
     return Estimate(mean=mean, half_width=half_width, p_value=float(2 * student_t.sf(abs(mean) / error, n - 1)))
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values: all that fall below a level are significant together at that level.
-
-    References
-    ----------
-    Holm (1979), A simple sequentially rejective multiple test procedure.
-
-    >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
-    [0.03, 0.06, 0.06]
-    """
-    order = np.argsort(p_values, kind="stable")
-    adjusted = np.empty(len(p_values))
-    largest = 0.0
-    for place, at in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - place) * p_values[at]))
-        adjusted[at] = largest
-    return [float(value) for value in adjusted]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from ecrt.data.synthetic import (
     extreme_sources,
     henon,
     henon_inverse,
+    rare_feature_data,
     toy_sources,
 )
 from ecrt.data.tables import Column, TableEncoder
@@ -44,6 +45,7 @@ __all__ = [
     "load_embeddings",
     "load_keel",
     "minority_mask",
+    "rare_feature_data",
     "read_data",
     "step_imbalance",
     "stratified_holdout",

@@ -8,7 +8,7 @@ from ecrt.metrics.classification import (
     nll_per_sample,
     top_k_hits,
 )
-from ecrt.metrics.independence import hsic, max_abs_correlation, mean_correlation_coefficient
+from ecrt.metrics.independence import hsic, hsic_test, max_abs_correlation, mean_correlation_coefficient
 from ecrt.metrics.multilabel import (
     bce_per_row,
     best_thresholds,
@@ -21,6 +21,7 @@ from ecrt.metrics.multilabel import (
 from ecrt.metrics.prediction_files import Predictions, read_prediction_table, read_predictions
 from ecrt.metrics.predictions import measure_predictions, prediction_metrics, single_numbers
 from ecrt.metrics.priors import PRIORS, PriorName, class_prior_of, shift_prior
+from ecrt.metrics.significance import holm
 
 __all__ = [
     "PRIORS",
@@ -33,7 +34,9 @@ __all__ = [
     "class_prior_of",
     "expected_calibration_error",
     "fit_temperature",
+    "holm",
     "hsic",
+    "hsic_test",
     "label_average_precision",
     "label_f1",
     "max_abs_correlation",

@@ -7,9 +7,12 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import rankdata
 
-__all__ = ["hsic", "max_abs_correlation", "mean_correlation_coefficient"]
+__all__ = ["hsic", "hsic_test", "max_abs_correlation", "mean_correlation_coefficient"]
 
 Array = NDArray[np.float64]
+
+FEWEST_ROWS = 6
+"""With fewer, centred kernels have nothing left to compare."""
 
 
 def max_abs_correlation(s: Array) -> float:
@@ -29,11 +32,52 @@ def hsic(s: Array, max_rows: int = 300, max_columns: int = 16) -> float:
     columns (the diagonal of each kernel is left out of the products, which removes most of the small-sample bias).
     """
     s = _varying(s[:max_rows, :max_columns])
-    n, d = s.shape
-    if n < 6 or d < 2:
+    if len(s) < FEWEST_ROWS or s.shape[1] < 2:
         return float("nan")
+    return max(_largest_product(_unit_kernels(s)), 0.0)
+
+
+def hsic_test(
+    s: Array, rng: np.random.Generator, *, n_permutations: int = 499, exceedances: int = 10
+) -> tuple[float, float]:
+    """Largest normalised HSIC between two coordinates, and the chance that independent ones reach it.
+
+    Each permutation shuffles every coordinate by itself, so that nothing but independence is assumed. They are drawn
+    one after the other, and no more once so many have reached the value that it cannot be called large: the p-value is
+    valid all the same.
+
+    Parameters
+    ----------
+    s : rows of one class.
+    n_permutations : at most; the least p-value is one over one more.
+    exceedances : permutations as large as the value after which to stop.
+
+    References
+    ----------
+    Gretton et al. (2007), A kernel statistical test of independence. Besag and Clifford (1991), Sequential Monte Carlo
+    p-values.
+    """
+    s = _varying(s)
+    if len(s) < FEWEST_ROWS or s.shape[1] < 2:
+        return float("nan"), float("nan")
+    kernels = _unit_kernels(s)
+    value, reached = _largest_product(kernels), 0
+    shuffled = kernels.copy()
+    for drawn in range(1, n_permutations + 1):
+        for column in range(1, len(kernels)):
+            order = rng.permutation(len(s))
+            shuffled[column] = kernels[column][np.ix_(order, order)]
+        reached += _largest_product(shuffled) >= value
+        if reached == exceedances:
+            return max(value, 0.0), reached / drawn
+    return max(value, 0.0), (reached + 1) / (n_permutations + 1)
+
+
+def _unit_kernels(s: Array) -> Array:
+    """A centred Gaussian kernel of each column, without its diagonal, scaled to unit norm."""
+    n, d = s.shape
+    kernels = np.empty((d, n, n))
     off_diagonal = ~np.eye(n, dtype=bool)
-    centred = np.empty((d, n * (n - 1)))
     for column in range(d):
         squares = (s[:, column, None] - s[None, :, column]) ** 2
         bandwidth = np.median(squares[off_diagonal])
@@ -42,11 +86,15 @@ def hsic(s: Array, max_rows: int = 300, max_columns: int = 16) -> float:
         # U-centring (Szekely and Rizzo, 2014): rows and columns of the off-diagonal part sum to zero.
         rows = kernel.sum(axis=1) / (n - 2)
         kernel = kernel - rows[:, None] - rows[None, :] + kernel.sum() / ((n - 1) * (n - 2))
-        centred[column] = kernel[off_diagonal]
-    products = centred @ centred.T
-    scale = np.sqrt(np.maximum(np.diag(products), 1e-300))
-    normalised = products / np.outer(scale, scale)
-    return float(max(normalised[~np.eye(d, dtype=bool)].max(), 0.0))
+        np.fill_diagonal(kernel, 0.0)
+        kernels[column] = kernel / np.sqrt(max((kernel**2).sum(), 1e-300))
+    return kernels
+
+
+def _largest_product(kernels: Array) -> float:
+    flat = kernels.reshape(len(kernels), -1)
+    products = flat @ flat.T
+    return float(products[~np.eye(len(kernels), dtype=bool)].max())
 
 
 def _varying(s: Array) -> Array:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 from scipy.stats import t as student_t
 
+from ecrt.runs.findings import Answer, Finding
 from ecrt.runs.records import Evaluation
 
 __all__ = ["Finding", "chance_correlation", "findings"]
 
-Answer = Literal["yes", "partly", "no", "cannot tell"]
 Mask = NDArray[np.bool_]
 
 BY_CHANCE = 0.05
@@ -26,19 +23,6 @@ STRONG = 0.3
 COPIES = 0.95
 BLIND = 0.6
 """Where chance alone reaches such a correlation, few samples say nothing about independence."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One question, its answer, and what follows."""
-
-    question: str
-    answer: Answer
-    found: str
-    meaning: str
-    advice: str = ""
-    harmless: bool = False
-    """Whether the answer, even a no, is no cause for worry."""
 
 
 def chance_correlation(n_samples: int, n_sources: int) -> float:
