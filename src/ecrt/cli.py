@@ -272,19 +272,24 @@ def inspect_model(context: typer.Context, model: Model) -> None:
 @app.command()
 def reproduce(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Experiment of the paper, such as toy or extreme.")],
+    name: Annotated[str, typer.Argument(help="Experiment of the paper, such as toy; paper writes a page on them all.")],
     smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that all works.")] = False,
-    output: Annotated[Path | None, typer.Option(help="JSON file; results/NAME.json if not given.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="File; results/NAME.json if not given (paper: results/paper.html, or .md).")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
 ) -> None:
-    """Run an experiment of the paper and write its results."""
+    """Run an experiment of the paper and write its results; or write all results beside the paper's."""
     with _one_line_errors(debug=context.obj):
         from ecrt.experiments import recipes
-        from ecrt.report import summary_table
+        from ecrt.report import summary_table, write_paper_page
         from ecrt.training import BarProgress
 
+        if name == "paper":
+            _out(f"Page: {write_paper_page(Path('results'), output or Path('results/paper.html'))}")
+            return
         if name not in recipes.RECIPES:
-            raise InputError(f"No experiment is called {name!r}. Known: {', '.join(sorted(recipes.RECIPES))}.")
+            raise InputError(f"No experiment is called {name!r}. Known: {', '.join(sorted(recipes.RECIPES))}, paper.")
         file = output or Path("results") / f"{name}.json"
         _make_folder(file.parent)
         # Finished cells survive an interruption: the same command goes on where it stopped.

@@ -69,8 +69,9 @@ def run_cell(*, data: str, variant: str, seed: int, draw: int, n: int, n_classes
     train, test, roles = _toy(draw, n) if data == "toy" else _extreme(draw, n_classes)
     sample = split(train.z, train.y, seed)
     batch = 256 if data == "toy" else 64
+    options: Row = {"method": "flow", "n_blocks": (1,), "n_restarts": 2} | FLOWS[variant]
     config = DemixConfig(
-        **{"method": "flow", "n_blocks": (1,), "n_restarts": 2} | FLOWS[variant],
+        **options,
         training=TrainingConfig(epochs=epochs, batch_size=batch),
     )
     demixed = find_sources(sample, roles, config, seed)
@@ -139,7 +140,7 @@ def _drift(name: str, data: str, rows: list[Row]) -> list[Row]:
     mine = [row for row in rows if cell.items() <= row["cell"].items()]
     if len(mine) < 2:
         return []
-    top1, mcc = ([value(row) for row in mine] for value in (lambda r: r["runs"][name]["top1"], lambda r: r["mcc"]))
+    top1, mcc = [row["runs"][name]["top1"] for row in mine], [row["mcc"] for row in mine]
     return [{
         "what": f"drift: {name}", "data": data, "seeds": len(mine), "top1": float(np.mean(top1)),
         "top1_spread": float(np.std(top1, ddof=1)), "mcc": float(np.mean(mcc)), "lowest_mcc": min(mcc),

@@ -5,14 +5,14 @@ Class 0 is the minority. Its samples are few; those of the six others, which alo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecrt.augmentation import augment
+from ecrt.augmentation import Augmentation, augment
 from ecrt.data import SyntheticData, assign_roles, henon, toy_sources
 from ecrt.experiments.one_flow import Sample, balanced_log_proba, find_sources, score, split
 from ecrt.experiments.toy_summary import summarise
@@ -215,12 +215,13 @@ def _picture(*, seed: int, n_majority: int, n_minority: int, epochs: int, n_test
     s = demixed.sources(test.z)
     few, many = data.s[data.y == 0], test.s[test.y == 0]
     within, generator = torch.from_numpy(toy_sources().variances.mean(axis=0)), torch.Generator().manual_seed(seed)
+    donors_of: dict[str, tuple[Augmentation, Array]] = {
+        "permutation": ("permutation", few), "parametric": ("parametric", few), "oracle": ("permutation", many)
+    }  # fmt: skip
     drawn = {
         kind: augment(name, torch.from_numpy(donors), 300, generator, variance_d=within).numpy().round(3).tolist()
-        for kind, name, donors in (
-            ("permutation", "permutation", few), ("parametric", "parametric", few), ("oracle", "permutation", many)
-        )
-    }  # fmt: skip
+        for kind, (name, donors) in donors_of.items()
+    }
     return {
         "true_sources": _points(test.s, test.y), "features": _points(test.z, test.y), "sources": _points(s, test.y),
         "minority": few.round(3).tolist(), "reference": many[:300].round(3).tolist(), "augmented": drawn,
@@ -265,7 +266,7 @@ def _fit(
     return {"top1": found["top1"], "nll": found["nll"], "minority_recall": float(hits[test.y == 0].mean())}
 
 
-PARTS = {
+PARTS: dict[str, Callable[..., Row]] = {
     "efficiency": _efficiency, "mmd": _mmd, "variance": _variance, "perturbed": _perturbed, "packing": _packing,
     "affine": _affine, "picture": _picture,
 }  # fmt: skip

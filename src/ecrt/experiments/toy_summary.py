@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -125,7 +125,7 @@ def _grouped(rows: list[Row], key: str, metrics: tuple[str, ...]) -> list[Row]:
     return table
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[[list[Row]], list[Row]]] = {
     "efficiency": _efficiency,
     "mmd": _mmd,
     "variance": _variance,

@@ -4,6 +4,7 @@ from ecrt.report.compare_page import write_comparison_page
 from ecrt.report.compare_tables import comparison_table
 from ecrt.report.model_page import write_model_page
 from ecrt.report.page import render_demo, summarise_demo, write_report
+from ecrt.report.paper_page import write_paper_page
 from ecrt.report.tables import rich_table, summarise, summary_table
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "summary_table",
     "write_comparison_page",
     "write_model_page",
+    "write_paper_page",
     "write_report",
 ]

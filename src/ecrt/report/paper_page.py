@@ -1,0 +1,89 @@
+"""The page that sets the paper's tables, figures and claims beside ours: results to plain data, then a template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ecrt.errors import InputError
+from ecrt.report.paper_claims import SYNTHETIC_CLAIMS
+from ecrt.report.paper_claims_real import REAL_CLAIMS
+from ecrt.report.paper_panels import paper_figures
+from ecrt.report.paper_results import PaperResults, Verdict
+from ecrt.report.paper_tables import BesideTable, beside_tables
+from ecrt.report.rendering import FigureBlock, environment
+
+__all__ = ["JudgedClaim", "PaperPage", "render_paper", "summarise_paper", "write_paper_page"]
+
+SECTIONS = ("ECRT efficiency", "Ablations", "Extreme classification", "Imbalanced data learning", "Supplement A",
+            "Supplement A.4", "Supplement C", "Supplement D", "Supplement E")  # fmt: skip
+MARKS: dict[Verdict, str] = {
+    "holds": "yes", "holds in part": "partly", "does not hold": "no", "not run here": "cannot-tell"
+}  # fmt: skip
+TEMPLATES = {".html": "paper.html", ".md": "paper.md"}
+
+
+@dataclass(frozen=True)
+class JudgedClaim:
+    """A claim with what became of it."""
+
+    section: str
+    text: str
+    verdict: Verdict
+    evidence: str
+
+    @property
+    def mark(self) -> str:
+        """The class of style of the verdict."""
+        return MARKS[self.verdict]
+
+
+@dataclass(frozen=True)
+class PaperPage:
+    """Everything on the page."""
+
+    title: str
+    counts: str
+    claims: tuple[JudgedClaim, ...]
+    tables: tuple[BesideTable, ...]
+    figures: tuple[FigureBlock, ...]
+    trials: tuple[str, ...]
+    """Experiments that only a trial run is there of."""
+
+    @property
+    def sections(self) -> list[tuple[str, list[JudgedClaim]]]:
+        """Claims by section, in the paper's order."""
+        return [(name, mine) for name in SECTIONS if (mine := [c for c in self.claims if c.section == name])]
+
+
+def summarise_paper(results: PaperResults) -> PaperPage:
+    """Judge every claim, and make tables and figures."""
+    claims = []
+    for claim in sorted((*SYNTHETIC_CLAIMS, *REAL_CLAIMS), key=lambda claim: SECTIONS.index(claim.section)):
+        found = claim.judge(results)
+        claims.append(JudgedClaim(claim.section, claim.text, found.verdict, found.evidence))
+    counts = "; ".join(f"{verdict}: {sum(claim.verdict == verdict for claim in claims)}" for verdict in MARKS)
+    return PaperPage(
+        title="The paper and what was found here",
+        counts=f"{len(claims)} claims. {counts.capitalize()}.",
+        claims=tuple(claims),
+        tables=tuple(beside_tables(results)),
+        figures=tuple(paper_figures(results)),
+        trials=tuple(results.trials),
+    )
+
+
+def render_paper(page: PaperPage, template: str = "paper.html") -> str:
+    """Fill a template."""
+    return environment().get_template(template).render(page=page)
+
+
+def write_paper_page(results: Path, output: Path) -> Path:
+    """Write the page on all results of a folder, as HTML or Markdown by the ending of the file."""
+    if output.suffix not in TEMPLATES:
+        raise InputError(f"The page is written as .html or .md, not {output.suffix or 'without an ending'}.")
+    page = summarise_paper(PaperResults(results))
+    text = render_paper(page, TEMPLATES[output.suffix])
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text, encoding="utf-8")
+    return output
