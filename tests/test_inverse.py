@@ -52,15 +52,15 @@ def inverted(flow: MaskedFlow, s: Tensor, way: str) -> Tensor:
             pytest.skip("no CUDA device")
         pytest.importorskip("triton")
         flow, s = flow.cuda(), s.cuda()
-    blocks = [ordered_block(block, dependency_order(block)) for block in flow.blocks]
+    orders = [dependency_order(block) for block in flow.blocks]
     if way == "compiled":
         pytest.importorskip("numba")
-    invert = invert_plain if way == "plain" else fastest_inverse(blocks, s)
-    if way == "cuda" and (invert is invert_plain):
+    invert = invert_plain if way == "plain" else fastest_inverse(orders, s)
+    if way == "cuda" and invert is invert_plain:
         pytest.skip("the kernel is made for two hidden layers")
     assert way == "plain" or invert is not invert_plain
-    for block in reversed(blocks):
-        s = invert(block, s, BOUND)
+    for block, order in zip(reversed(flow.blocks), reversed(orders), strict=True):
+        s = invert(ordered_block(block, order), s, BOUND)
     flow.cpu()
     return s.cpu()
 
@@ -160,8 +160,7 @@ def test_plain_torch_where_nothing_is_installed(monkeypatch):
     try:
         flow = trained_flow(8, 2, (16, 16)).double()
         s = sources(10, 8, torch.float64)
-        blocks = [ordered_block(block, dependency_order(block)) for block in flow.blocks]
-        assert fastest_inverse(blocks, s) is invert_plain
+        assert fastest_inverse([dependency_order(block) for block in flow.blocks], s) is invert_plain
         assert (flow.inverse(s) - whole_network_inverse(flow, s)).abs().max() <= 1e-12
     finally:
         inverse_module._compiled.cache_clear()

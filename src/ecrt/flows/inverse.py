@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -26,7 +26,7 @@ __all__ = ["DependencyOrder", "OrderedBlock", "dependency_order", "fastest_inver
 Indices = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DependencyOrder:
     """In which order the features and hidden units of a block become known.
 
@@ -42,21 +42,24 @@ class DependencyOrder:
     units: tuple[Indices, ...]
     starts: tuple[Indices, ...]
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Features and units of each hidden layer."""
+        return (len(self.features), *map(len, self.units))
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class OrderedBlock:
     """Weights and biases of a block with features and units in the order in which they become known.
 
     Attributes
     ----------
-    features : features in that order.
-    starts : as in :class:`DependencyOrder`.
+    order : that order.
     weights, biases : of the hidden layers; a unit's inputs come first in its row, zeros follow.
     shift_weight, scale_weight, shift_bias, scale_bias : of the last layer, a row for each feature.
     """
 
-    features: Indices
-    starts: tuple[Indices, ...]
+    order: DependencyOrder
     weights: tuple[Tensor, ...]
     biases: tuple[Tensor, ...]
     shift_weight: Tensor
@@ -86,26 +89,26 @@ def dependency_order(block: Any) -> DependencyOrder:
     return DependencyOrder(features, tuple(units), tuple(starts))
 
 
+@lru_cache(maxsize=256)
+def _indices(order: DependencyOrder, device: torch.device) -> tuple[Tensor, ...]:
+    """Orders of features and units on a device: to copy them there anew would wait for all work before."""
+    return tuple(torch.from_numpy(indices).to(device) for indices in (order.features, *order.units))
+
+
 @torch.no_grad()
 def ordered_block(block: Any, order: DependencyOrder) -> OrderedBlock:
     """The parameters of a block as they are now, put in order."""
-    weights, biases = [], []
     *hidden, last = _layers(block)
-    inputs = torch.from_numpy(order.features).to(last.weight.device)
-    features = inputs
-    for layer, unit_order in zip(hidden, order.units, strict=True):
-        outputs = torch.from_numpy(unit_order).to(inputs.device)
-        weights.append((layer.mask * layer.weight)[outputs][:, inputs].contiguous())
-        biases.append(layer.bias[outputs])
-        inputs = outputs
+    features, *units = _indices(order, last.weight.device)
+    weights = [
+        (layer.mask * layer.weight)[outputs][:, inputs]
+        for layer, outputs, inputs in zip(hidden, units, [features, *units], strict=False)
+    ]
+    biases = [layer.bias[outputs] for layer, outputs in zip(hidden, units, strict=True)]
     # zuko interleaves: shift and scale of the first feature, of the second, and so on.
-    both = (last.mask * last.weight).unflatten(0, (-1, 2))[features][:, :, inputs]
-    bias = last.bias.unflatten(0, (-1, 2))[features]
-    shift_weight, scale_weight = (part.contiguous() for part in both.unbind(1))
-    shift_bias, scale_bias = (part.contiguous() for part in bias.unbind(1))
-    return OrderedBlock(
-        order.features, order.starts, tuple(weights), tuple(biases), shift_weight, scale_weight, shift_bias, scale_bias
-    )
+    shift_weight, scale_weight = (last.mask * last.weight).unflatten(0, (-1, 2))[features][..., units[-1]].unbind(1)
+    shift_bias, scale_bias = last.bias.unflatten(0, (-1, 2))[features].unbind(1)
+    return OrderedBlock(order, tuple(weights), tuple(biases), shift_weight, scale_weight, shift_bias, scale_bias)
 
 
 @torch.no_grad()
@@ -116,13 +119,15 @@ def invert_plain(block: OrderedBlock, s_nd: Tensor, log_scale_bound: float) -> T
     # A unit is a row: those known are then one block of memory, ready for a matrix product.
     layers = [z_dn, *(s_nd.new_empty(len(bias), len(s_nd)) for bias in block.biases)]
     known = [0] * len(layers)
-    for k, feature in enumerate(block.features.tolist()):
+    for k, feature in enumerate(block.order.features.tolist()):
         seen = slice(0, known[-1])
         shift_n = block.shift_bias[k] + block.shift_weight[k, seen] @ layers[-1][seen]
         scale_n = block.scale_bias[k] + block.scale_weight[k, seen] @ layers[-1][seen]
         z_dn[k] = (s_dn[feature] - shift_n) * torch.exp(-scale_n / (1 + (scale_n / log_scale_bound).abs()))
         known[0] = k + 1
-        for number, (weight, bias, starts) in enumerate(zip(block.weights, block.biases, block.starts, strict=True)):
+        for number, (weight, bias, starts) in enumerate(
+            zip(block.weights, block.biases, block.order.starts, strict=True)
+        ):
             new = slice(int(starts[k]), int(starts[k + 1]))
             if new.start < new.stop:
                 seen = slice(0, known[number])
@@ -130,7 +135,7 @@ def invert_plain(block: OrderedBlock, s_nd: Tensor, log_scale_bound: float) -> T
                 layers[number + 1][new] = nn.functional.silu(before)
             known[number + 1] = new.stop
     z_nd = torch.empty_like(s_nd, memory_format=torch.contiguous_format)
-    z_nd[:, torch.from_numpy(block.features).to(z_nd.device)] = z_dn.T
+    z_nd[:, _indices(block.order, z_nd.device)[0]] = z_dn.T
     return z_nd
 
 
@@ -148,13 +153,11 @@ def _compiled(device: str) -> Inverse | None:
     return None
 
 
-def fastest_inverse(blocks: Sequence[OrderedBlock], s_nd: Tensor) -> Inverse:
-    """The fastest inverse there is for these blocks on the device of ``s_nd``."""
+def fastest_inverse(orders: Sequence[DependencyOrder], s_nd: Tensor) -> Inverse:
+    """The fastest inverse there is for blocks of these orders on the device of ``s_nd``."""
     compiled = _compiled(s_nd.device.type) if s_nd.dtype in (torch.float32, torch.float64) else None
-    if compiled is None:
-        return invert_plain
-    if s_nd.device.type == "cuda":
+    if compiled is not None and s_nd.device.type == "cuda":
         from ecrt.flows.inverse_cuda import fits_kernel
 
-        return compiled if all(map(fits_kernel, blocks)) else invert_plain
-    return compiled
+        compiled = compiled if all(fits_kernel(order, s_nd.dtype) for order in orders) else None
+    return compiled or invert_plain

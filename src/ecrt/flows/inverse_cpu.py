@@ -160,9 +160,9 @@ def invert_compiled(block: OrderedBlock, s_nd: Tensor, log_scale_bound: float) -
     kind = s.dtype
     bias, shift, integer = EXPONENT_BITS[kind.name]
     arguments = (
-        block.features,
-        np.array([len(block.features), *map(len, block.biases)]),
-        np.stack(block.starts),
+        block.order.features,
+        np.array(block.order.sizes),
+        np.stack(block.order.starts),
         torch.cat([weight.flatten() for weight in block.weights]).numpy(),
         torch.cat(block.biases).numpy(),
         torch.stack([block.shift_weight, block.scale_weight], 1).numpy(),

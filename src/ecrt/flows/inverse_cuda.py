@@ -1,34 +1,36 @@
 """The inverse of :mod:`ecrt.flows.inverse` as one Triton kernel, for blocks of two hidden layers, the usual ones.
 
-A program has a few rows and keeps what it has summed up for every unit of theirs in registers. When a feature or a
-unit becomes known, its value times its outgoing weights is added to all sums of the next layer; then its own sum is
-never needed again. So weights are read once for each program, and nothing but s and z goes through memory.
+A program is one warp with a few rows and keeps what it has summed up for every unit of theirs in registers. When a
+feature or a unit becomes known, its value times its outgoing weights is added to all sums of the next layer; then its
+own sum is never needed again. So nothing but s, z and weights goes through memory.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from ecrt.flows.inverse import OrderedBlock
+from ecrt.flows.inverse import DependencyOrder, OrderedBlock
 
 __all__ = ["fits_kernel", "invert_kernel"]
 
-MOST_SUMS = 2048
-"""Sums of one row, at most, that a warp's registers hold."""
+LANES = tl.constexpr(32)
+"""Threads of a warp: sums lie in groups of one for each."""
 
-REGISTER_SUMS = 3072
-"""Sums that a warp keeps: 96 registers of each of its threads."""
+SUMS_A_WARP = 3072
+"""Sums that a warp keeps, 96 for each thread, of the 255 numbers its registers hold."""
 
 
 @triton.jit
-def _value_at(sums, columns, column):  # type: ignore[no-untyped-def]
-    """One column of sums that lie in registers, which have no addresses."""
-    return tl.sum(tl.where(columns[None, :] == column, sums, 0.0), axis=1)
+def _value_at(sums, groups, column):  # type: ignore[no-untyped-def]
+    """One column of sums that lie in registers: its register first, then the lane that has it."""
+    mine = tl.sum(tl.where(groups[None, :, None] == column // LANES, sums, 0.0), axis=1)
+    return tl.gather(mine, tl.full((sums.shape[0], 1), 0, tl.int32) + column % LANES, axis=1)
 
 
 @triton.jit
@@ -44,34 +46,34 @@ def _invert(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Rows of this program: see ``invert_plain``, whose steps these are. Widths are padded to powers of two."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    row = row[:, None]
     exists = row < n_rows
-    feature_columns = tl.arange(0, FEATURES)
-    columns_1 = tl.arange(0, UNITS_1)
-    columns_2 = tl.arange(0, UNITS_2)
-    sums_1 = tl.broadcast_to(tl.load(bias_1_ptr + columns_1)[None, :], (ROWS, UNITS_1))
-    sums_2 = tl.broadcast_to(tl.load(bias_2_ptr + columns_2)[None, :], (ROWS, UNITS_2))
-    shifts = tl.broadcast_to(tl.load(shift_bias_ptr + feature_columns)[None, :], (ROWS, FEATURES))
-    scales = tl.broadcast_to(tl.load(scale_bias_ptr + feature_columns)[None, :], (ROWS, FEATURES))
-    first_1 = tl.load(starts_1_ptr)
-    first_2 = tl.load(starts_2_ptr)
+    lane = tl.arange(0, LANES)[None, :]
+    feature_groups = tl.arange(0, FEATURES // LANES)
+    groups_1 = tl.arange(0, UNITS_1 // LANES)
+    groups_2 = tl.arange(0, UNITS_2 // LANES)
+    feature_columns = feature_groups[:, None] * LANES + lane
+    columns_1 = groups_1[:, None] * LANES + lane
+    columns_2 = groups_2[:, None] * LANES + lane
+    sums_1 = tl.broadcast_to(tl.load(bias_1_ptr + columns_1)[None, :, :], (ROWS, UNITS_1 // LANES, LANES))
+    sums_2 = tl.broadcast_to(tl.load(bias_2_ptr + columns_2)[None, :, :], (ROWS, UNITS_2 // LANES, LANES))
+    shifts = tl.broadcast_to(tl.load(shift_bias_ptr + feature_columns)[None, :, :], (ROWS, FEATURES // LANES, LANES))
+    scales = tl.broadcast_to(tl.load(scale_bias_ptr + feature_columns)[None, :, :], (ROWS, FEATURES // LANES, LANES))
     for k in range(n_features):
         place = row * n_features + tl.load(features_ptr + k)
         s = tl.load(s_ptr + place, mask=exists, other=0.0)
-        scale = _value_at(scales, feature_columns, k)
-        z = (s - _value_at(shifts, feature_columns, k)) * tl.exp(-scale / (1.0 + tl.abs(scale * inverse_bound)))
+        scale = _value_at(scales, feature_groups, k)
+        z = (s - _value_at(shifts, feature_groups, k)) * tl.exp(-scale / (1.0 + tl.abs(scale * inverse_bound)))
         tl.store(z_ptr + place, z, mask=exists)
-        sums_1 += z[:, None] * tl.load(weight_1_ptr + k * UNITS_1 + columns_1)[None, :]
-        last_1 = tl.load(starts_1_ptr + k + 1)
-        for unit in range(first_1, last_1):
-            h = _silu(_value_at(sums_1, columns_1, unit))
-            sums_2 += h[:, None] * tl.load(weight_2_ptr + unit * UNITS_2 + columns_2)[None, :]
-        first_1 = last_1
-        last_2 = tl.load(starts_2_ptr + k + 1)
-        for unit in range(first_2, last_2):
-            h = _silu(_value_at(sums_2, columns_2, unit))
-            shifts += h[:, None] * tl.load(shift_ptr + unit * FEATURES + feature_columns)[None, :]
-            scales += h[:, None] * tl.load(scale_ptr + unit * FEATURES + feature_columns)[None, :]
-        first_2 = last_2
+        sums_1 += z[:, :, None] * tl.load(weight_1_ptr + k * UNITS_1 + columns_1)[None, :, :]
+        # Both ends are loaded: Triton 3.6 takes an end that is carried over to the next turn for a constant.
+        for unit in range(tl.load(starts_1_ptr + k), tl.load(starts_1_ptr + k + 1)):
+            h = _silu(_value_at(sums_1, groups_1, unit))
+            sums_2 += h[:, :, None] * tl.load(weight_2_ptr + unit * UNITS_2 + columns_2)[None, :, :]
+        for unit in range(tl.load(starts_2_ptr + k), tl.load(starts_2_ptr + k + 1)):
+            h = _silu(_value_at(sums_2, groups_2, unit))
+            shifts += h[:, :, None] * tl.load(shift_ptr + unit * FEATURES + feature_columns)[None, :, :]
+            scales += h[:, :, None] * tl.load(scale_ptr + unit * FEATURES + feature_columns)[None, :, :]
 
 
 def _padded(tensor: Tensor, *sizes: int) -> Tensor:
@@ -81,17 +83,27 @@ def _padded(tensor: Tensor, *sizes: int) -> Tensor:
     return larger
 
 
-def _widths(block: OrderedBlock) -> tuple[int, ...]:
-    """Widths of features and hidden layers, padded."""
-    return tuple(max(triton.next_power_of_2(size), 16) for size in (len(block.features), *map(len, block.biases)))
+def _widths(order: DependencyOrder) -> list[int]:
+    """Numbers of features and hidden units, padded."""
+    return [max(int(triton.next_power_of_2(size)), LANES.value) for size in order.sizes]
 
 
-def fits_kernel(block: OrderedBlock) -> bool:
-    """Whether the kernel is made for such a block: two hidden layers, not too wide for the registers of a warp."""
-    if len(block.biases) != 2:
-        return False
-    features, *units = _widths(block)
-    return (2 * features + sum(units)) * block.shift_bias.element_size() // 4 <= MOST_SUMS
+def _rows(order: DependencyOrder, dtype: torch.dtype) -> int:
+    """Rows whose sums the registers of a warp hold."""
+    features, *units = _widths(order)
+    return SUMS_A_WARP * 4 // (dtype.itemsize * (2 * features + sum(units)))
+
+
+def fits_kernel(order: DependencyOrder, dtype: torch.dtype) -> bool:
+    """Whether the kernel is made for such a block: two hidden layers, not too wide for the registers."""
+    return len(order.units) == 2 and _rows(order, dtype) > 0
+
+
+@lru_cache(maxsize=256)
+def _table(order: DependencyOrder, device: torch.device) -> Tensor:
+    """Features in order, and how many units of each layer are known at every step."""
+    padded = np.append(order.features, 0)
+    return torch.from_numpy(np.stack([padded, *order.starts])).to(device, torch.int32)
 
 
 def invert_kernel(block: OrderedBlock, s_nd: Tensor, log_scale_bound: float) -> Tensor:
@@ -100,18 +112,11 @@ def invert_kernel(block: OrderedBlock, s_nd: Tensor, log_scale_bound: float) -> 
     z_nd = torch.empty_like(s_nd)
     if not len(s_nd):
         return z_nd
-    features, units_1, units_2 = _widths(block)
-    words = s_nd.element_size() // 4
-    rows = max(REGISTER_SUMS // (words * (2 * features + units_1 + units_2)), 1)
-    rows = 1 << (rows.bit_length() - 1)
-    index: dict[str, Any] = {"device": s_nd.device, "dtype": torch.int32}
-    orders = torch.stack(
-        [torch.nn.functional.pad(torch.from_numpy(values), (0, len(block.starts[0]) - len(values)))
-         for values in (block.features, *block.starts)]
-    ).to(**index)  # fmt: skip
+    features, units_1, units_2 = _widths(block.order)
+    rows = 1 << (_rows(block.order, s_nd.dtype).bit_length() - 1)
     with torch.cuda.device_of(s_nd):
         _invert[(triton.cdiv(len(s_nd), rows),)](
-            s_nd, z_nd, *orders,
+            s_nd, z_nd, *_table(block.order, s_nd.device),
             _padded(block.weights[0].T, features, units_1), _padded(block.weights[1].T, units_1, units_2),
             _padded(block.shift_weight.T, units_2, features), _padded(block.scale_weight.T, units_2, features),
             _padded(block.biases[0], units_1), _padded(block.biases[1], units_2),

@@ -68,10 +68,9 @@ class MaskedFlow(nn.Module):
             for block in reversed(self.blocks):
                 s_nd = block().inv(s_nd)
             return s_nd
-        ordered = [ordered_block(block, order) for block, order in zip(self.blocks, self._orders, strict=True)]
-        invert = fastest_inverse(ordered, s_nd)
-        for parameters in reversed(ordered):
-            s_nd = invert(parameters, s_nd, LOG_SCALE_BOUND)
+        invert = fastest_inverse(self._orders, s_nd)
+        for block, order in zip(reversed(self.blocks), reversed(self._orders), strict=True):
+            s_nd = invert(ordered_block(block, order), s_nd, LOG_SCALE_BOUND)
         return s_nd
 
     @cached_property
