@@ -17,7 +17,7 @@ from ecrt.data.images import crop_and_flip
 from ecrt.losses import class_mass, effective_prior, make_class_loss
 from ecrt.losses.mixing import mix, mixed_loss
 from ecrt.nn import AutoEncoder, CosineHead
-from ecrt.stages.predict import BalancedHead
+from ecrt.stages.class_heads import BalancedHead
 from ecrt.training import History, IndexBatches, Progress, torch_generator, train
 
 if TYPE_CHECKING:
