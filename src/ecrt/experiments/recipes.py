@@ -25,6 +25,7 @@ from ecrt.experiments import (
     keel,
     mnist,
     regression,
+    selection,
     tinyimagenet,
     tinyimagenet_rivals,
     toy,
@@ -68,6 +69,7 @@ RECIPES: dict[str, Recipe] = {
     "mnist": Recipe(mnist.cells, mnist.run_cell, mnist.summarise),
     "toy-figures": Recipe(toy_figures.cells, toy_figures.run_cell, toy_figures.summarise),
     "regression": Recipe(regression.cells, regression.run_cell, regression.summarise),
+    "selection": Recipe(selection.cells, selection.run_cell, selection.summarise),
     "continuous-toy": Recipe(regression.toy_cells, regression.toy_run_cell, regression.summarise_toy),
     "tinyimagenet": Recipe(tinyimagenet.cells, tinyimagenet.run_cell, tinyimagenet.summarise, threads=0),
     "tinyimagenet-rivals": Recipe(
