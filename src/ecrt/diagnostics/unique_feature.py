@@ -178,8 +178,8 @@ def _split_ratio(z: Array, groups: list[Labels], majority: _Scatter, rng: np.ran
 
 def _largest_direction(residuals: Array, rng: np.random.Generator) -> Array:
     """The unit vector along which these vary most, by power iteration."""
-    direction: Array = rng.standard_normal(residuals.shape[1])
+    direction: Array = rng.standard_normal((residuals.shape[1],))
     for _ in range(POWER_STEPS):
-        direction = residuals.T @ (residuals @ direction)
-        direction /= max(float(np.linalg.norm(direction)), 1e-300)
+        direction = np.asarray(residuals.T @ (residuals @ direction))
+        direction = direction / max(float(np.linalg.norm(direction)), 1e-300)
     return direction

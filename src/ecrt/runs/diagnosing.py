@@ -96,8 +96,10 @@ def diagnose(
     chosen = clone(template).set_params(
         selection="pseudo-minority", selection_trials=trials, selection_budget=budget, verbose=verbose
     )
-    chosen.fit(X, labels)
-    selection: Selection = chosen.selection_
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Plain logit adjustment", ECRTWarning)  # the recommendation says it
+        chosen.fit(X, labels)
+    selection = Selection(**chosen.selection_)
     rare = chosen.minority_classes_.tolist()
     options = best_transfer_options(selection)
     model = clone(template).set_params(**options, minority=rare, selection=None, verbose=False)
@@ -141,11 +143,12 @@ def diagnose_file(
 
 
 def best_transfer_options(selection: Selection) -> dict[str, Any]:
-    """Options of the best transfer that was tried; linear de-mixing where none was."""
+    """Options of the transfer that was settled on, which was measured most often; linear where none was tried."""
     if selection.transfer:
         return dict(selection.options)
     tried = [one for one in selection.tried if one["options"].get("demixing") != "none" and np.isfinite(one["loss"])]
-    return dict(min(tried, key=lambda one: one["loss"])["options"]) if tried else {"demixing": "linear"}
+    settled = min(tried, key=lambda one: (-one["fits"], one["loss"]), default={"options": {"demixing": "linear"}})
+    return dict(settled["options"])
 
 
 class _Examination:

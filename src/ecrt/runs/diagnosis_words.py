@@ -21,16 +21,19 @@ STABLE, UNSTABLE = 0.95, 0.8
 def recommendation(found: Diagnosis) -> str:
     """Whether to use ECRT on these data."""
     selection, unique = found.selection, found.unique is not None and found.unique.found
-    if selection.transfer and not unique:
+    harmed = selection.vetoed or (found.gap is not None and found.gap.high < 0)
+    if selection.transfer and not unique and not harmed:
         return f"Use ECRT here: it beats plain logit adjustment beyond noise. {_evidence(selection)}"
-    if selection.transfer:
+    if selection.transfer and not harmed:
         return (
             "Use ECRT here with care: it beats plain logit adjustment beyond noise, but the "
             "rare classes vary where the frequent ones do not, and what is transferred says nothing about that. "
             f"{_evidence(selection)} Compare both on rows that you trust."
         )
-    if selection.vetoed:
+    if harmed and selection.low > 0:
         why = "it serves classes like the frequent ones, but held-out rows of the rare classes fare worse with it"
+    elif harmed:
+        why = "held-out rows of the rare classes fare worse with it"
     elif selection.high < 0:
         why = "it is worse than plain logit adjustment beyond noise"
     else:
@@ -160,7 +163,7 @@ def _gaussianity(found: Diagnosis) -> Finding:
         f"over {found.gaussianity.n_rows:,} rows of {found.gaussianity.n_classes} classes."
     )
     if not strong:
-        return Finding(question, "yes" if beyond == 0 else "partly", text, meaning, harmless=True)
+        return Finding(question, "yes" if beyond == 0 else "partly", text, meaning, harmless=beyond > 0)
     return Finding(
         question, "no" if len(strong) > len(shapes) / 2 else "partly", text, meaning,
         'Prefer augmentation="permutation" where rare classes have rows enough for it, and a linear head.',
@@ -251,8 +254,8 @@ def _unique(found: Diagnosis) -> Finding:
     against = "played-down frequent classes" if result.by == "classes" else "random rows of frequent classes"
     text = (
         f"Along the direction in which they vary most, found on half of their rows, the other half of the rare "
-        f"classes' rows has {result.ratio:.1f} times the variance of the frequent classes; {against} treated alike reach "
-        f"{np.quantile(result.null, 0.95):.1f} in 95 of 100 (p = {result.p_value:.3g})."
+        f"classes' rows has {result.ratio:.1f} times the variance of the frequent classes; {against} treated alike "
+        f"reach {np.quantile(result.null, 0.95):.1f} in 95 of 100 (p = {result.p_value:.3g})."
     )
     if not result.found:
         return Finding(question, "yes", text, meaning)
