@@ -7,14 +7,16 @@ import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from ecrt.cli import app
 from ecrt.data.idx import load_mnist, read_idx
 from ecrt.errors import InputError
 from ecrt.experiments import extreme_sizes, toy_figures
 from ecrt.experiments.paper_figures import EXTREME, TABLE_1
 from ecrt.experiments.toy_summary import equivalent_size
 from ecrt.metrics.mmd import mmd_rbf
-from ecrt.report.paper_page import render_paper, summarise_paper, write_paper_page
+from ecrt.report.paper_page import judge_claims, render_paper, summarise_paper, write_paper_page
 from ecrt.report.paper_results import PaperResults
 from pages import Outline
 
@@ -142,7 +144,7 @@ def write_results(folder, name, lines, rows=(), command=None):
 
 
 def verdicts(folder):
-    return {claim.text: claim for claim in summarise_paper(PaperResults(folder)).claims}
+    return {claim.text: claim for claim in judge_claims(PaperResults(folder))}
 
 
 def test_claims_follow_the_figures(tmp_path):
@@ -199,3 +201,11 @@ def test_page_and_markdown(tmp_path):
         write_paper_page(tmp_path / "r", tmp_path / "paper.pdf")
     with pytest.raises(InputError, match="no folder"):
         PaperResults(tmp_path / "none")
+
+
+def test_command_writes_the_page(tmp_path, monkeypatch):
+    write_results(tmp_path / "results", "extreme-sizes", extreme_lines(0.11))
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(app, ["reproduce", "paper"])
+    assert found.exit_code == 0, found.output
+    assert "21 of 21" in (tmp_path / "results" / "paper.html").read_text()

@@ -13,7 +13,7 @@ from ecrt.report.paper_results import PaperResults, Verdict
 from ecrt.report.paper_tables import BesideTable, beside_tables
 from ecrt.report.rendering import FigureBlock, environment
 
-__all__ = ["JudgedClaim", "PaperPage", "render_paper", "summarise_paper", "write_paper_page"]
+__all__ = ["JudgedClaim", "PaperPage", "judge_claims", "render_paper", "summarise_paper", "write_paper_page"]
 
 SECTIONS = ("ECRT efficiency", "Ablations", "Extreme classification", "Imbalanced data learning", "Supplement A",
             "Supplement A.4", "Supplement C", "Supplement D", "Supplement E")  # fmt: skip
@@ -56,12 +56,18 @@ class PaperPage:
         return [(name, mine) for name in SECTIONS if (mine := [c for c in self.claims if c.section == name])]
 
 
-def summarise_paper(results: PaperResults) -> PaperPage:
-    """Judge every claim, and make tables and figures."""
+def judge_claims(results: PaperResults) -> list[JudgedClaim]:
+    """What results say of every claim, in the paper's order."""
     claims = []
     for claim in sorted((*SYNTHETIC_CLAIMS, *REAL_CLAIMS), key=lambda claim: SECTIONS.index(claim.section)):
         found = claim.judge(results)
         claims.append(JudgedClaim(claim.section, claim.text, found.verdict, found.evidence))
+    return claims
+
+
+def summarise_paper(results: PaperResults) -> PaperPage:
+    """Judge every claim, and make tables and figures."""
+    claims = judge_claims(results)
     counts = "; ".join(f"{verdict}: {sum(claim.verdict == verdict for claim in claims)}" for verdict in MARKS)
     return PaperPage(
         title="The paper and what was found here",
