@@ -1,0 +1,148 @@
+"""Prediction beside scikit-learn's MLPClassifier, threads sharing one model, and a million rows from a mapped file.
+
+The MLP beside linear de-mixing is scikit-learn's default; the one beside the flow has as many multiply-adds as the
+whole of encoder, flow and head. Peak memory is of a process that loads a saved model and predicts, less what it had
+before predicting, beside the size of the rows on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from measuring import arguments, growth, in_own_process, interleaved, write
+from sklearn.datasets import make_classification
+from sklearn.neural_network import MLPClassifier
+
+import ecrt
+
+D, M = 64, 20
+N_TRAIN, N_PREDICT = 4000, 20_000
+MILLION = 1_000_000
+
+
+def data(n: int) -> tuple[np.ndarray, np.ndarray]:
+    return make_classification(
+        n, n_features=D, n_informative=32, n_classes=M, n_clusters_per_class=1, random_state=0
+    )  # fmt: skip
+
+
+def multiply_adds(classifier: ecrt.ECRTClassifier) -> int:
+    """Of one row: the matrices it is multiplied with, masked weights counted as the dense products they are."""
+    return sum(
+        parameter.numel()
+        for module in (classifier.demixer_.linear, classifier.demixer_.flow, classifier.head_)
+        if module is not None
+        for name, parameter in [*module.named_parameters(), *module.named_buffers()]
+        if parameter.ndim == 2 and not name.endswith("mask") and "inverse" not in name
+    )
+
+
+def mlp_of(multiply_adds_wanted: int) -> tuple[int, int]:
+    """Two equal hidden layers h with h^2 + (D + M) h multiply-adds."""
+    width = round((-(D + M) + ((D + M) ** 2 + 4 * multiply_adds_wanted) ** 0.5) / 2)
+    return width, width
+
+
+def fitted(X: np.ndarray, y: np.ndarray, **options: Any) -> ecrt.ECRTClassifier:
+    return ecrt.ECRTClassifier(epochs=3, n_restarts=1, head="mlp" if "flow_hidden" in options else "linear",
+                               random_state=0, **options).fit(X, y)  # fmt: skip
+
+
+def peak(folder: str, rows_file: str, n: int, kind: str) -> None:
+    """Run by itself: predict n rows of the mapped file; print mebibytes used beyond the model, and seconds."""
+    torch.set_num_threads(2)
+    model = ecrt.load(folder)
+    X = np.memmap(rows_file, dtype=kind, mode="r", shape=(MILLION, D))[:n]
+    model.predict_proba(np.array(X[:100]))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    rollup = anonymous_mebibytes()
+    stop, highest = threading.Event(), [rollup]
+
+    def watch() -> None:
+        while not stop.wait(0.01):
+            highest[0] = max(highest[0], anonymous_mebibytes())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    answer = model.predict_proba(X)
+    stop.set()
+    watcher.join()
+    print(json.dumps({
+        "rows": n, "dtype": kind, "rows_mebibytes": X.nbytes / 2**20, "answer_mebibytes": answer.nbytes / 2**20,
+        "resident_peak_mebibytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10,
+        "own_memory_peak_mebibytes": highest[0] - rollup,
+    }))  # fmt: skip
+
+
+def anonymous_mebibytes() -> float:
+    """Memory of the process that is not pages of mapped files, which the system may drop at any time."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 2**10
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["peak"]:
+        peak(sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5])
+        return
+    chosen = arguments(__doc__)
+    warnings.simplefilter("ignore")
+    X, y = data(N_TRAIN + N_PREDICT)
+    train, new = (X[:N_TRAIN], y[:N_TRAIN]), X[N_TRAIN:]
+    linear = fitted(*train, demixing="linear")
+    flow = fitted(*train, demixing="flow", flow_blocks=4, flow_hidden=(128, 128))
+    rivals = {
+        "MLPClassifier, default": MLPClassifier(max_iter=2, random_state=0).fit(*train),
+        "MLPClassifier, equal multiply-adds": MLPClassifier(
+            mlp_of(multiply_adds(flow)), max_iter=2, random_state=0
+        ).fit(*train),
+    }
+    models = {"linear": linear, "flow": flow, **rivals}
+    seconds = interleaved({name: lambda model=model: model.predict_proba(new) for name, model in models.items()}, 9)
+    print(seconds, flush=True)
+
+    with ThreadPoolExecutor(8) as pool:
+        threaded = list(pool.map(flow.predict_proba, np.array_split(new, 16)))
+    largest = float(np.abs(np.concatenate(threaded) - flow.predict_proba(new)).max())
+    rows = {n: (lambda part=X[:n]: flow.predict_proba(part)) for n in (3000, 6000, 12_000, 24_000)}
+    by_rows = interleaved(rows, 5)
+
+    memory = []
+    with tempfile.TemporaryDirectory() as folder:
+        flow.save(Path(folder) / "flow")
+        for kind in ("float32", "float64"):
+            path = Path(folder) / f"rows.{kind}"
+            mapped = np.memmap(path, dtype=kind, mode="w+", shape=(MILLION, D))
+            generator = np.random.default_rng(0)
+            for first in range(0, MILLION, 50_000):
+                mapped[first : first + 50_000] = generator.standard_normal((50_000, D), dtype=np.float32)
+            mapped.flush()
+            for n in (250_000, MILLION) if kind == "float32" else (MILLION,):
+                memory.append(in_own_process(__file__, "peak", Path(folder) / "flow", path, n, kind))
+                print(memory[-1], flush=True)
+    document = {
+        "features": D, "classes": M, "rows": len(new),
+        "multiply_adds": {"flow": multiply_adds(flow), "linear": multiply_adds(linear)},
+        "mlp_widths": mlp_of(multiply_adds(flow)),
+        "heads": {"linear": linear.head_name_, "flow": flow.head_name_},
+        "seconds": seconds,
+        "linear_over_mlp": seconds["linear"] / seconds["MLPClassifier, default"],
+        "flow_over_equal_mlp": seconds["flow"] / seconds["MLPClassifier, equal multiply-adds"],
+        "largest_difference_with_threads": largest,
+        "growth_in_rows": {"seconds": by_rows, "growth": growth(by_rows)},
+        "mapped_file": memory,
+    }  # fmt: skip
+    write("predict", document, chosen)
+
+
+if __name__ == "__main__":
+    main()
