@@ -356,7 +356,8 @@ def test_adjusted_and_unadjusted_training_agree(table):
     X, Y = table
     proba = [
         ECRTClassifier(
-            minority=[5], weight_decay=1e-3, augmentation_weight=0.0, head_loss="logit-adjusted" if adjusted else "cross-entropy", **LINEAR
+            minority=[5], weight_decay=1e-3, augmentation_weight=0.0,
+            head_loss="logit-adjusted" if adjusted else "cross-entropy", **LINEAR
         ).fit(X, Y).predict_proba(X)
         for adjusted in (True, False)
     ]  # fmt: skip
@@ -393,8 +394,6 @@ def test_no_array_of_rows_by_labels_by_sources(table):
     ("options", "y", "message"),
     [
         ({"head": "gaussian"}, None, "cannot tell several labels"),
-        ({"encoder": "mlp"}, None, "one label a row"),
-        ({"encoder": torch.nn.Linear(10, 4)}, None, "train_encoder=False"),
         ({}, np.zeros((600, 3), dtype=int), "None of the 3 labels"),
         ({}, 2 * np.eye(3, dtype=int)[np.arange(600) % 3], "zeros and ones alone"),
         ({}, sparse.csr_matrix(np.ones((600, 1))), "two columns"),
@@ -408,6 +407,45 @@ def test_what_cannot_be_learned_from(table, options, y, message):
     X, Y = table
     with pytest.raises(ValueError, match=message):
         ECRTClassifier(**options).fit(X, Y if y is None else y)
+
+
+@pytest.mark.parametrize("encoder", ["mlp", torch.nn.Sequential(torch.nn.Linear(10, 6), torch.nn.Tanh())])
+def test_an_encoder_learns_the_rarest_label_of_each_row(table, encoder):
+    X, Y = table
+    options = {"encoder": encoder, "n_features": 6, "encoder_epochs": 3, "encode_on": "all"}
+    clf = ECRTClassifier(**options, **LINEAR).fit(X, Y)
+    assert clf.history_["encoder"].train_loss
+    assert clf.transform(X).shape == (600, 6)
+    assert clf.predict(X).shape == Y.shape
+    assert clf.set_params(class_prior="training").score(X, Y) > 0.02
+
+
+class Pairs(torch.utils.data.Dataset):
+    """Items made one by one, as those of images are."""
+
+    def __init__(self, X, Y):
+        self.X, self.Y = X, Y
+
+    def __len__(self):
+        return len(self.X)
+
+    def __getitem__(self, index):
+        return torch.tensor(self.X[index]), self.Y[index]
+
+
+def test_a_dataset_of_rows_and_indicators(table):
+    X, Y = table
+    plain = ECRTClassifier(**LINEAR).fit(X, Y)
+    for dataset in (Pairs(X, Y), torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(Y))):
+        clf = ECRTClassifier(**LINEAR).fit(dataset)
+        assert clf.multilabel_
+        np.testing.assert_allclose(clf.predict_proba(dataset), plain.predict_proba(X), rtol=1e-6)
+    with pytest.raises(InputError, match="zeros and ones alone"):
+        ECRTClassifier().fit(Pairs(X, 3 * Y))
+    with pytest.raises(InputError, match="do not pass y"):
+        ECRTClassifier().fit(Pairs(X, Y), Y)
+    with pytest.raises(InputError, match=r"Item 1 of the dataset: y has shape \(2,\), item 0 has \(3,\)"):
+        ECRTClassifier().fit(Pairs(X, [[0, 1, 1], [0, 1]] * 300))
 
 
 def test_an_own_encoder_that_is_trained_already(table):

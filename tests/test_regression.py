@@ -12,6 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch.utils.data import TensorDataset
 
 from ecrt import InputError, load
 from ecrt.augmentation.donors import donor_weights, draw_from_donors
@@ -143,6 +144,21 @@ def test_tables_gaps_sparse_pipeline_and_grid_search(table):
 def test_bad_input_is_refused(table, change, problem):
     with pytest.raises((InputError, ValueError), match=problem):
         ECRTRegressor(demixing="linear", head="linear").fit(*change(*table))
+
+
+def test_a_dataset_of_rows_and_numbers(table):
+    X, y = table
+    options = {"demixing": "linear", "head": "linear", "random_state": 0}
+    plain = ECRTRegressor(**options).fit(X, y)
+    dataset = TensorDataset(torch.tensor(X), torch.tensor(y))
+    reg = ECRTRegressor(**options).fit(dataset)
+    np.testing.assert_allclose(reg.predict(dataset), plain.predict(X), rtol=1e-6)
+    both = ECRTRegressor(**options).fit(TensorDataset(torch.tensor(X), torch.tensor(np.column_stack([y, -y]))))
+    assert both.predict(dataset).shape == (500, 2)
+    with pytest.raises(InputError, match="do not pass y"):
+        ECRTRegressor().fit(dataset, y)
+    with pytest.raises(InputError, match="Item 0 of the dataset: y is tensor"):
+        ECRTRegressor().fit(TensorDataset(torch.tensor(X), torch.full((500,), torch.nan)))
 
 
 def test_sample_refuses_targets_of_another_shape(table):

@@ -28,6 +28,7 @@ from ecrt.estimators.options import (
     head_config,
     log_class_prior,
 )
+from ecrt.estimators.parts import in_parts
 from ecrt.estimators.selected_fit import fit_selected
 from ecrt.losses import LossName
 from ecrt.stages import (
@@ -226,7 +227,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         y : labels; not given with a Dataset. Where a row may have several labels: an indicator of zeros and ones, dense
             or sparse, one column for each label (of a data frame, its column names are ``classes_``).
         """
-        if not isinstance(X, Dataset) and has_several_labels(y):
+        if has_several_labels(X, y):
             if self.selection is not None:
                 raise InputError("selection chooses for one label a row: with several use selection=None.")
             fit_labels(self, X, y)
@@ -272,10 +273,12 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             "demixing_held_out": result.held_out,
         }
 
+    @in_parts
     def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Signal sources of X, unscaled."""
         return self._sources(X)
 
+    @in_parts
     def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Balanced logits plus log class prior; for two classes, that of the second less that of the first.
 
@@ -284,12 +287,14 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 and not self.multilabel_ else scores
 
+    @in_parts
     def predict_log_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Log-probabilities under ``class_prior``."""
         if self._several_labels():
             return np.asarray(log_expit(self._scores(X)))
         return np.asarray(log_softmax(self._scores(X), axis=1))
 
+    @in_parts
     def predict_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Probabilities under ``class_prior``, one column for each of ``classes_``.
 
@@ -297,6 +302,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         """
         return np.exp(self.predict_log_proba(X))
 
+    @in_parts
     def predict(self, X: ArrayLike | Dataset[Any]) -> NDArray[Any]:
         """The most probable label under ``class_prior``; with several labels a row, an indicator of those predicted."""
         if self._several_labels():

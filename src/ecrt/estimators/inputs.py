@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +15,15 @@ from ecrt.data import Images
 from ecrt.errors import InputError
 from ecrt.stages.encoder_training import RESIDENT_BYTES
 
-__all__ = ["array_items", "check_class_counts", "read_dataset", "resolve_device", "unlabelled"]
+__all__ = [
+    "array_items",
+    "check_class_counts",
+    "labelled_items",
+    "read_dataset",
+    "read_target_arrays",
+    "resolve_device",
+    "unlabelled",
+]
 
 
 def array_items(X: NDArray[Any], labels: NDArray[np.int64] | None = None) -> Dataset[tuple[Tensor, int]]:
@@ -54,6 +62,11 @@ class _Relabelled(Dataset[tuple[Tensor, int]]):
         return _as_tensor(self.dataset[index][0], index), int(self.labels[index])
 
 
+def labelled_items(dataset: Dataset[Any], labels: NDArray[np.int64]) -> Dataset[tuple[Tensor, int]]:
+    """Items of a Dataset of (x, y) with y replaced by a class index."""
+    return _in_memory(dataset, labels) or _Relabelled(dataset, labels)
+
+
 def _in_memory(dataset: Dataset[Any], y: NDArray[np.int64]) -> Dataset[tuple[Tensor, int]] | None:
     """Items that lie in memory as one array, which can be taken a batch at a time; nothing for others."""
     if type(dataset) is TensorDataset:  # a subclass may give out something else than its rows
@@ -79,23 +92,46 @@ def _as_tensor(x: Any, index: int) -> Tensor:
     return tensor
 
 
-def read_dataset(dataset: Dataset[Any]) -> tuple[Dataset[tuple[Tensor, int]], NDArray[Any], NDArray[np.int64]]:
-    """Check every item once, and give relabelled items, the classes, and each item's class index."""
+def _checked_targets(dataset: Dataset[Any]) -> Iterator[Any]:
+    """Each item's y, once its x has been checked."""
     try:
         n = len(cast(Sized, dataset))
     except TypeError as error:
         raise InputError("The dataset has no length: an iterable-only Dataset cannot be split and shuffled.") from error
     if n == 0:
         raise InputError("The dataset is empty.")
-    labels, shape = [], None
+    shape = None
     for index in range(n):
         item = dataset[index]
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise InputError(f"Item {index} of the dataset is {type(item).__name__}, a pair (x, y) is needed.")
-        x, label = _as_tensor(item[0], index), item[1]
+        x = _as_tensor(item[0], index)
         shape = x.shape if shape is None else shape
         if x.shape != shape:
             raise InputError(f"Item {index} of the dataset has shape {tuple(x.shape)}, item 0 has {tuple(shape)}.")
+        yield item[1]
+
+
+def read_target_arrays(dataset: Dataset[Any]) -> NDArray[np.float64]:
+    """Check every item once, and give the numbers of each: (n,) or (n, k)."""
+    found: list[NDArray[np.float64]] = []
+    for index, target in enumerate(_checked_targets(dataset)):
+        try:
+            numbers = np.asarray(target, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"Item {index} of the dataset: y is {target!r}, numbers are needed.") from error
+        if found and numbers.shape != found[0].shape:
+            raise InputError(f"Item {index} of the dataset: y has shape {numbers.shape}, item 0 has {found[0].shape}.")
+        if numbers.ndim > 1 or not np.isfinite(numbers).all():
+            raise InputError(f"Item {index} of the dataset: y is {target!r}, finite numbers in a row are needed.")
+        found.append(numbers)
+    return np.stack(found)
+
+
+def read_dataset(dataset: Dataset[Any]) -> tuple[Dataset[tuple[Tensor, int]], NDArray[Any], NDArray[np.int64]]:
+    """Check every item once, and give relabelled items, the classes, and each item's class index."""
+    labels = []
+    for index, label in enumerate(_checked_targets(dataset)):
         if isinstance(label, (Tensor, np.ndarray)):
             if label.size != 1 if isinstance(label, np.ndarray) else label.numel() != 1:
                 raise InputError(f"Item {index} of the dataset: y has shape {tuple(label.shape)}, one label is needed.")
@@ -107,7 +143,7 @@ def read_dataset(dataset: Dataset[Any]) -> tuple[Dataset[tuple[Tensor, int]], ND
         raise InputError("The dataset mixes labels that are strings with labels that are numbers.")
     classes, y = np.unique(np.asarray(labels), return_inverse=True)
     y = y.astype(np.int64)
-    return _in_memory(dataset, y) or _Relabelled(dataset, y), classes, y
+    return labelled_items(dataset, y), classes, y
 
 
 def check_class_counts(classes: NDArray[Any], labels: NDArray[np.int64]) -> None:

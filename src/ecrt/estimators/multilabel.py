@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sized
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.multiclass import type_of_target
+from torch.utils.data import Dataset
 
 from ecrt.data import assign_roles, thin_out
 from ecrt.errors import ECRTWarning, InputError
-from ecrt.estimators.inputs import array_items
+from ecrt.estimators.inputs import array_items, labelled_items, read_target_arrays
 from ecrt.estimators.options import demix_configs, label_head_config, log_class_prior
 from ecrt.losses import label_odds, row_mass
 from ecrt.metrics import best_thresholds
-from ecrt.nn import AutoEncoder
 from ecrt.stages import Labelled, transfer_labels
 
 __all__ = ["fit_labels", "has_several_labels", "predict_labels", "read_labels"]
@@ -29,8 +30,14 @@ EXAMPLES = 20_000
 """Sources kept to sample from, over all labels; 20 to 500 of each."""
 
 
-def has_several_labels(y: Any) -> bool:
-    """Whether y is an indicator of labels: two columns or more of zeros and ones, dense or sparse."""
+def has_several_labels(X: Any, y: Any) -> bool:
+    """Whether y is an indicator of labels: two columns or more of zeros and ones, dense or sparse.
+
+    Of a Dataset, whether the first item's y is a row of them.
+    """
+    if isinstance(X, Dataset):
+        first = X[0] if y is None and hasattr(X, "__len__") and len(cast(Sized, X)) else None
+        return isinstance(first, (tuple, list)) and len(first) == 2 and np.asarray(first[1]).size > 1
     if y is None:
         return False
     if sparse.issparse(y):
@@ -62,15 +69,17 @@ def read_labels(y: Any) -> tuple[Labelled, NDArray[Any]]:
 
 def fit_labels(clf: Any, X: Any, y: Any) -> None:
     """Learn encoder, de-mixing and a column of logits for each label."""
-    labelled, clf.classes_ = read_labels(y)
-    rows, _ = clf._learn_rows(X, labelled.rarest)
+    labelled, clf.classes_ = read_labels(read_target_arrays(X) if isinstance(X, Dataset) else y)
+    items = _items(clf, X, labelled)
     counts, n_labels = labelled.counts, len(clf.classes_)
-    if counts.max(initial=0) < 2 or (counts == len(rows)).all():
+    if counts.max(initial=0) < 2 or (counts == labelled.indicator.shape[0]).all():
         raise InputError(f"None of the {n_labels} labels can be learned: one at least needs two rows with it.")
     _say_absent(clf.classes_[counts == 0])
     roles = assign_roles(counts, clf.classes_, minority=clf.minority, encode_on=clf.encode_on, demix_on=clf.demix_on)
     with clf._session() as session:
-        encoded = _encode(clf, rows, labelled, roles, session)
+        # Rows without labels are a group after the last label: the encoder may see them.
+        groups = replace(roles, encoded_on=np.append(roles.encoded_on, True))
+        encoded = clf._encode(items, labelled.rarest, groups, session)
         z, unseen = encoded.features[encoded.unseen], labelled[encoded.unseen]
         result, (logits, present) = transfer_labels(
             z, unseen, roles=roles, candidates=demix_configs(clf, *z.shape), validation=clf.validation_fraction,
@@ -99,18 +108,13 @@ def predict_labels(clf: Any, X: Any) -> Any:
     return sparse.csr_matrix(found) if clf.sparse_output_ else found
 
 
-def _encode(clf: Any, rows: Array, labelled: Labelled, roles: Any, session: Any) -> Any:
-    """Features; an encoder that learns from labels would need one label a row."""
-    items = array_items(rows, labelled.rarest)
-    if isinstance(clf.encoder, str) and clf.encoder in ("mlp", "resnet18") and clf.train_encoder:
-        raise InputError(
-            f"encoder={clf.encoder!r} is trained on one label a row. With several, use 'identity', 'autoencoder', or "
-            "a module that is trained already with train_encoder=False."
-        )
-    if not isinstance(clf.encoder, str | AutoEncoder) and clf.train_encoder:
-        raise InputError("With several labels a row the encoder cannot be trained here: pass train_encoder=False.")
-    # Rows without labels are a group after the last label: the encoder may see them.
-    return clf._encode(items, labelled.rarest, replace(roles, encoded_on=np.append(roles.encoded_on, True)), session)
+def _items(clf: Any, X: Any, labelled: Labelled) -> Dataset[Any]:
+    """Rows with the rarest of their labels, which is what a supervised encoder learns to tell."""
+    if isinstance(X, Dataset):
+        clf.table_ = None
+        return labelled_items(X, labelled.rarest)
+    rows, _ = clf._learn_rows(X, labelled.rarest)
+    return array_items(rows, labelled.rarest)
 
 
 def _say_absent(labels: NDArray[Any]) -> None:

@@ -21,8 +21,9 @@ from ecrt.data.density import TargetRegions, quantile_bins, target_roles
 from ecrt.diagnostics import diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase
-from ecrt.estimators.inputs import array_items
+from ecrt.estimators.inputs import array_items, labelled_items, read_target_arrays
 from ecrt.estimators.options import BASE_CONSTRAINTS, MLP_SOURCES, demix_configs
+from ecrt.estimators.parts import in_parts
 from ecrt.stages import DemixConfig, head_outputs, sources_of
 from ecrt.stages.regress import RegressConfig, regress
 from ecrt.training import TrainingConfig
@@ -143,21 +144,23 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: ArrayLike) -> ECRTRegressor:
+    def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTRegressor:
         """Learn encoder, de-mixing and head.
 
         Parameters
         ----------
         X : array, sparse matrix or data frame of shape (n_samples, n_features), or images for an encoder that takes
-            them. A table may hold categories, dates and missing values.
-        y : whole or real numbers, (n_samples,) or (n_samples, n_outputs).
+            them, or a torch Dataset of (x, y). A table may hold categories, dates and missing values.
+        y : whole or real numbers, (n_samples,) or (n_samples, n_outputs); not given with a Dataset.
         """
         rows, targets = self._read_targets(X, y)
         regions = TargetRegions.learn(targets)
-        bins = quantile_bins(regions.position(targets), self._wanted_bins(rows))
+        n_inputs = torch.as_tensor(X[0][0]).numel() if isinstance(X, Dataset) else rows.shape[1]
+        bins = quantile_bins(regions.position(targets), self._wanted_bins(len(targets), n_inputs))
+        items = labelled_items(X, bins) if isinstance(X, Dataset) else array_items(rows, bins)
         roles = target_roles(bins, regions.is_rare(targets), encode_on=self.encode_on, demix_on=self.demix_on)
         with self._session() as session:
-            encoded = self._encode(array_items(rows, bins), bins, roles, session)
+            encoded = self._encode(items, bins, roles, session)
             unseen = encoded.unseen
             z = encoded.features[unseen]
             result = regress(
@@ -189,12 +192,14 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         self.theory_met_ = self.diagnostics_.theory_met
         return self
 
+    @in_parts
     def predict(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Targets in the units of y, shaped as in ``fit``."""
         scaled = self._sources(X) * self.head_scale_
         predicted = self.regions_.restore(head_outputs(self.head_, scaled))
         return predicted[:, 0] if self.one_output_ else predicted
 
+    @in_parts
     def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Signal sources of X, unscaled."""
         return self._sources(X)
@@ -229,9 +234,14 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         return values, repeated[:, 0] if self.one_output_ else repeated
 
     def _read_targets(self, X: Any, y: Any) -> tuple[Array, Array]:
-        """Rows as numbers, and targets of shape (n, outputs)."""
+        """Rows as numbers (none of a Dataset, which may be large), and targets of shape (n, outputs)."""
         if isinstance(X, Dataset):
-            raise InputError("A Dataset is not read here: pass arrays X and y.")
+            if y is not None:
+                raise InputError("A Dataset yields (x, y): do not pass y as well.")
+            self.table_ = None
+            targets = read_target_arrays(X)
+            self.one_output_ = targets.ndim == 1
+            return np.empty((0, 0)), targets[:, None] if targets.ndim == 1 else targets
         if y is None:
             raise InputError("This ECRTRegressor estimator requires y to be passed, but the target y is None.")
         targets = check_array(
@@ -242,12 +252,12 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         self.one_output_ = targets.ndim == 1
         return rows, targets[:, None] if targets.ndim == 1 else targets
 
-    def _wanted_bins(self, rows: Array) -> int:
+    def _wanted_bins(self, n_rows: int, n_inputs: int) -> int:
         if self.n_bins is not None:
             return self.n_bins
-        n_features = rows.shape[1] if self.encoder == "identity" else self.n_features
+        n_features = n_inputs if self.encoder == "identity" else self.n_features
         n_sources = n_features if self.n_sources is None else min(self.n_sources, n_features)
-        return int(max(min(max(2 * n_sources + 1, 10), len(rows) // 20), 2))
+        return int(max(min(max(2 * n_sources + 1, 10), n_rows // 20), 2))
 
     def _candidates(self, z: Array) -> list[DemixConfig]:
         configs = demix_configs(self, *z.shape)

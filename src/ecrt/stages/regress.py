@@ -186,8 +186,6 @@ def regress(
             if number == 0:
                 for head in config.heads:
                     consider(Plan(how.method, head, config.region_mass[0], config.augmentations[0]))
-                for mass in config.region_mass[1:]:
-                    consider(replace(_plan(best), region_mass=mass))
             seen = [one.plan for one in tried if one.plan.demixing == "linear"]
             weighings = (False,) if how.method == "none" else (_plan(best).weighted,) if seen else (False, True)
             for weighted in weighings:
@@ -195,6 +193,8 @@ def regress(
             for augmentation in config.augmentations[1:]:
                 mine = min((one for one in tried if one.plan.demixing == how.method), key=balanced, default=best)
                 consider(replace(_plan(mine), augmentation=augmentation))
+        for mass in config.region_mass[1:]:
+            consider(replace(_plan(best), region_mass=mass))
     chosen = best
     if chosen is None:
         raise InputError("No way of de-mixing, or no head, was given.")
