@@ -170,7 +170,7 @@ def _baseline(what: str, rates: tuple[float | None, ...] = (None,), **options: A
     def method(problem: Problem) -> Iterator[Fitted]:
         best: Any = None
         for rate in rates:
-            further = {} if rate is None else {"learning_rate": rate}
+            further: Row = {} if rate is None else {"learning_rate": rate}
             clf = BaselineClassifier(random_state=problem.seed, **options, **further).fit(problem.X, problem.y)
             if best is None or _held_out_loss(clf) < _held_out_loss(best):
                 best = clf
