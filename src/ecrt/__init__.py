@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from ecrt.comparison import compare
 from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError, ModelFileError
 from ecrt.estimators import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, load
+from ecrt.runs import diagnose
 
 try:
     __version__ = version("ecrt")
@@ -23,5 +24,6 @@ __all__ = [
     "ModelFileError",
     "__version__",
     "compare",
+    "diagnose",
     "load",
 ]

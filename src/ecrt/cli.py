@@ -87,6 +87,9 @@ def demo(
         console.print(f"Report: {page}\nNumbers: {output / 'results.json'}", highlight=False, soft_wrap=True)
 
 
+Ids = Annotated[list[str] | None, typer.Option("--id", help="Column that names rows; not learned from.")]
+Drop = Annotated[list[str] | None, typer.Option(help="Column to leave out.")]
+ClassColumn = Annotated[str | None, typer.Option(help="Column with the class (NPZ: an array, y if not given).")]
 Model = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that ecrt fit has written.")]
 Prior = Annotated[
     str | None,
@@ -118,8 +121,8 @@ def fit(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as model.epochs=20.")
     ] = None,
-    ids: Annotated[list[str] | None, typer.Option("--id", help="Column that names rows; not learned from.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
+    ids: Ids = None,
+    drop: Drop = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same model.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, or auto.")] = None,
     class_prior: Prior = None,
@@ -130,13 +133,13 @@ def fit(
     """Fit a model on a file; write it, its figures and a report to a folder."""
     with _one_line_errors(debug=context.obj):
         from ecrt.report import write_model_page
-        from ecrt.runs import check_output, fit_file, read_config
+        from ecrt.runs import check_output, fit_file, read_config, read_costs, read_prior
         from ecrt.training import stop_on_interrupt, stop_requested
 
         target = target or (["y"] if file.suffix == ".npz" else None)
         chosen = read_config(
             config, settings or [], target=target, task=task, id=ids, drop=drop, seed=seed, device=device,
-            class_prior=_read_prior(class_prior), threshold=threshold, costs=_read_costs(costs),
+            class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
         )  # fmt: skip
         check_output(output, force=force)
         console = Console(stderr=True)
@@ -166,9 +169,9 @@ def predict(
 ) -> None:
     """Predict the rows of a file: ids, the label, and the probability of each class."""
     with _one_line_errors(debug=context.obj):
-        from ecrt.runs import open_run, predict_file, write_predictions
+        from ecrt.runs import open_run, predict_file, read_costs, read_prior, write_predictions
 
-        run = open_run(model, class_prior=_read_prior(class_prior), threshold=threshold, costs=_read_costs(costs))
+        run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
         table = predict_file(run, file)
         write_predictions(table, output)
         _out(f"{len(table)} rows predicted.")
@@ -190,9 +193,9 @@ def evaluate(
     """Measure a model on labelled data it has not seen."""
     with _one_line_errors(debug=context.obj):
         from ecrt.report import write_model_page
-        from ecrt.runs import evaluate_file, open_run
+        from ecrt.runs import evaluate_file, open_run, read_costs, read_prior
 
-        run = open_run(model, class_prior=_read_prior(class_prior), threshold=threshold, costs=_read_costs(costs))
+        run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
         found, decided = evaluate_file(run, file)
         _print_metrics(found, decided)
         if output is not None:
@@ -205,7 +208,7 @@ def evaluate(
 def compare(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or JSONL, or NPZ with arrays X and y.")],
-    target: Annotated[str | None, typer.Option(help="Column with the class (NPZ: an array, y if not given).")] = None,
+    target: ClassColumn = None,
     methods: Annotated[
         str, typer.Option(metavar="NAMES", help="Names with commas between them, default, or all.")
     ] = "default",
@@ -227,8 +230,8 @@ def compare(
     reference: Annotated[
         str | None, typer.Option(metavar="NAME", help="The method to beat; logit-adjusted if not given.")
     ] = None,
-    ids: Annotated[list[str] | None, typer.Option("--id", help="Column that names rows; not learned from.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
+    ids: Ids = None,
+    drop: Drop = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Folder; the same command goes on where it stopped.")
     ] = Path("ecrt-comparison"),
@@ -244,20 +247,49 @@ def compare(
         from ecrt.runs import compare_file
         from ecrt.training import BarProgress
 
-        wanted = target or ("y" if file.suffix == ".npz" else None)
-        if wanted is None:
-            raise InputError("Name the column with the class: --target COL.")
         processes = None if cluster else jobs or joblib.cpu_count()
         with dask_cluster(cluster), BarProgress() as progress:
             found = compare_file(
-                file, output, target=wanted, methods=methods, metric=metric, prior=prior, seeds=seeds, group=group,
-                time=time, trials=trials, budget=budget, reference=reference, ids=ids or (), drop=drop or (),
-                jobs=processes, progress=progress,
+                file, output, target=_class_column(target, file), methods=methods, metric=metric, prior=prior,
+                seeds=seeds, group=group, time=time, trials=trials, budget=budget, reference=reference,
+                ids=ids or (), drop=drop or (), jobs=processes, progress=progress,
             )  # fmt: skip
         Console().print(rich_table(comparison_table(found, found.prior)))
         for sentence in found.verdict():
             _out(sentence)
         _out(f"Report: {write_comparison_page(output)}")
+
+
+@app.command()
+def diagnose(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or JSONL, or NPZ with arrays X and y.")],
+    target: ClassColumn = None,
+    seen: Annotated[
+        str | None, typer.Option(metavar="COL", help="Column of 0 and 1: was the encoder trained on the row?")
+    ] = None,
+    trials: Annotated[int, typer.Option(min=6, help="Fits to choose by.")] = 30,
+    budget: Annotated[float | None, typer.Option(metavar="SECONDS", help="Instead: seconds to choose in.")] = None,
+    ids: Ids = None,
+    drop: Drop = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result, unless --budget is used.")] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")] = Path(
+        "ecrt-diagnosis"
+    ),
+) -> None:
+    """Say whether transfer helps on this table, by how much, and why."""
+    with _one_line_errors(debug=context.obj):
+        from ecrt.report import diagnosis_table, write_diagnosis_page
+        from ecrt.runs import diagnose_file
+
+        _make_folder(output)
+        found = diagnose_file(
+            file, target=_class_column(target, file), seen=seen, ids=ids or (), drop=drop or (), random_state=seed,
+            trials=None if budget else trials, budget=budget or 0.0, verbose=True,
+        )  # fmt: skip
+        Console().print(diagnosis_table(found))
+        _out(found.recommendation)
+        _out(f"Report: {write_diagnosis_page(found, output)}")
 
 
 @app.command("inspect")
@@ -303,6 +335,12 @@ def reproduce(
         console.print(f"Results: {file}", highlight=False, soft_wrap=True)
 
 
+def _class_column(target: str | None, file: Path) -> str:
+    if target is None and file.suffix != ".npz":
+        raise InputError("Name the column with the class: --target COL.")
+    return target or "y"
+
+
 def _make_folder(folder: Path) -> None:
     """Make the folder before the long run, not after it."""
     try:
@@ -321,25 +359,6 @@ def _print_metrics(found: Any, decided: dict[str, float] | None = None) -> None:
     Console().print(summary_table("", rows))
     if decided:
         Console().print(summary_table("With the threshold", [dict(decided)]))
-
-
-def _read_prior(text: str | None) -> str | list[float] | None:
-    if text is None or text in ("balanced", "training"):
-        return text
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"--class-prior {text}: use balanced, training, or numbers such as 0.9,0.1.") from None
-
-
-def _read_costs(text: str | None) -> dict[str, float] | None:
-    if text is None:
-        return None
-    try:
-        miss, false_alarm = (float(part) for part in text.split(":"))
-    except ValueError:
-        raise InputError(f"--costs {text}: use two numbers such as 10:1, for a miss and a false alarm.") from None
-    return {"miss": miss, "false_alarm": false_alarm}
 
 
 def _out(line: str) -> None:

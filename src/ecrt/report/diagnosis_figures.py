@@ -25,29 +25,19 @@ __all__ = [
     "transfer_panel",
 ]
 
-MOST_CANDIDATES = 10
 LOW_PANEL = (4.8, 1.5)
 
 
 def transfer_panel(found: Diagnosis) -> str:
-    """What each candidate saves on plain logit adjustment; the one that came out best on top, with its interval."""
+    """What the transfer that was settled on saves on plain logit adjustment, with its interval."""
     selection = found.selection
-    plain, best = selection.tried[0]["loss"], found.options
-    tried = [one for one in selection.tried[1:] if np.isfinite(one["loss"])]
-    tried = sorted(tried, key=lambda one: (one["options"] != best, one["loss"]))[:MOST_CANDIDATES]
 
     def draw(axes: Axes) -> None:
-        axes.axvline(0, color=INK, linewidth=1, linestyle=":")
-        for line, one in enumerate(tried[1:], start=1):
-            axes.plot(plain - one["loss"], -line, "o", color=OTHERS, markersize=5, markerfacecolor="none")
-        if tried:
-            width = [[selection.gain - selection.low], [selection.high - selection.gain]]
-            axes.errorbar(selection.gain, 0, xerr=width, fmt="o", color=OTHERS, markersize=7, capsize=3)
-        axes.set_yticks([-line for line in range(len(tried))], [_candidate(one["options"]) for one in tried])
-        axes.set_ylim(-max(len(tried), 1) + 0.4, 0.6)
-        axes.set_xlabel("Nats saved on plain logit adjustment")
+        _interval(axes, selection.gain, selection.low, selection.high, OTHERS)
+        axes.set_yticks([0], [_candidate(found.options)], parse_math=False)
+        axes.set_xlabel("Nats saved")
 
-    return svg(draw, "transfer", size=(4.8, 0.32 * max(len(tried), 1) + 0.9))
+    return svg(draw, "transfer", size=LOW_PANEL)
 
 
 def _candidate(options: dict[str, object]) -> str:
@@ -55,7 +45,7 @@ def _candidate(options: dict[str, object]) -> str:
     if options.get("augmentation_weight") == 0:
         options = {name: value for name, value in options.items() if not name.startswith("augmentation")}
     words = [str(value) if isinstance(value, str) else f"{name} {value}" for name, value in options.items()]
-    return short(", ".join(words).replace("augmentation_weight", "weight").replace("_", " "), 44)
+    return short(", ".join(words).replace("augmentation_weight", "weight").replace("_", " "), 36)
 
 
 def theory_panel(found: Diagnosis) -> str:
@@ -189,15 +179,17 @@ def gap_panel(gap: MinorityGap) -> str:
     """What sources save on held-out rows of the minority, with its interval."""
 
     def draw(axes: Axes) -> None:
-        axes.axvline(0, color=INK, linewidth=1, linestyle=":")
-        axes.errorbar(
-            gap.gain, 0, xerr=[[gap.gain - gap.low], [gap.high - gap.gain]], fmt="o", color=MINORITY, markersize=7,
-            capsize=3,
-        )  # fmt: skip
+        _interval(axes, gap.gain, gap.low, gap.high, MINORITY)
         axes.set_yticks([0], ["h(s) over h(z)"])
-        axes.set_xlabel("Nats saved on held-out rows of rare classes")
+        axes.set_xlabel("Nats saved on held-out rare rows")
 
     return svg(draw, "gap", size=LOW_PANEL)
+
+
+def _interval(axes: Axes, mean: float, low: float, high: float, colour: str) -> None:
+    axes.axvline(0, color=INK, linewidth=1, linestyle=":")
+    axes.errorbar(mean, 0, xerr=[[mean - low], [high - mean]], fmt="o", color=colour, markersize=7, capsize=3)
+    axes.set_ylim(-1, 1)
 
 
 def _outline(axes: Axes, values: NDArray[np.float64], bins: NDArray[np.float64], colour: str, label: str) -> None:

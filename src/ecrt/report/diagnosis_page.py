@@ -139,8 +139,8 @@ def _transfer(found: Diagnosis) -> FigureBlock | None:
         return None
     return FigureBlock(
         "What transfer saves", (Markup(transfer_panel(found)),),
-        "Right of the line is better than plain logit adjustment. The filled dot is the candidate that was settled on, "
-        "with its 95 % interval; the others were measured on fewer problems.",
+        "Right of the line the transfer that was settled on is better than plain logit adjustment, on the same rows. "
+        "The bar is its 95 % interval.",
     )  # fmt: skip
 
 

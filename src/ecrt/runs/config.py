@@ -168,3 +168,24 @@ def _refuse_unknown(settings: dict[str, Any], known: set[str], prefix: str) -> N
 
 def _is_positive(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
+
+def read_prior(text: str | None) -> str | list[float] | None:
+    """A class prior as it is written on the command line."""
+    if text is None or text in ("balanced", "training"):
+        return text
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--class-prior {text}: use balanced, training, or numbers such as 0.9,0.1.") from None
+
+
+def read_costs(text: str | None) -> dict[str, float] | None:
+    """Costs of the two mistakes as they are written on the command line."""
+    if text is None:
+        return None
+    try:
+        miss, false_alarm = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise InputError(f"--costs {text}: use two numbers such as 10:1, for a miss and a false alarm.") from None
+    return {"miss": miss, "false_alarm": false_alarm}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def diagnose(
     y: ArrayLike,
     *,
     estimator: ECRTClassifier | None = None,
-    trials: int | None = 24,
+    trials: int | None = 30,
     budget: float = 180.0,
     refits: int = 3,
     seen: ArrayLike | None = None,
@@ -116,8 +117,8 @@ def diagnose_file(
     *,
     target: str,
     seen: str | None = None,
-    ids: tuple[str, ...] = (),
-    drop: tuple[str, ...] = (),
+    ids: Sequence[str] = (),
+    drop: Sequence[str] = (),
     **options: Any,
 ) -> Diagnosis:
     """Read a table, and diagnose it.
