@@ -294,7 +294,6 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             return np.asarray(log_expit(self._scores(X)))
         return np.asarray(log_softmax(self._scores(X), axis=1))
 
-    @in_parts
     def predict_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Probabilities under ``class_prior``, one column for each of ``classes_``.
 

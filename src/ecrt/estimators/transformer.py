@@ -19,6 +19,7 @@ from ecrt.diagnostics import diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase
 from ecrt.estimators.options import BASE_CONSTRAINTS, MINORITY_CONSTRAINT, demix_configs
+from ecrt.estimators.parts import in_parts
 from ecrt.stages import demix
 
 __all__ = ["ECRTTransformer"]
@@ -97,6 +98,7 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
         self.reconstruction_error_ = float(np.sqrt((lost**2).mean()))
         return self
 
+    @in_parts
     def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Signal sources of X, unscaled."""
         return self._sources(X)
