@@ -285,7 +285,7 @@ def diagnose(
         _make_folder(output)
         found = diagnose_file(
             file, target=_class_column(target, file), seen=seen, ids=ids or (), drop=drop or (), random_state=seed,
-            trials=None if budget else trials, budget=budget or 0.0, verbose=True,
+            trials=None if budget else trials, budget=budget or 180.0, verbose=True,
         )  # fmt: skip
         Console().print(diagnosis_table(found))
         _out(found.recommendation)
