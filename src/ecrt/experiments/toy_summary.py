@@ -59,7 +59,7 @@ def _efficiency(rows: list[Row]) -> list[Row]:
         for place, (size, kind, weight) in enumerate(settings):
             runs = [row["runs"][place] for row in mine]
             entry = {"n_majority": n_majority, "n_minority": size, "kind": kind, "weight": weight, "seeds": len(runs)}
-            for metric in ("top1", "nll", "minority_recall"):
+            for metric in ("top1", "nll", "minority_recall", "top1_training_prior"):
                 entry |= _estimate(metric, (run[metric] for run in runs))
             plain = settings.index((size, "parametric", 0.0))
             if weight > 0:
@@ -69,7 +69,7 @@ def _efficiency(rows: list[Row]) -> list[Row]:
     for entry in [e for e in table if e["weight"] == 0.5]:
         curve = [e for e in table if e["n_majority"] == entry["n_majority"] and e["weight"] == 0.0]
         sizes = [e["n_minority"] for e in curve]
-        for metric, sign in (("top1", 1.0), ("nll", -1.0)):
+        for metric, sign in (("top1", 1.0), ("nll", -1.0), ("top1_training_prior", 1.0)):
             size = equivalent_size(sizes, [sign * e[metric] for e in curve], sign * entry[metric])
             factor = size / entry["n_minority"]
             # JSON knows no infinity: beyond the largest size tried there is only a lower bound.

@@ -62,7 +62,11 @@ def _most_when_few(results: PaperResults) -> Judgement:
 def _four_times(results: PaperResults) -> Judgement:
     lines = _curve(results, "parametric", 0.5)
     parts, texts = [], []
-    for metric, name in (("top1", "accuracy"), ("nll", "NLL")):
+    for metric, name in (
+        ("top1", "accuracy"),
+        ("nll", "NLL"),
+        ("top1_training_prior", "accuracy without correction for class frequencies"),
+    ):
         factors = [line[f"{metric}_factor"] for line in lines]
         if factors:
             best = lines[factors.index(max(factors))]
