@@ -36,7 +36,7 @@ def make(method: str, **options) -> BaselineClassifier:
 
 
 every_method = pytest.mark.parametrize("method", BASELINE_METHODS)
-# Those that are quick; every other one passes them too, networks trained by steps in about half a minute each.
+# Those that are quick: heads trained by steps take half a minute of processor time each.
 CHECKED = [
     make("logit-adjusted", random_state=None),
     make("feature-smote", random_state=None),
