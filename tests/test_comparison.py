@@ -332,6 +332,22 @@ def test_a_limit_rings_again_where_the_first_alarm_is_swallowed() -> None:
     assert time.perf_counter() - started < 30
 
 
+def test_a_limit_never_breaks_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.5)\nready = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def trial() -> None:
+        import slow_to_import  # noqa: F401
+
+        time.sleep(60)
+
+    with pytest.raises(OutOfTime), time_limit(0.05):
+        trial()
+    import slow_to_import
+
+    assert slow_to_import.ready
+
+
 def test_outside_the_main_thread_a_trial_runs_to_its_end() -> None:
     found: list[Any] = []
 

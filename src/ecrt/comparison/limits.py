@@ -15,8 +15,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 __all__ = ["OutOfTime", "one_thread", "time_limit"]
 
-REPEAT = 0.5
-"""Seconds after which the alarm rings again, should the first one have been lost in code that swallows exceptions."""
+REPEAT = 0.1
+"""Seconds after which the alarm rings again: the first may come at a bad moment, or be swallowed."""
 
 
 class OutOfTime(BaseException):
@@ -40,7 +40,8 @@ def one_thread() -> Iterator[None]:
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise ``OutOfTime`` in the block after so many seconds, between two steps of Python.
 
-    Only the main thread of a process can be interrupted, and not on Windows; elsewhere the block runs to its end.
+    Only the main thread of a process can be interrupted, and not on Windows; elsewhere the block runs to its end. An
+    import is never interrupted: it would leave a broken module to all that comes after.
     """
     possible = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     if not math.isfinite(seconds) or not possible:
@@ -48,7 +49,8 @@ def time_limit(seconds: float) -> Iterator[None]:
         return
 
     def ring(signum: int, frame: FrameType | None) -> None:
-        raise OutOfTime
+        if not _importing(frame):
+            raise OutOfTime
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), REPEAT)
@@ -57,3 +59,11 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
