@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 RESULTS = Path(__file__).parent.parent / "results"
-THREADS = 2
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+clock = time.perf_counter
 
 
 def arguments(description: str | None) -> argparse.Namespace:
@@ -26,9 +27,15 @@ def arguments(description: str | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--threads", type=int, default=2, help="of torch, on the CPU")
+    parser.add_argument(
+        "--clock", default="wall", choices=list(CLOCKS), help="cpu: time of the processor alone, for a busy machine"
+    )
     chosen = parser.parse_args()
+    global clock
+    clock = CLOCKS[chosen.clock]
     if chosen.device == "cpu":
-        torch.set_num_threads(THREADS)
+        torch.set_num_threads(chosen.threads)
     return chosen
 
 
@@ -48,10 +55,10 @@ def interleaved(
     for _ in range(repeats):
         for name, run in rivals.items():
             synchronise(device)
-            started = time.perf_counter()
+            started = clock()
             run()
             synchronise(device)
-            times[name].append(time.perf_counter() - started)
+            times[name].append(clock() - started)
     return {name: statistics.median(values) for name, values in times.items()}
 
 

@@ -1,0 +1,162 @@
+"""One page of plots from results/bench_*.json: python benchmarks/page.py [-o benchmarks/page.html]."""
+
+from __future__ import annotations
+
+import argparse
+import html
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("svg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+RESULTS = Path(__file__).parent.parent / "results"
+OURS, RIVAL = "#1f6f8b", "#b0a68f"
+
+
+def bars(axes: Axes, names: list[str], values: list[float], limit: float | None, label: str) -> None:
+    """Ratios, one bar each, with the bound they must keep."""
+    places = range(len(names))
+    axes.barh(places, values, color=OURS, height=0.6)
+    for place, value in zip(places, values, strict=True):
+        axes.text(value, place, f" {value:,.0f}" if value >= 100 else f" {value:.3g}", va="center")
+    if limit is not None:
+        axes.axvline(limit, color="#c0392b", linestyle="--", linewidth=1)
+        axes.text(limit, -0.8, f"bound {limit:g}", color="#c0392b", ha="center", fontsize=8)
+    axes.set_yticks(places, names)
+    axes.invert_yaxis()
+    axes.set_xlabel(label)
+    axes.set_xlim(0, 1.2 * max([*values, limit or 0]))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def growth_lines(axes: Axes, curves: dict[str, dict[str, float]], label: str) -> None:
+    """Seconds against sizes on logarithmic axes, and a line of slope one."""
+    for name, seconds in curves.items():
+        sizes = [int(size) for size in seconds]
+        values = [value / next(iter(seconds.values())) for value in seconds.values()]
+        axes.plot([size / sizes[0] for size in sizes], values, marker="o", label=name)
+    most = max(len(seconds) for seconds in curves.values())
+    axes.plot(
+        [2**k for k in range(most)], [2**k for k in range(most)], color="grey", linestyle=":", label="proportional"
+    )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xlabel("size over the smallest")
+    axes.set_ylabel(label)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def figure(draw: Callable[[Axes], None], height: float = 2.6) -> str:
+    """An axes drawn upon, as SVG text."""
+    drawn, axes = plt.subplots(figsize=(7.5, height), layout="constrained")
+    draw(axes)
+    text = io.StringIO()
+    drawn.savefig(text, format="svg")
+    plt.close(drawn)
+    return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def inverse(results: dict[str, Any]) -> list[str]:
+    cases = [case for case in results["cases"] if case["dtype"] == "float32"]
+    ratios = [case["inverse_over_forward"] for case in cases]
+    names = [f"d={case['d']}, {case['rows']:,} rows" for case in cases]
+    faster = [(name, case["zuko_inverse_over_ours"]) for name, case in zip(names, cases, strict=True)
+              if "zuko_inverse_over_ours" in case]  # fmt: skip
+    return [
+        figure(lambda axes: bars(axes, names, ratios, 4, "inverse over forward pass")),
+        figure(lambda axes: bars(axes, [n for n, _ in faster], [v for _, v in faster], 15, "zuko's inverse over ours")),
+    ]  # fmt: skip
+
+
+def demix_step(results: dict[str, Any]) -> list[str]:
+    ratios = {name: value for name, value in results["rival_over_ours"].items() if name.startswith("ours")}
+    losses = {name: part["held_out_contrast"] for name, part in results["learned"].items()}
+    curves = {name: part["seconds"] for name, part in results["step_growth"].items()}
+
+    def lost(axes: Axes) -> None:
+        axes.barh(range(len(losses)), [-value for value in losses.values()],
+                  color=[OURS if name.startswith("ours") else RIVAL for name in losses])  # fmt: skip
+        axes.set_yticks(range(len(losses)), list(losses))
+        axes.invert_yaxis()
+        axes.set_xlabel("held-out contrast learned (higher is better)")
+
+    return [
+        figure(lambda axes: bars(axes, list(ratios), list(ratios.values()), 10, "the rival's step over ours")),
+        figure(lost, 3.0),
+        figure(lambda axes: growth_lines(axes, curves, "time of a step"), 3.4),
+    ]
+
+
+def extreme_labels(results: dict[str, Any]) -> list[str]:
+    cases = results["cases"]
+    names = [
+        f"{c['classes']:,} classes, {c['rows']:,} rows, batch {c['batch_size']}, {c['label_marginal']}" for c in cases
+    ]
+    drawn = [figure(lambda axes: bars(axes, names, [c["epoch_seconds"] for c in cases], None, "seconds an epoch"))]
+    if all(case["gpu_peak_mebibytes"] for case in cases):
+        memory = [case["gpu_peak_mebibytes"] for case in cases]
+        drawn.append(figure(lambda axes: bars(axes, names, memory, None, "peak memory of the GPU, MiB")))
+    return drawn
+
+
+def predict(results: dict[str, Any]) -> list[str]:
+    memory = results["mapped_file"]
+    ratios = [results["linear_over_mlp"], results["flow_over_equal_mlp"]]
+    names = [
+        f"{case['rows']:,} rows, {case['dtype']}: {part}"
+        for case in memory
+        for part in ("rows", "answer", "own memory")
+    ]
+    values = [case[key] for case in memory
+              for key in ("rows_mebibytes", "answer_mebibytes", "own_memory_peak_mebibytes")]  # fmt: skip
+    return [
+        figure(lambda axes: bars(axes, ["linear", "flow"], ratios, None, "time over that of an MLPClassifier")),
+        figure(lambda axes: bars(axes, names, values, None, "MiB"), 3.2),
+    ]  # fmt: skip
+
+
+PARTS: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
+    "inverse": ("Inverse of the flow", inverse),
+    "inverse_cuda": ("Inverse of the flow, GPU", inverse),
+    "demix_step": ("De-mixing step beside the paper's description", demix_step),
+    "extreme_labels": ("Very many classes", extreme_labels),
+    "extreme_labels_cuda": ("Very many classes, GPU", extreme_labels),
+    "predict": ("Prediction", predict),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "page.html")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    chosen = parser.parse_args()
+    sections = []
+    for name, (title, draw) in PARTS.items():
+        path = chosen.results / f"bench_{name}.json"
+        if not path.exists():
+            sections.append(f"<h2>{title}</h2><p>Not measured yet: {path.name} is missing.</p>")
+            continue
+        results = json.loads(path.read_text())
+        machine = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+        note = f"<p><code>{html.escape(results['command'])}</code><br>{html.escape(machine)}</p>"
+        sections.append(f"<h2>{title}</h2>{note}{''.join(draw(results))}")
+    style = (
+        "body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}svg{max-width:100%;height:auto}"
+    )
+    chosen.output.write_text(
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>ecrt: benchmarks</title><style>{style}</style>'
+        f"<h1>ecrt: benchmarks</h1>{''.join(sections)}</html>\n"
+    )
+    print(chosen.output)
+
+
+if __name__ == "__main__":
+    main()
