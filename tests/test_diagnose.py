@@ -1,0 +1,251 @@
+"""A diagnosis end to end on small data: what it says, its page, its file, and the command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import ecrt
+from ecrt import ECRTClassifier, InputError, cli
+from ecrt.data import rare_feature_data
+from ecrt.diagnostics import MinorityGap
+from ecrt.experiments import diagnose as recipe
+from ecrt.report.diagnosis_page import render_diagnosis, summarise_diagnosis, write_diagnosis_page
+from ecrt.runs import Diagnosis
+from ecrt.runs.diagnosing import best_transfer_options, diagnose_file
+from pages import Outline
+from test_model_page import browser  # noqa: F401
+
+ATTACK = "</script><img src=x onerror=alert(1)>"
+QUESTIONS = [
+    "transfer", "theory", "dependence", "gaussianity", "stability", "gridding", "memorisation", "unique feature",
+    "features or sources",
+]  # fmt: skip
+SMALL: dict[str, Any] = {
+    "n_majority": 8, "n_minority": 3, "majority_rows": 26, "minority_rows": 12, "n_features": 8, "n_signal": 4
+}  # fmt: skip
+
+
+def small_data(*, unique: bool = True, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    data = rare_feature_data(unique=unique, rng=np.random.default_rng(seed), **SMALL)
+    names = np.array([f"kind {label}" for label in range(10)] + [ATTACK])
+    return data.z, names[data.y]
+
+
+def quick(X: Any, y: Any, **options: Any) -> Diagnosis:
+    clf = ECRTClassifier(n_sources=3, rotation="discriminant", head="gaussian", pseudo_samples=9.0)
+    return ecrt.diagnose(X, y, **{"estimator": clf, "trials": 8, "refits": 2} | options)
+
+
+@pytest.fixture(scope="module")
+def found() -> Diagnosis:
+    X, y = small_data()
+    seen = np.arange(len(y)) % 3 > 0
+    return quick(pd.DataFrame(X, columns=list("abcdefgh")), y, seen=seen, title=f"small {ATTACK}")
+
+
+def test_every_question_has_an_answer(found):
+    assert list(found.findings) == QUESTIONS
+    for finding in found.findings.values():
+        assert finding.found
+        assert finding.meaning
+    assert found.findings["unique feature"].answer == "no"
+    assert found.features == tuple("abcdefgh")
+    assert found.minority.sum() == 3
+    assert found.findings["memorisation"].answer == "yes"  # the marks mean nothing here
+
+
+def test_a_no_that_matters_says_what_to_do(found):
+    for finding in found.findings.values():
+        if finding.answer == "no" and not finding.harmless:
+            assert finding.advice, finding.question
+
+
+def test_the_same_seed_gives_the_same_file(found, tmp_path):
+    X, y = small_data()
+    again = quick(pd.DataFrame(X, columns=list("abcdefgh")), y, seen=np.arange(len(y)) % 3 > 0, title=f"small {ATTACK}")
+    first, second = found.write(tmp_path / "first"), again.write(tmp_path / "second")
+    assert first.read_text() == second.read_text()
+    stored = json.loads(first.read_text())
+    assert stored["transfer"] == found.selection.transfer
+    assert stored["findings"]["theory"]["answer"] == found.findings["theory"].answer
+    assert "seconds" not in first.read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "gap", "start", "says"),
+    [
+        ({"transfer": True, "vetoed": False, "low": 0.1}, 0.2, "Use ECRT here with care", "vary where"),
+        ({"transfer": True, "vetoed": False, "low": 0.1}, -0.2, "Do not use ECRT here", "fare worse"),
+        ({"transfer": False, "vetoed": True, "low": 0.1}, -0.2, "Do not use ECRT here", "fare worse"),
+        ({"transfer": False, "vetoed": False, "low": -0.1, "high": 0.1}, 0.2, "Do not use ECRT here", "beyond noise"),
+        ({"transfer": False, "vetoed": False, "low": -0.2, "high": -0.1}, 0.2, "Do not use ECRT here", "is worse"),
+    ],
+)
+def test_the_recommendation_follows_from_the_evidence(found, change, gap, start, says):
+    measured = MinorityGap(
+        gain=gap, low=gap - 0.1, high=gap + 0.1, loss_z=1.0, loss_s=1 - gap, n_classes=3, n_rows=9, over="classes"
+    )
+    changed = replace(found, selection=replace(found.selection, **change), gap=measured)
+    assert changed.recommendation.startswith(start)
+    assert says in changed.recommendation
+
+
+def test_without_a_unique_feature_transfer_is_recommended_plainly(found):
+    selection = replace(found.selection, transfer=True, vetoed=False, gain=0.2, low=0.1, high=0.3)
+    changed = replace(found, selection=selection, unique=None, gap=None)
+    assert changed.recommendation.startswith("Use ECRT here: it beats plain logit adjustment beyond noise.")
+    assert "+0.200" in changed.recommendation
+    assert changed.findings["unique feature"].answer == "cannot tell"
+
+
+def test_the_transfer_that_is_examined_is_the_one_settled_on(found):
+    tried = [
+        {"options": {"demixing": "none"}, "loss": 0.1, "fits": 6},
+        {"options": {"demixing": "linear", "head": "mlp"}, "loss": 0.2, "fits": 2},
+        {"options": {"demixing": "linear"}, "loss": 0.3, "fits": 6},
+    ]
+    refused = replace(found.selection, transfer=False, options={"demixing": "none"}, tried=tried)
+    assert best_transfer_options(refused) == {"demixing": "linear"}
+    assert best_transfer_options(replace(refused, tried=tried[:1])) == {"demixing": "linear"}
+
+
+# --- the page -----------------------------------------------------------------------------------------------------
+
+
+def test_the_page_holds_every_question_and_loads_nothing(found):
+    text = render_diagnosis(summarise_diagnosis(found))
+    outline = Outline(text)
+    assert outline.open == []
+    assert len(set(outline.ids)) == len(outline.ids)
+    assert {name.replace(" ", "-") for name in QUESTIONS} <= set(outline.ids)
+    assert all(link.startswith("#") for link in outline.loads)
+    assert outline.handlers == []
+    assert "<img src=x" not in text
+    assert found.recommendation in outline.text
+    assert outline.count["figure"] == len(QUESTIONS)  # this diagnosis has something to show for each
+    for finding in found.findings.values():
+        assert finding.found in outline.text
+
+
+def test_a_page_without_answers_stands_too(found):
+    bare = replace(found, unique=None, gap=None, memorisation=None, memorisation_of="Not known.", grids=(), title="")
+    outline = Outline(render_diagnosis(summarise_diagnosis(bare)))
+    assert outline.text.count("cannot tell") >= 8  # four questions, in the table and in their sections
+    assert outline.count["figure"] == len(QUESTIONS) - 4
+
+
+def test_the_page_opens_without_complaints_and_fits_a_phone(found, tmp_path, browser):  # noqa: F811
+    browser.get_log("browser")
+    browser.get(write_diagnosis_page(found, tmp_path).as_uri())
+    assert [entry["message"] for entry in browser.get_log("browser")] == []
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    )
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+# --- input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seen", "message"),
+    [
+        (np.ones(244), "marks all rows alike"),
+        (np.arange(244), "holds 2"),
+        (np.ones(3), "244 rows"),
+        (np.array(["yes"] * 244), "0 and 1"),
+    ],
+)
+def test_marks_of_seen_rows_are_checked(seen, message):
+    X, y = small_data()
+    with pytest.raises(InputError, match=message):
+        quick(X, y, seen=seen)
+
+
+def test_lengths_are_checked():
+    X, y = small_data()
+    with pytest.raises(InputError, match="244 rows, y has 243"):
+        quick(X, y[1:])
+
+
+def test_two_classes_are_diagnosed_too():
+    rng = np.random.default_rng(0)
+    y = np.repeat(["common", "rare"], [150, 20])
+    X = rng.standard_normal((170, 3)) + (y == "rare")[:, None]
+    result = quick(X, y, estimator=ECRTClassifier(head="gaussian"))
+    assert result.selection.by == "cross-validation"
+    assert result.unique is not None
+    assert result.unique.by == "rows"
+    assert result.findings["theory"].answer == "no"
+    assert result.recommendation
+
+
+def test_an_encoder_trained_here_is_examined():
+    X, y = small_data()
+    clf = ECRTClassifier(
+        encoder="mlp", n_features=6, encoder_epochs=3, demixing="auto", head="gaussian", n_sources=3, device="cpu"
+    )
+    result = quick(X, y, estimator=clf, trials=6)
+    assert result.memorisation is not None
+    assert "four fifths" in result.findings["memorisation"].found
+    assert result.features == ()  # features of an encoder are no columns
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_page_and_file(tmp_path, monkeypatch, found):
+    """The command itself, with the diagnosis of the fixture in place of one that takes its time."""
+    X, y = small_data()
+    file = tmp_path / "data.csv"
+    pd.DataFrame(X).assign(label=y, used=(np.arange(len(y)) % 2)).to_csv(file, index=False)
+    asked: dict[str, Any] = {}
+
+    def take_note(X: Any, y: Any, **options: Any) -> Diagnosis:
+        asked.update(options, columns=list(X.columns), n=len(y))
+        return found
+
+    monkeypatch.setattr("ecrt.runs.diagnosing.diagnose", take_note)
+    result = CliRunner().invoke(
+        cli.app,
+        ["diagnose", str(file), "--target", "label", "--seen", "used", "--seed", "3", "-o", str(tmp_path / "out")],
+    )
+    assert result.exit_code == 0, result.output
+    assert asked["columns"] == [str(place) for place in range(8)]  # neither the target nor the marks
+    assert asked["random_state"] == 3
+    assert asked["seen"].sum() == len(y) // 2
+    assert found.recommendation.split(":")[0] in result.output
+    assert (tmp_path / "out" / "report.html").is_file()
+    assert json.loads((tmp_path / "out" / "diagnosis.json").read_text())["rows"] == len(y)
+
+
+def test_the_command_teaches(tmp_path):
+    file = tmp_path / "data.csv"
+    pd.DataFrame({"a": [1.0, 2.0], "label": ["x", "y"]}).to_csv(file, index=False)
+    result = CliRunner().invoke(cli.app, ["diagnose", str(file)])
+    assert result.exit_code == 1
+    assert "--target COL" in result.output
+    with pytest.raises(InputError, match="is a folder"):
+        diagnose_file(tmp_path, target="label")
+    with pytest.raises(InputError, match="--seen"):
+        diagnose_file(tmp_path / "x.npz", target="y", seen="used")
+
+
+# --- what it must show --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unique", [True, False])
+def test_twins_are_told_apart_and_transfer_is_chosen_in_one(unique):
+    row = recipe.run_cell(seed=3, unique=unique, trials=18)
+    assert row["flagged"] is unique
+    assert row["transfer"] is not unique
+    assert row["recommended"] is not unique
