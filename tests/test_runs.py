@@ -300,8 +300,10 @@ def test_regression_from_a_file(wine, tmp_path):
     table, truth = pd.read_csv(tmp_path / "p.csv"), pd.read_csv(wine)["alcohol"]
     assert list(table) == ["bottle", "predicted"]
     assert np.corrcoef(table["predicted"], truth)[0, 1] > 0.7
-    evaluated = invoke("evaluate", tmp_path / "fit", wine)
+    assert "Largest errors" in (tmp_path / "fit" / "report.html").read_text(encoding="utf-8")
+    evaluated = invoke("evaluate", tmp_path / "fit", wine, "-o", tmp_path / "e")
     assert "rmse" in evaluated.output
+    assert (tmp_path / "e" / "report.html").is_file()
     assert invoke("predict", tmp_path / "fit", wine, "--threshold", "0.2").exit_code == 1
 
 
@@ -321,4 +323,5 @@ def test_label_sets_from_a_file(wine, tmp_path):
     found = pd.read_csv(tmp_path / "p.csv")
     assert list(found) == ["bottle", "predicted", "p_dark", "p_strong"]
     assert ((found["p_dark"] > 0.5).to_numpy() == dark[table.index].to_numpy()).mean() > 0.85
+    assert "Frequent and rare labels" in (tmp_path / "fit" / "report.html").read_text(encoding="utf-8")
     assert "bce" in invoke("evaluate", tmp_path / "fit", tmp_path / "tags.jsonl").output
