@@ -22,7 +22,7 @@ from ecrt.nn import make_critic
 from ecrt.stages.contrast import ContrastiveModel, DemixConfig
 
 D, M, BATCH = 32, 50, 512
-STEPS = 40
+STEPS = 30
 RATES = (5e-4, 2e-3)
 N_TRAIN, N_HELD_OUT = 20_000, 4000
 
