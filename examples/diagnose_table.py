@@ -1,0 +1,34 @@
+"""Should transfer be used here? Run it with ``python examples/diagnose_table.py``.
+
+Two made-up tables with rare classes that one feature alone tells apart. In the first the frequent classes hardly vary
+along it, so that nothing learned from them says that it matters; in the second they share it. Everything else is alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+import ecrt
+from ecrt.data import rare_feature_data
+
+
+def main() -> dict[str, bool]:
+    """Diagnose both; gives back on which transfer is recommended."""
+    # Options that are set are not left to choose. Here they also make every fit a matter of milliseconds.
+    clf = ecrt.ECRTClassifier(
+        n_sources=8, rotation="discriminant", head="gaussian", pseudo_samples=9.0, augmentation_weight=0.4
+    )
+    advised = {}
+    for name, unique in (("a feature unique to the rare classes", True), ("a feature that all classes share", False)):
+        data = rare_feature_data(unique=unique, rng=np.random.default_rng(0))
+        found = ecrt.diagnose(data.z, data.y, estimator=clf, trials=18, refits=2, random_state=0)
+        print(f"Table with {name}: {len(data.y)} rows, {len(found.labels)} classes")
+        for finding in found.findings.values():
+            print(f"  {finding.question:60} {finding.answer}")
+        print(f"  {found.recommendation.partition('.')[0]}.\n")
+        advised[name] = found.recommendation.startswith("Use ECRT here")
+    return advised
+
+
+if __name__ == "__main__":
+    main()
