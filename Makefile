@@ -14,10 +14,10 @@ PYTEST_ARGS ?=
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench fuzz experiments-toy experiments-extreme experiments-tiny clean
+.PHONY: help setup demo test check format bench fuzz experiment-NAME clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-zA-Z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## create .venv and install the package with its development tools
 
@@ -55,14 +55,11 @@ bench: setup ## run every benchmarks/bench_*.py
 fuzz: setup ## load 100,000 mutated model files: only our own error may come of it
 	$(BIN)/python benchmarks/fuzz_model_files.py
 
-experiments-toy: setup ## reproduce the toy experiment of the paper
-	$(BIN)/ecrt reproduce toy
+experiment-NAME: ## reproduce an experiment of the paper: toy, extreme, tinyimagenet, cifar100, arxiv ...
+	@echo "Put the name of an experiment in place of NAME, for instance: make experiment-toy"
 
-experiments-extreme: setup ## reproduce the extreme-imbalance experiment
-	$(BIN)/ecrt reproduce extreme
-
-experiments-tiny: setup ## reproduce the Tiny-ImageNet experiment
-	$(BIN)/ecrt reproduce tinyimagenet
+experiment-%: setup
+	$(BIN)/ecrt reproduce $*
 
 clean: ## remove caches and build outputs (not .venv, not results)
 	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
