@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 __all__ = ["ROWS_AT_ONCE", "in_parts"]
 
-ROWS_AT_ONCE = 32_768
+ROWS_AT_ONCE = 8192
 """Checking, encoding and de-mixing hold several copies of so many rows; a multiple of every batch size within."""
 
 
