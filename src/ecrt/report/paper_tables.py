@@ -15,6 +15,10 @@ DECIMALS = {"top1": 3, "top5": 3, "nll": 3, "accuracy": 3, "macro_f1": 3, "bce":
 HEADINGS = {"top1": "Top-1", "top5": "Top-5", "nll": "NLL", "accuracy": "Accuracy", "macro_f1": "F1", "bce": "NLL"}
 
 
+FIRST_SIZE = 5
+"""Samples a class that a recipe of its own has run too, with more restarts."""
+
+
 @dataclass(frozen=True)
 class BesideTable:
     """Rows of text: a method, whose figures they are, and the figures; what differs is said below.
@@ -101,6 +105,9 @@ def _extreme(results: PaperResults) -> list[BesideTable]:
             lines += [
                 (line["what"] + suffix, "ours", tuple(_text(line, metric) for metric in metrics)) for line in found
             ]
+        if size == FIRST_SIZE:
+            found = results.summary("extreme")[:3]
+            lines += [(f"{line['what']} (4 restarts)", "ours", _texts(line, metrics)) for line in found]
         tables.append(
             BesideTable(
                 f"extreme-{size}", f"Supplement D, extreme classification: 1,000 classes, {size} samples each",
@@ -108,7 +115,7 @@ def _extreme(results: PaperResults) -> list[BesideTable]:
                 "The supplement says standard deviation 0.1; only variance 0.1 agrees with its figures, so that is "
                 "what is drawn here. Our ERM is trained until held-out loss stops falling; the paper's stayed at "
                 "guessing.",
-                _command(results, "extreme-sizes"), len(lines) > len(printed),
+                _command(results, "extreme-sizes", *["extreme"] * (size == FIRST_SIZE)), len(lines) > len(printed),
             )
         )  # fmt: skip
     return tables
