@@ -26,6 +26,12 @@ def rng_of(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch):
+    """A fifth of the draws will do to tell 0.025 from 0.05."""
+    monkeypatch.setattr(importlib.import_module("ecrt.diagnostics.unique_feature"), "DRAWS", 39)
+
+
 def too_many(n_tests: int) -> int:
     """Rejections that a test of level 0.05 exceeds in one of a thousand series."""
     from scipy.stats import binom
@@ -199,13 +205,24 @@ def test_unique_feature_is_found(n_majority, by):
     assert found.projections[found.minority].std() > 3 * found.projections[~found.minority].std()
 
 
-def test_unique_feature_test_holds_its_level_though_classes_differ(monkeypatch):
-    monkeypatch.setattr(importlib.import_module("ecrt.diagnostics.unique_feature"), "DRAWS", 39)
+def test_unique_feature_test_holds_its_level_though_classes_differ():
     p_values = []
     for seed in range(20):
         z, y = heterogeneous(seed, 12, 3, extra=1.0)
         found = unique_feature(z, y, np.arange(15) >= 12, rng_of(seed))
         assert found is not None
+        p_values.append(found.p_value)
+    assert sum(p < LEVEL for p in p_values) <= too_many(20)
+
+
+def test_few_rows_and_many_columns_are_no_unique_feature():
+    """Rows that the covariance was made of vary less in its units than new ones, which chance must be measured on."""
+    y = np.repeat(np.arange(6), [20, 20, 20, 20, 6, 6])
+    p_values = []
+    for seed in range(20):
+        found = unique_feature(rng_of(seed).standard_normal((len(y), 60)), y, np.arange(6) >= 4, rng_of(seed))
+        assert found is not None
+        assert found.by == "rows"
         p_values.append(found.p_value)
     assert sum(p < LEVEL for p in p_values) <= too_many(20)
 

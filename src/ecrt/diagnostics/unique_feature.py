@@ -106,10 +106,11 @@ def unique_feature(z: Array, y: Labels, minority: NDArray[np.bool_], rng: np.ran
         if by_classes:
             played = rng.permutation(majority)[:group]
             kept = np.minimum(rng.permutation(sizes)[:group], counts[played])
+            groups = [rng.permutation(rows_of[int(label)])[:n] for label, n in zip(played, kept, strict=True)]
             left = frequent.without([rows_of[int(label)] for label in played])
         else:
-            played, kept, left = rng.choice(majority, len(rare)), sizes, frequent
-        groups = [rng.permutation(rows_of[int(label)])[:n] for label, n in zip(played, kept, strict=True)]
+            groups, before, after = _random_rows([rows_of[int(label)] for label in majority], sizes, rng)
+            left = frequent.without(before, after)
         null.append(_split_ratio(z, groups, left, rng))
     ratio = float(np.median(real))
     direction = frequent.back(_largest_direction(frequent.whiten(_centred(z, [rows_of[int(m)] for m in rare])), rng))
@@ -148,11 +149,15 @@ class _Scatter:
         self.covariance = self.covariance + ridge * np.eye(len(self.covariance))
         self.factor = np.linalg.cholesky(self.covariance)
 
-    def without(self, parts: list[Labels]) -> _Scatter:
-        """The same without some classes."""
-        residuals = _centred(self.z, parts)
-        freedom = self.freedom - sum(len(rows) - 1 for rows in parts)
-        return _Scatter(self.z, [], self.scatter - residuals.T @ residuals, freedom)
+    def without(self, before: list[Labels], after: list[Labels] | None = None) -> _Scatter:
+        """The same without some classes, or with fewer rows of them."""
+        scatter, freedom = self.scatter, self.freedom
+        for sign, parts in ((-1, before), (1, [rows for rows in after or [] if len(rows) > 1])):
+            if parts:
+                residuals = _centred(self.z, parts)
+                scatter = scatter + sign * (residuals.T @ residuals)
+                freedom += sign * sum(len(rows) - 1 for rows in parts)
+        return _Scatter(self.z, [], scatter, freedom)
 
     def whiten(self, residuals: Array) -> Array:
         """In coordinates where the majority varies alike in every direction."""
@@ -161,6 +166,24 @@ class _Scatter:
     def back(self, direction: Array) -> Array:
         """Weights of the features that give the projection on a whitened direction."""
         return np.asarray(solve_triangular(self.factor, direction, lower=True, trans="T"))
+
+
+def _random_rows(
+    parts: list[Labels], sizes: Labels, rng: np.random.Generator
+) -> tuple[list[Labels], list[Labels], list[Labels]]:
+    """Groups of rows drawn from classes, the classes they come from, and what is left of these."""
+    left = [rng.permutation(rows) for rows in parts]
+    groups = []
+    for size in sizes:
+        roomy = [at for at, rows in enumerate(left) if len(rows) > size]
+        at = int(rng.choice(roomy)) if roomy else int(np.argmax([len(rows) for rows in left]))
+        size = min(int(size), max(len(left[at]) - 1, 1))
+        groups.append(left[at][:size])
+        left[at] = left[at][size:]
+    touched = [at for at, rows in enumerate(left) if len(rows) < len(parts[at])]
+    # A group of one row has no variance; it only comes up where rare classes have nearly all rows.
+    groups = [rows for rows in groups if len(rows) >= FEWEST_ROWS] or [parts[0]]
+    return groups, [parts[at] for at in touched], [left[at] for at in touched]
 
 
 def _split_ratio(z: Array, groups: list[Labels], majority: _Scatter, rng: np.random.Generator) -> float:
