@@ -21,6 +21,9 @@ MARKED = 1.2
 FEWEST_SEEN = 3
 """Rows of a class that its mean is taken from."""
 
+MOST_CELLS = 5_000_000
+"""Rows times columns: every permutation goes over all of them."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Memorisation:
@@ -58,6 +61,10 @@ def feature_memorisation(z: Array, y: Labels, seen: NDArray[np.bool_], rng: np.r
     z : features, measured in units of their spread over all rows.
     seen : whether the encoder was trained on a row.
     """
+    most = max(MOST_CELLS // max(z.shape[1], 1), 2000)
+    if len(z) > most:
+        some = np.sort(rng.permutation(len(z))[:most])
+        z, y, seen = z[some], y[some], seen[some]
     scale = z.std(axis=0)
     z = z[:, scale > 0] / scale[scale > 0]
     n_seen = np.bincount(y, weights=seen)

@@ -83,7 +83,7 @@ def _transfer(found: Diagnosis) -> Finding:
     advice = (
         'ECRTClassifier(selection="pseudo-minority") makes this choice by itself, and fits it.'
         if selection.transfer
-        else f"Use {PLAIN}. More rows of the rare classes help more than any choice made here."
+        else f"Use {PLAIN}."
     )
     return Finding(
         "Does transfer help here?", "yes" if selection.transfer else "no", text,
