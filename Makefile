@@ -51,6 +51,7 @@ bench: setup ## run every benchmarks/bench_*.py
 		if [ ! -e "$$script" ]; then echo "no benchmarks/bench_*.py to run"; break; fi; \
 		echo "== $$script"; $(BIN)/python "$$script"; \
 	done
+	$(BIN)/python benchmarks/page.py
 
 fuzz: setup ## load 100,000 mutated model files: only our own error may come of it
 	$(BIN)/python benchmarks/fuzz_model_files.py

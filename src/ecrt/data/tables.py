@@ -112,6 +112,8 @@ class TableEncoder:
         """The table as numbers without gaps."""
         if self._plain and all(is_numeric_dtype(kind) for kind in table.dtypes):  # wide tables of numbers, in one go
             numbers = table.to_numpy(dtype=np.float64, na_value=np.nan)
+            if np.isfinite(numbers).all():
+                return numbers
             _refuse_infinity(numbers, [column.name for column in self.columns])
             return np.where(np.isnan(numbers), np.concatenate([column.fill for column in self.columns]), numbers)
         parts = [

@@ -77,7 +77,10 @@ class LinearDemixing(nn.Module):
 
     def forward(self, z_nd: Tensor) -> tuple[Tensor, Tensor]:
         """Signal and rest."""
-        whitened_nk = (z_nd - self.center_d)[:, self.kept_k] @ self.weight_kk.T
+        centred_nk = z_nd - self.center_d
+        if not torch.equal(self.kept_k, torch.arange(self.n_features, device=self.kept_k.device)):
+            centred_nk = centred_nk[:, self.kept_k]
+        whitened_nk = centred_nk @ self.weight_kk.T
         return whitened_nk[:, : self.n_signal], whitened_nk[:, self.n_signal :]
 
     def inverse(self, signal_nq: Tensor, rest_nr: Tensor | None = None) -> Tensor:
