@@ -80,12 +80,11 @@ def diagnose(
 
     Examples
     --------
-    >>> from ecrt.data import imbalanced_digits
-    >>> data = imbalanced_digits(n_minority=10, seed=0)
-    >>> clf = ECRTClassifier(head="gaussian", n_sources=8)
-    >>> found = diagnose(data.X_train, data.y_train, estimator=clf, trials=6, refits=2)
-    >>> found.findings["theory"].answer
-    'no'
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = diagnose(X[:110], y[:110], estimator=ECRTClassifier(head="gaussian"), trials=6, refits=2)
+    >>> found.selection.transfer, found.findings["theory"].answer
+    (False, 'no')
     """
     labels: NDArray[Any] = np.asarray(column_or_1d(y))
     template = clone(estimator or ECRTClassifier()).set_params(random_state=random_state)
