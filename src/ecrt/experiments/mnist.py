@@ -2,11 +2,11 @@
 
 The main text says a CNN, the supplement an MLP 784-32-32-2: both are run. The supplement does not name the digits; here
 they are 9, and 5 to 9. All methods share network, optimiser, epochs and the 8/2 split whose smaller part chooses the
-epoch. ERM, LA and LDAM predict with the network's own decoder (32-32-10 on the two features). ECRT replaces it. With
-two features an encoder can memorise little, so sources and head learn from all training rows; in preset ``ours`` all
-that is chosen is chosen on rows that the encoder has not seen, and de-mixing is linear or a flow, whichever serves
-those better. Preset ``paper`` has the supplement's flow, weights and decoder, and permutation. With all classes the
-encoder of ECRT is the very one of LA.
+epoch. ERM, LA and LDAM predict with the network's own decoder (32-32-10 on the two features). ECRT replaces it: preset
+``ours`` learns sources and head on the rows that the encoder has not seen, four fifths of them at first, while the rest
+chooses linear de-mixing or a flow and the weight of augmentation; preset ``paper`` on all training rows, with the
+supplement's flow, weights and decoder, and permutation. With all classes the encoder of ECRT is the very one of LA.
+Seeds begin at 2: settings were tried out with 0 and 1.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from scipy.special import log_softmax
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from ecrt.data import ClassRoles, assign_roles, stratified_holdout
+from ecrt.data import ClassRoles, assign_roles
 from ecrt.data.cifar import ImageSplit
 from ecrt.data.idx import load_mnist
 from ecrt.experiments.mnist_summary import summarise
-from ecrt.experiments.one_flow import Sample, balanced_log_proba, find_sources, paper_share, split
+from ecrt.experiments.one_flow import Sample, balanced_log_proba, choose, find_sources, paper_share, predicted, split
 from ecrt.metrics import PriorName, max_abs_correlation, prediction_metrics, single_numbers
 from ecrt.nn import MLP, StandardiseChannels
 from ecrt.stages import (
@@ -35,14 +35,13 @@ from ecrt.stages import (
     DemixResult,
     EncodeConfig,
     EncodeResult,
+    HeadChoice,
     HeadConfig,
     augment_classes,
-    choose_head,
     encode,
     features_of,
     head_outputs,
 )
-from ecrt.stages.transfer import best_transfer
 from ecrt.training import TrainingConfig, seeded
 
 __all__ = ["cells", "run_cell", "summarise"]
@@ -63,8 +62,8 @@ TRAINING_PRIOR = ("ERM", "ERM on all 60,000")
 """Methods whose predictions assume the training frequencies; those of the others assume equal classes."""
 
 PAPER_STRENGTH, PAPER_LIKELIHOOD = 1e-3, 1e-2
-FLOW_EPOCHS = 20
-HEAD_TRAINING = TrainingConfig(epochs=30, batch_size=512, learning_rate=8e-3, weight_decay=1e-2)
+WEIGHTS = (0.0, 0.1, 0.5)
+FIRST_SEED = 2
 POINTS = 60
 
 
@@ -74,12 +73,12 @@ def cells(smoke: bool) -> Iterable[Row]:
     methods = ["ERM", "LDAM-DRW", "ECRT, encoder on all", "ECRT, encoder on majority"]
     for network in ("mlp", "cnn"):
         for n_rare in (5,) if smoke else (1, 5):
-            for seed in range(1 if smoke else 5):
+            for seed in range(FIRST_SEED, FIRST_SEED + (1 if smoke else 5)):
                 for method in methods if not smoke else methods[:3] if network == "mlp" else methods[3:]:
                     yield {"method": method, "network": network, "n_rare": n_rare, "seed": seed, **size}
-        for seed in range(0 if smoke else 5):
+        for seed in range(FIRST_SEED, FIRST_SEED + (0 if smoke else 5)):
             yield {"method": "ERM on all 60,000", "network": network, "n_rare": 0, "seed": seed, **size}
-    for seed in range(1 if smoke else 3):
+    for seed in range(FIRST_SEED, FIRST_SEED + (1 if smoke else 3)):
         flow_epochs = [1, 2] if smoke else [1, 2, 4, 8, 16, 32, 64]
         yield {"method": "correlation", "network": "cnn", "n_rare": 5, "seed": seed, **size, "flow_epochs": flow_epochs}
 
@@ -107,7 +106,7 @@ def run_cell(
         return _correlation(z_train[result.unseen], data.y_train[result.unseen], roles, flow_epochs, seed)
     if not method.startswith("ECRT"):
         return {"runs": runs}
-    found = _ours(z_train, z_test, data, result.unseen, roles, method, seed)
+    found = _ours(z_train, z_test, data, result.unseen, roles, method, seed, epochs)
     found["runs"] |= runs | _paper(z_train, z_test, data, roles, method, seed, epochs)
     return found
 
@@ -161,32 +160,32 @@ def _score(balanced_logits: Array, data: ImageSplit, own: PriorName) -> Row:
     return single_numbers(found[own]) | {f"top1_{p}_prior": found[p]["top1"] for p in priors} | {"prior": own}
 
 
-def _ours(z: Array, z_test: Array, data: ImageSplit, unseen: Labels, roles: ClassRoles, method: str, seed: int) -> Row:
-    """Linear de-mixing or a flow, and a network on the sources, chosen on rows that the encoder has not seen."""
-    y, rng = data.y_train, np.random.default_rng([seed, 1])
-    # All rows of a class that the encoder did not learn from are unseen: a fifth of them is held out.
-    parts = [unseen[roles.encoded_on[y[unseen]]], unseen[~roles.encoded_on[y[unseen]]]]
-    held_out = np.concatenate([parts[0], parts[1][stratified_holdout(y[parts[1]], 0.2, rng)[1]]])
-    sample = Sample(z, y, np.setdiff1d(np.arange(len(y)), held_out), held_out)
-    flow = DemixConfig(method="flow", training=TrainingConfig(epochs=FLOW_EPOCHS, batch_size=256))
-    candidates = [DemixConfig(method="linear"), flow]
-    found = {config.method: find_sources(sample, roles, config, seed) for config in candidates}
-    runs: Row = {}
-    for weight, name in ((0.0, f"{method}, no augmentation"), (0.5, method)):
-        head = HeadConfig(heads=("mlp",), augmentation=AugmentConfig(weight=weight), training=HEAD_TRAINING)
-        with seeded(seed):
-            result = best_transfer(
-                candidates,
-                lambda config: found[config.method],
-                lambda demixed, head=head: choose_head(  # type: ignore[misc]
-                    demixed.sources(z), y, train_rows=sample.train_rows, held_out_rows=held_out, roles=roles,
-                    demixed=demixed, config=head, rng=np.random.default_rng([seed, 3]), device=torch.device("cpu"),
-                ),
-                (1 / np.bincount(y[held_out]))[y[held_out]],
+def _ours(
+    z: Array, z_test: Array, data: ImageSplit, unseen: Labels, roles: ClassRoles, method: str, seed: int, epochs: int
+) -> Row:
+    """Linear de-mixing or a flow, a network on the sources and a weight of augmentation, on unseen rows alone."""
+    sample = split(z[unseen], data.y_train[unseen], seed)
+    tried: list[tuple[float, float, str, DemixResult, HeadChoice]] = []
+    for config in (
+        DemixConfig(method="linear"),
+        DemixConfig(method="flow", training=TrainingConfig(epochs=2 * epochs, batch_size=256)),
+    ):
+        demixed = find_sources(sample, roles, config, seed)
+        for weight in WEIGHTS:
+            head = HeadConfig(
+                heads=("mlp",), hidden=(64, 64), dropout=0.0, augmentation=AugmentConfig(weight=weight),
+                training=TrainingConfig(epochs=4 * epochs, batch_size=256, learning_rate=2e-3, weight_decay=1e-2),
             )  # fmt: skip
-        scaled = result.demixed.sources(z_test) * result.demixed.head_scale
-        runs[name] = _score(head_outputs(result.head, scaled), data, "balanced") | {"demixing": result.method}
-    return {"runs": runs} | ({"picture": _picture(result.demixed, sample, z_test, data, roles)} if seed == 0 else {})
+            choice = choose(demixed, sample, roles, head, seed)
+            tried.append((min(choice.candidates.values()), weight, config.method, demixed, choice))
+    runs: Row = {}
+    for name, weights in ((f"{method}, no augmentation", (0.0,)), (method, WEIGHTS)):
+        allowed = [one for one in tried if one[1] in weights]
+        _, weight, way, demixed, choice = min(allowed, key=lambda one: one[0])
+        found = _score(predicted(demixed, choice, z_test, seed), data, "balanced")
+        runs[name] = found | {"demixing": way, "augmentation_weight": weight}
+    first = seed == FIRST_SEED
+    return {"runs": runs} | ({"picture": _picture(demixed, sample, z_test, data, roles)} if first else {})
 
 
 def _picture(demixed: DemixResult, sample: Sample, z_test: Array, data: ImageSplit, roles: ClassRoles) -> Row:

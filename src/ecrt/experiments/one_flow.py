@@ -12,10 +12,10 @@ from scipy.special import log_softmax
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.metrics import PriorName, class_prior_of, nll_per_sample, shift_prior, top_k_hits
 from ecrt.metrics.calibration import clip_log_proba
-from ecrt.stages import DemixConfig, DemixResult, HeadConfig, choose_head, demix, head_outputs
+from ecrt.stages import DemixConfig, DemixResult, HeadChoice, HeadConfig, choose_head, demix, head_outputs
 from ecrt.training import seeded
 
-__all__ = ["Sample", "balanced_log_proba", "find_sources", "paper_share", "score", "split"]
+__all__ = ["Sample", "balanced_log_proba", "choose", "find_sources", "paper_share", "predicted", "score", "split"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -46,17 +46,27 @@ def find_sources(sample: Sample, roles: ClassRoles, config: DemixConfig, seed: i
         )  # fmt: skip
 
 
-def balanced_log_proba(
-    demixed: DemixResult, sample: Sample, roles: ClassRoles, config: HeadConfig, z_test: Array, seed: int
-) -> Array:
-    """Stages 3 and 4 on those sources, then log-probabilities of test rows under equal class priors."""
+def choose(demixed: DemixResult, sample: Sample, roles: ClassRoles, config: HeadConfig, seed: int) -> HeadChoice:
+    """Stages 3 and 4 on those sources, as far as the choice on held-out rows."""
     with seeded(seed):
-        choice = choose_head(
+        return choose_head(
             demixed.sources(sample.z), sample.y, train_rows=sample.train_rows, held_out_rows=sample.held_out_rows,
             roles=roles, demixed=demixed, config=config, rng=np.random.default_rng([seed, 3]), device=CPU,
         )  # fmt: skip
+
+
+def predicted(demixed: DemixResult, choice: HeadChoice, z_test: Array, seed: int) -> Array:
+    """The chosen head fitted on all rows: log-probabilities of test rows under equal class priors."""
+    with seeded(seed):
         head = choice.fit()
     return np.asarray(log_softmax(head_outputs(head, demixed.sources(z_test) * demixed.head_scale), axis=1))
+
+
+def balanced_log_proba(
+    demixed: DemixResult, sample: Sample, roles: ClassRoles, config: HeadConfig, z_test: Array, seed: int
+) -> Array:
+    """Both in one."""
+    return predicted(demixed, choose(demixed, sample, roles, config, seed), z_test, seed)
 
 
 def score(log_proba: Array, y: Labels, counts: Labels, prior: PriorName = "balanced") -> dict[str, float]:

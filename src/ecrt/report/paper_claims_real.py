@@ -86,8 +86,8 @@ def _cifar_bar(results: PaperResults) -> Judgement:
         return judged([], "")
     return judged(
         [line["top1"] >= 0.55, line["macro_f1"] >= 0.50, line["nll"] <= 2.0],
-        f"Top-1 {number(line['top1'])}, F1 {number(line['macro_f1'])}, NLL {number(line['nll'])}; the bar is 0.55, 0.50 "
-        "and 2.0, the paper's figures are 0.530, 0.482 and 2.31.",
+        f"Top-1 {number(line['top1'])}, F1 {number(line['macro_f1'])}, NLL {number(line['nll'])}; the bar is 0.55, "
+        "0.50 and 2.0, the paper's figures are 0.530, 0.482 and 2.31.",
     )
 
 
