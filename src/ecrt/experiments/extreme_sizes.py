@@ -40,12 +40,12 @@ PAPER_STRENGTH, PAPER_LIKELIHOOD = 1e-3, 1e-2  # of MNIST
 
 
 def cells(smoke: bool) -> Iterable[Row]:
-    """Five draws of each size with our preset and three with the paper's; then fewer classes of 20 samples."""
+    """Five draws of each size with our preset and two with the paper's; then fewer classes of 20 samples."""
     if smoke:
         for preset in ("ours", "paper"):
             yield {"preset": preset, "draw": 1, "n_classes": 20, "n_per_class": 5, "steps": 15}
         return
-    for preset, draws in (("ours", 5), ("paper", 3)):
+    for preset, draws in (("ours", 5), ("paper", 2)):
         for draw in range(1, draws + 1):
             for size in SIZES:
                 yield {"preset": preset, "draw": draw, "n_classes": 1000, "n_per_class": size, "steps": 7500}
@@ -93,7 +93,7 @@ def _ours(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, ste
     )  # fmt: skip
     flow = find_sources(sample, roles, config, seed)
     plain = find_sources(sample, roles, DemixConfig(method="none"), seed)
-    network = _network(n, (64, 64), steps // 2)
+    network = _network(n, (64, 64), steps // 3)
 
     def measure(demixed: Any, head: HeadConfig) -> dict[str, float]:
         return score(balanced_log_proba(demixed, sample, roles, head, test.z, seed), test.y, roles.counts)
@@ -119,7 +119,7 @@ def _paper(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, st
     )  # fmt: skip
     flow = find_sources(sample, roles, config, seed)
     share = paper_share(PAPER_STRENGTH, len(sample.y), int(roles.counts.min()))
-    network = _network(n, (32, 32), steps // 2, kind="permutation")
+    network = _network(n, (32, 32), steps // 3, kind="permutation")
 
     def measure(weight: float) -> dict[str, float]:
         log_proba = balanced_log_proba(flow, sample, roles, network(weight), test.z, seed)
