@@ -51,7 +51,7 @@ def test_command_reference_says_what_the_parser_says():
 
 def test_command_reference_has_every_command_and_option():
     text = (DOCS / "cli.md").read_text(encoding="utf-8")
-    for command in ("demo", "fit", "predict", "evaluate", "inspect", "reproduce"):
+    for command in ("demo", "fit", "predict", "evaluate", "inspect", "compare", "diagnose", "reproduce"):
         shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
         section = text.partition(f"## `ecrt {command}`")[2].partition("\n## ")[0]
         options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", shown))
@@ -183,13 +183,18 @@ def test_dotted_names_can_be_imported():
             thing = getattr(thing, part)
 
 
+METHOD_OPTIONS = {"shrinkage"}
+"""Options of single methods of ``BaselineClassifier``; another test compares them with the table of methods."""
+
+
 def test_options_named_in_the_guide_exist():
-    from ecrt import ECRTClassifier, ECRTRegressor
+    from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor
 
     text = BLOCK.sub("", "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name != "cli.md"))
     mentioned = set(re.findall(r"`(\w+)=[^`]*`", text))
     assert len(mentioned) > 10
-    assert mentioned - set(ECRTClassifier().get_params()) - set(ECRTRegressor().get_params()) <= {"space"}
+    known = set().union(*(kind().get_params() for kind in (ECRTClassifier, ECRTRegressor, BaselineClassifier)))
+    assert mentioned - known - METHOD_OPTIONS <= {"space"}
 
 
 def test_error_messages_in_the_guide_are_those_of_the_code():

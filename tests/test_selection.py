@@ -165,6 +165,28 @@ def test_options_that_the_user_set_are_left_alone():
     asked = [a for q in questions(ECRTClassifier(head="linear", n_sources=3), 1000, 10) for a in q.answers]
     assert not any("head" in answer or "n_sources" in answer for answer in asked)
     assert any("demixing" in answer for answer in asked)
+    first = next(questions(ECRTClassifier(demixing="linear"), 1000, 10))
+    assert first.answers == ({},)
+
+
+def test_transfer_as_it_was_asked_for_can_win():
+    y, minority = labels()
+
+    def fit(clf, rows, rare):
+        return Candidate(clf.get_params(), rows)
+
+    def log_proba(candidate, rows):
+        better = candidate.options["demixing"] == "linear" and candidate.options["augmentation_weight"] == 0.3
+        scores = np.zeros((len(rows), len(minority)))
+        scores[np.arange(len(rows)), y[rows]] = 1.0 + better + 0.01 * np.cos(np.arange(len(rows)))
+        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+
+    found = select(
+        ECRTClassifier(demixing="linear", augmentation_weight=0.3), fit, log_proba, y, minority, 8, trials=40,
+        budget=1.0, rng=np.random.default_rng(0), progress=SilentProgress(),
+    )  # fmt: skip
+    assert found.transfer
+    assert "demixing" not in found.options
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 8])

@@ -58,7 +58,7 @@ class Tried:
     @property
     def name(self) -> str:
         """Options that differ from the defaults of a plain fit, in words."""
-        return ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return ", ".join(f"{name}={value}" for name, value in self.options.items()) or "as it was asked for"
 
     @property
     def loss(self) -> float:
@@ -100,14 +100,17 @@ class Selection:
 
 def questions(clf: Any, n_rows: int, n_columns: int | None) -> Iterator[Question]:
     """What to ask, the weightiest first; options that the user set away from their defaults are left as they are."""
-    defaults = type(clf)().get_params()
-    fixed = {name for name, value in clf.get_params().items() if _differs(value, defaults[name])}
+    fixed = _set_by_user(clf)
 
     def ask(about: str, *answers: Options) -> Question:
         return Question(about, tuple(answer for answer in answers if not fixed & answer.keys()))
 
     flow = n_columns is not None and 2 <= n_columns <= 64 and n_rows >= 500
-    yield ask("demixing", {"demixing": "linear"}, *([{"demixing": "flow"}] if flow else []))
+    if "demixing" in fixed:
+        yield Question("transfer as it was asked for", ({},))
+        flow = clf.demixing == "flow"
+    else:
+        yield ask("demixing", {"demixing": "linear"}, *([{"demixing": "flow"}] if flow else []))
     yield ask("augmentation", *(
         {"augmentation": kind, "augmentation_weight": 0.5} for kind in ("parametric", "permutation", "borrowed")
     ))  # fmt: skip
@@ -191,13 +194,12 @@ class _Race:
         """Answer the questions, then settle the best against plain logit adjustment, and let the minority veto."""
         self._extend(self.plain, FIRST_PROBLEMS)
         best: Tried | None = None
-        for question in asked:
+        start = {} if "augmentation_weight" in _set_by_user(self.clf) else {"augmentation_weight": 0.0}
+        for number, question in enumerate(asked):
             for answer in question.answers:
-                base = best.options if best is not None else PLAIN
-                if all(base.get(name) == value for name, value in answer.items()):
-                    continue
-                if best is None and "demixing" not in answer:
-                    continue  # nothing but plain logit adjustment could be had
+                base = start if best is None else best.options
+                if number > 0 and (best is None or all(base.get(name) == value for name, value in answer.items())):
+                    continue  # nothing to build on, or nothing new
                 challenger = Tried(base | answer)
                 if not self._extend(challenger, FIRST_PROBLEMS, share=SHARE_OF_QUESTIONS):
                     self.finished = False
@@ -207,11 +209,11 @@ class _Race:
                     best = challenger
         if best is None:
             return self.plain
+        if self.by == "pseudo-minority" and _gain(self.plain, best)[0] > 0:
+            self.vetoed = self._minority_objects(best)
         for size in range(FIRST_PROBLEMS + 1, MOST_PROBLEMS + 1):
             if not (self._extend(self.plain, size) and self._extend(best, size)):
                 break
-        if self.by == "pseudo-minority" and _surely_positive(self.plain, best):
-            self.vetoed = self._minority_objects(best)
         return best
 
     def _minority_objects(self, best: Tried) -> bool:
@@ -291,9 +293,7 @@ class _Race:
             | ({"failed": one.failed} if one.failed else {})
             for one in self.tried
         ]
-        sentence = _in_words(self.by, transfer, best, gain, low, high)
-        if self.vetoed:
-            sentence += " Held-out rows of the real minority spoke against transfer."
+        sentence = _in_words(self.by, transfer, self.vetoed, None if best is self.plain else best, gain, low, high)
         if not self.finished:
             sentence += " Not every question was asked: trials or time ran out."
         return Selection(
@@ -333,14 +333,25 @@ def _surely_positive(champion: Tried, challenger: Tried) -> bool:
     return challenger.failed is None and _gain(champion, challenger, 2 * SURE - 1)[1] > 0
 
 
-def _in_words(by: str, transfer: bool, best: Tried, gain: float, low: float, high: float) -> str:
+def _in_words(by: str, transfer: bool, vetoed: bool, best: Tried | None, gain: float, low: float, high: float) -> str:
     how = "classes played down to minority size" if by == "pseudo-minority" else "held-out rows of every class"
-    if not best.options.get("demixing") or best.options["demixing"] == "none":
+    if best is None:
         return f"Plain logit adjustment: no transfer could be measured on {how}."
     figures = f"{gain:+.3f} nats, 95 % interval {low:+.3f} to {high:+.3f}, measured on {how}"
     if transfer:
         return f"Transfer ({best.name}) saves on plain logit adjustment: {figures}."
+    if vetoed:
+        return (
+            f"Plain logit adjustment: held-out rows of the real minority spoke against transfer ({best.name}), "
+            f"whatever it does elsewhere ({figures})."
+        )
     return f"Plain logit adjustment: transfer ({best.name}) does not beat it beyond noise ({figures})."
+
+
+def _set_by_user(clf: Any) -> set[str]:
+    """Options that are not at their defaults."""
+    defaults = type(clf)().get_params()
+    return {name for name, value in clf.get_params().items() if _differs(value, defaults[name])}
 
 
 def _differs(value: Any, default: Any) -> bool:
