@@ -117,10 +117,9 @@ def test_adjusted_and_unadjusted_training_store_balanced_logits(table):
     X, y = table
     scores = [
         ECRTClassifier(
-            demixing="linear", head="linear", weight_decay=1e-3, augmentation_weight=0.0, head_loss="logit-adjusted" if adjusted else "cross-entropy",
-            random_state=0,
+            demixing="linear", head="linear", weight_decay=1e-3, augmentation_weight=0.0, head_loss=loss, random_state=0
         ).fit(X, y).predict_proba(X)
-        for adjusted in (True, False)
+        for loss in ("logit-adjusted", "cross-entropy")
     ]  # fmt: skip
     # A constant added to the logits moves only the bias of a linear head, which is not penalised.
     np.testing.assert_allclose(scores[0], scores[1], atol=2e-3)
