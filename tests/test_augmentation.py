@@ -90,5 +90,5 @@ def test_pseudo_samples_draw_the_variance_away_from_the_class(sources):
 
 
 def test_an_unknown_augmentation_is_refused_with_the_choices():
-    with pytest.raises(InputError, match=r"'parametric' or 'permutation'"):
+    with pytest.raises(InputError, match=r"'parametric', 'permutation' or 'borrowed'"):
         augment("smote", torch.ones(2, 2), 1, seeded_generator(), variance_d=torch.ones(2))

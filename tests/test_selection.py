@@ -249,7 +249,7 @@ def fit(X, y, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ECRTWarning)
         return ECRTClassifier(
-            selection="pseudo-minority", head="linear", random_state=0, epochs=2, **options
+            selection="pseudo-minority", head="linear", weight_decay=1e-3, random_state=0, epochs=2, **options
         ).fit(X, y)  # fmt: skip
 
 
