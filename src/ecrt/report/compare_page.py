@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from ecrt.report.compare_figures import class_gain_panel, gain_panel, score_pane
 from ecrt.report.compare_tables import class_gain_table, full_table, pair_table, tuning_table
 from ecrt.report.model_tables import Entry, SheetTable
 from ecrt.report.model_words import PRIOR_TEXTS
-from ecrt.report.rendering import FigureBlock, environment, short
+from ecrt.report.rendering import FigureBlock, fill, short
 from ecrt.report.tables import ResultTable
 
 __all__ = ["CompareView", "ComparisonPage", "render_comparison", "summarise_comparison", "write_comparison_page"]
@@ -71,11 +69,8 @@ def write_comparison_page(folder: str | Path) -> Path:
 
 
 def render_comparison(page: ComparisonPage) -> str:
-    """Fill the template. Nothing but our own script may run in the page, and nothing may be loaded."""
-    templates = environment()
-    script = templates.get_template("model.js").render()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return templates.get_template("compare.html").render(page=page, script=Markup(script), digest=digest)
+    """The page as text."""
+    return fill("compare.html", page)
 
 
 def summarise_comparison(found: Comparison) -> ComparisonPage:

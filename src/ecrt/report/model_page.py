@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-
-from markupsafe import Markup
 
 from ecrt.report.model_blocks import (
     confusion_block,
@@ -18,8 +14,8 @@ from ecrt.report.model_blocks import (
     training_blocks,
 )
 from ecrt.report.model_findings import Finding, findings
-from ecrt.report.model_labels import LabelsPage, summarise_labels
-from ecrt.report.model_numbers import NumbersPage, summarise_numbers
+from ecrt.report.model_labels import summarise_labels
+from ecrt.report.model_numbers import summarise_numbers
 from ecrt.report.model_tables import (
     SheetTable,
     class_table,
@@ -29,7 +25,7 @@ from ecrt.report.model_tables import (
     pair_table,
 )
 from ecrt.report.model_words import PRIOR_TEXTS, data_sentences, model_facts, prior_sentences
-from ecrt.report.rendering import FigureBlock, environment, short
+from ecrt.report.rendering import FigureBlock, fill, short
 from ecrt.runs.measured import Measured, task_of
 from ecrt.runs.records import PRIORS, Evaluation
 
@@ -98,10 +94,10 @@ def _rendered(folder: Path) -> tuple[str, dict[str, FigureBlock]]:
     task = task_of(folder)
     if task == "regression":
         numbers = summarise_numbers(Measured.read(folder))
-        return _fill("regression.html", numbers), numbers.figures
+        return fill("regression.html", numbers), numbers.figures
     if task == "multilabel":
         labels = summarise_labels(Measured.read(folder))
-        return _fill("labels.html", labels), labels.figures
+        return fill("labels.html", labels), labels.figures
     page = summarise_model(Evaluation.read(folder))
     return render_model(page), _figures(page)
 
@@ -121,15 +117,7 @@ def _figures(page: ModelPage) -> dict[str, FigureBlock]:
 
 def render_model(page: ModelPage) -> str:
     """The page of a classifier."""
-    return _fill("model.html", page)
-
-
-def _fill(template: str, page: ModelPage | NumbersPage | LabelsPage) -> str:
-    """Fill a template. Nothing but our own script may run in the page, and nothing may be loaded."""
-    templates = environment()
-    script = templates.get_template("model.js").render()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return templates.get_template(template).render(page=page, script=Markup(script), digest=digest)
+    return fill("model.html", page)
 
 
 def summarise_model(evaluation: Evaluation) -> ModelPage:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-__all__ = ["FigureBlock", "environment", "short", "short_label"]
+__all__ = ["FigureBlock", "environment", "fill", "short", "short_label"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def fill(template: str, page: Any) -> str:
+    """A page with our own script, the only one that may run in it; nothing may be loaded."""
+    templates = environment()
+    script = templates.get_template("model.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return templates.get_template(template).render(page=page, script=Markup(script), digest=digest)
 
 
 def short(text: str, length: int = 60) -> str:
