@@ -109,8 +109,12 @@ def cells(smoke: bool) -> Iterable[Row]:
     """Ten seeds of three data sets, all methods on the same rows; a smoke run does without files it does not find."""
     size = {"n_train": 300, "n_test": 300, "epochs": 3} if smoke else {"n_train": 2100, "n_test": 4000, "epochs": 60}
     for seed in range(1 if smoke else 10):
-        for dataset in ("generator",) if smoke and importlib.util.find_spec("plotnine") is None else DATASETS:
+        for dataset in _smoke_sets() if smoke else DATASETS:
             yield {"dataset": dataset, "seed": seed, **size}
+
+
+def _smoke_sets() -> tuple[str, ...]:
+    return ("generator",) if importlib.util.find_spec("plotnine") is None else ("generator", "diamonds")
 
 
 def run_cell(*, dataset: str, seed: int, n_train: int, n_test: int, epochs: int) -> Row:
