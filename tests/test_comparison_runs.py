@@ -347,6 +347,6 @@ def test_a_local_dask_cluster_of_two_workers_gives_the_same_table(tmp_path: Path
             ecrt.compare(X, y, **options, output=tmp_path / "there")
         executed = client.run(lambda dask_worker: dask_worker.state.executed_count)
     assert len(executed) == 2
-    assert all(executed.values())
+    assert sum(executed.values()) >= 4  # which worker takes a run is the scheduler's to say
     here, there = ((tmp_path / name / "results.json").read_bytes() for name in ("here", "there"))
     assert here == there
