@@ -19,7 +19,7 @@ WORDS = {"int": "whole number", "integer": "whole number", "float": "number", "s
 HEAD = """\
 # The command `ecrt`
 
-<!-- Written by `python docs/make_cli_reference.py`. Do not edit: change the help texts in src/ecrt/cli.py instead. -->
+<!-- Written by `python docs/make_cli_reference.py`. Do not edit: change the help texts in src/ecrt/cli instead. -->
 
 Every command with its arguments and options, taken from the program itself. `ecrt COMMAND --help` says the same in a
 terminal. The [quickstart](quickstart.md) shows the commands at work, and the [user guide](user-guide.md) explains the

@@ -1,0 +1,77 @@
+"""Commands that run experiments: demo, reproduce."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ecrt.cli.shared import make_folder, one_line_errors, tell
+from ecrt.errors import InputError
+
+__all__ = ["demo", "reproduce"]
+
+
+def demo(
+    context: typer.Context,
+    output: Annotated[Path, typer.Option(help="Folder for results and report.")] = Path("ecrt-demo"),
+    seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 1000,
+    quick: Annotated[bool, typer.Option("--quick", help="A short run, to see that all works.")] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one on each core if not given.")] = None,
+) -> None:
+    """Compare ECRT with its baselines on data that need no download, and write a report."""
+    with one_line_errors(debug=context.obj):
+        make_folder(output)
+        from ecrt.experiments.demo import QUICK, DemoConfig, run_demo
+        from ecrt.experiments.demo_results import write_demo
+        from ecrt.report import rich_table, summarise, write_report
+        from ecrt.training import BarProgress
+
+        with BarProgress() as progress:
+            result = run_demo(seed=seed, config=QUICK if quick else DemoConfig(), jobs=jobs, progress=progress)
+        write_demo(result, output)
+        page = write_report(result, output)
+        console = Console()
+        for data in result.data:
+            table = summarise(data)
+            console.print(rich_table(table))
+            for sentence in (*data.verdicts(), table.note):
+                console.print(sentence, highlight=False)
+            console.print()
+        console.print(f"Report: {page}\nNumbers: {output / 'results.json'}", highlight=False, soft_wrap=True)
+
+
+def reproduce(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Experiment of the paper, such as toy; paper writes a page on them all.")],
+    smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that all works.")] = False,
+    output: Annotated[
+        Path | None, typer.Option(help="File; results/NAME.json if not given (paper: results/paper.html, or .md).")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+) -> None:
+    """Run an experiment of the paper and write its results; or write all results beside the paper's."""
+    with one_line_errors(debug=context.obj):
+        from ecrt.experiments import recipes
+        from ecrt.report import summary_table, write_paper_page
+        from ecrt.training import BarProgress
+
+        if name == "paper":
+            tell(f"Page: {write_paper_page(Path('results'), output or Path('results/paper.html'))}")
+            return
+        if name not in recipes.RECIPES:
+            raise InputError(f"No experiment is called {name!r}. Known: {', '.join(sorted(recipes.RECIPES))}, paper.")
+        file = output or Path("results") / f"{name}.json"
+        make_folder(file.parent)
+        # Finished cells survive an interruption: the same command goes on where it stopped.
+        journal = file.with_suffix(".smoke.jsonl" if smoke else ".jsonl")
+        with BarProgress() as progress:
+            result: dict[str, Any] = recipes.run(name, smoke=smoke, jobs=jobs, progress=progress, journal=journal)
+        file.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        journal.unlink(missing_ok=True)
+        console = Console()
+        console.print(summary_table(name, result.get("summary", [])))
+        console.print(f"Results: {file}", highlight=False, soft_wrap=True)

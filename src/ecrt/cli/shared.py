@@ -1,0 +1,120 @@
+"""What commands share: options, what they print, and errors in one line."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ecrt.errors import ECRTError, ECRTWarning, InputError
+
+__all__ = [
+    "INTERRUPTED",
+    "ClassColumn",
+    "Costs",
+    "Drop",
+    "Ids",
+    "Model",
+    "Prior",
+    "TableFile",
+    "Threshold",
+    "class_column",
+    "make_folder",
+    "one_line_errors",
+    "print_metrics",
+    "tell",
+    "warn",
+]
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
+
+TableFile = Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or JSONL, or NPZ with arrays X and y.")]
+Ids = Annotated[list[str] | None, typer.Option("--id", help="Column that names rows; not learned from.")]
+Drop = Annotated[list[str] | None, typer.Option(help="Column to leave out.")]
+ClassColumn = Annotated[str | None, typer.Option(help="Column with the class (NPZ: an array, y if not given).")]
+Model = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that ecrt fit has written.")]
+Prior = Annotated[
+    str | None,
+    typer.Option(metavar="PRIOR", help="balanced, training, or a number for each class, such as 0.9,0.1."),
+]
+Threshold = Annotated[
+    float | None, typer.Option(help="Two classes: probability from which the rarer one is predicted.")
+]
+Costs = Annotated[
+    str | None,
+    typer.Option(metavar="MISS:FALSE_ALARM", help="Two classes: what the two mistakes cost, such as 10:1."),
+]
+
+
+def class_column(target: str | None, file: Path) -> str:
+    """The column with the class; an NPZ may leave it out."""
+    if target is None and file.suffix != ".npz":
+        raise InputError("Name the column with the class: --target COL.")
+    return target or "y"
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder before the long run, not after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"Cannot write to the folder {folder}: {error.strerror or error}.") from error
+
+
+def print_metrics(found: Any, decided: dict[str, float] | None = None) -> None:
+    """Print the figures of an evaluation as a table."""
+    from ecrt.report import summary_table
+
+    groups = [name for name in found.metrics if name != "guessing"]
+    names = list(found.metrics[groups[0]])
+    rows = [{"metric": name} | {group: found.metrics[group][name] for group in groups} for name in names]
+    tell(f"{found.title}: {len(found.y)} test rows")
+    Console().print(summary_table("", rows))
+    if decided:
+        Console().print(summary_table("With the threshold", [dict(decided)]))
+
+
+def tell(line: str) -> None:
+    """Print a line as it is."""
+    Console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def warn(message: str) -> None:
+    """Print to the error stream, so that it is seen."""
+    Console(stderr=True).print(message, style="bold red", highlight=False, markup=False, soft_wrap=True)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """Our own warnings as notes; what libraries say among themselves is not for users of the command."""
+    if issubclass(category, ECRTWarning):
+        Console(stderr=True).print(f"Note: {message}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def one_line_errors(*, debug: bool) -> Iterator[None]:
+    """Errors told in one line, with the exit status that goes with them; warnings as notes."""
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            yield
+    except ECRTError as error:
+        if debug:
+            raise
+        warn("Error: " + " ".join(str(error).split()))
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        warn("Interrupted.")
+        raise typer.Exit(INTERRUPTED) from None
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        if debug:
+            raise
+        warn(f"Error: {' '.join(str(error).split())} ({type(error).__name__}; ecrt --debug shows where)")
+        raise typer.Exit(1) from None
