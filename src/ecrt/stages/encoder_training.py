@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,11 +14,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from ecrt.data.images import crop_and_flip
+from ecrt.errors import InputError
 from ecrt.losses import class_mass, effective_prior, make_class_loss
 from ecrt.losses.mixing import mix, mixed_loss
 from ecrt.nn import AutoEncoder, CosineHead
 from ecrt.stages.class_heads import BalancedHead
+from ecrt.stages.deferred import FeatureTransfer
 from ecrt.training import History, IndexBatches, Progress, torch_generator, train
+from ecrt.training.loop import Checkpoint
 
 if TYPE_CHECKING:
     from ecrt.stages.encode import EncodeConfig
@@ -33,22 +36,27 @@ DEFERRED_LOSSES = ("ldam-drw",)
 
 
 class Batch(NamedTuple):
-    """Items of a step (row numbers, or samples with their labels), the mixup share, and the share of training done."""
+    """Items of a step (row numbers, or samples with their labels), the mixup share, and the share of training done.
+
+    ``transferred``: whether losses of rare classes are taken over clouds of features.
+    """
 
     items: Any
     share: Tensor | None
     done: float
+    transferred: bool = False
 
 
 @dataclass
 class Course:
-    """Batches of an epoch after another, with what changes on the way."""
+    """Batches of an epoch after another, with what changes on the way; ``switch`` is called when transfer begins."""
 
     batches: Iterable[Any]
     config: EncodeConfig
     rng: np.random.Generator
     device: torch.device
-    epoch: int = field(default=0, init=False)
+    switch: Callable[[], None] | None = None
+    epoch: int = 0
 
     def __len__(self) -> int:
         return len(self.batches)  # type: ignore[arg-type]
@@ -60,9 +68,13 @@ class Course:
         if config.mixup > 0 and self.epoch < round(n_epochs * (1 - config.mixup_off)):
             drawn = self.rng.beta(config.mixup, config.mixup, len(self)).astype(np.float32)
             shares = torch.from_numpy(drawn).to(self.device).unbind()
+        first = n_epochs if config.transfer is None else config.transfer.first_epoch(n_epochs)
+        if self.epoch == first and self.switch is not None:
+            self.switch()
+        transferred = self.epoch >= first
         self.epoch += 1
         for items, share in zip(self.batches, shares, strict=False):
-            yield Batch(items, share, done)
+            yield Batch(items, share, done, transferred)
 
 
 class EncoderTraining:
@@ -72,11 +84,13 @@ class EncoderTraining:
     ----------
     items : pairs (x, label), indexed like ``y``.
     fitted : rows to learn from; their classes are those of the head, in order.
+    augmented : mask over all classes, those that ``config.transfer`` serves; ``None`` for none.
     """
 
     def __init__(
         self, encoder: nn.Module, items: Dataset[Any], y: NDArray[np.int64], fitted: NDArray[np.int64],
         config: EncodeConfig, *, rng: np.random.Generator, device: torch.device,
+        augmented: NDArray[np.bool_] | None = None,
     ) -> None:  # fmt: skip
         self.encoder, self.items, self.fitted, self.config, self.rng, self.device = (
             encoder.to(device).eval(), items, fitted, config, rng, device
@@ -86,6 +100,9 @@ class EncoderTraining:
         index = np.full(y.max() + 1, -1)
         index[self.classes] = np.arange(len(self.classes))
         self.label_of = torch.from_numpy(index).to(device)
+        self.labels = index[y]
+        self.augmented_m = np.zeros(len(self.classes), bool) if augmented is None else augmented[self.classes]
+        self.transfer: FeatureTransfer | None = None
         # On the device, so that the loss has nothing to copy there at every step
         self.counts_m = torch.from_numpy(np.bincount(places)).to(device)
         self.weight_m = (class_mass(self.counts_m, config.weighting) / self.counts_m * self.counts_m.sum()).float()
@@ -104,10 +121,17 @@ class EncoderTraining:
             return CosineHead(n_features, len(self.classes), self.config.loss_options.get("scale", 30.0))
         return nn.Linear(n_features, len(self.classes))
 
-    def run(self, held_out: NDArray[np.int64], progress: Progress | None) -> History:
-        """Train; ``held_out`` rows decide which epoch is kept, if there are any."""
+    def run(
+        self, held_out: NDArray[np.int64], progress: Progress | None, *, stop_after: int | None = None,
+        start: Checkpoint | None = None,
+    ) -> History:  # fmt: skip
+        """Train; ``held_out`` rows decide which epoch is kept, if there are any.
+
+        ``stop_after`` and ``start`` are those of :func:`~ecrt.training.train`.
+        """
         on_gpu = self.device.type == "cuda"
-        course = Course(self._shuffled(), self.config, self.rng, self.device)
+        first_epoch = 0 if start is None else start.epoch
+        course = Course(self._shuffled(), self.config, self.rng, self.device, self._begin_transfer, first_epoch)
         with gpu_layout(self.encoder, enabled=on_gpu and self.images):
             return train(
                 nn.ModuleList([self.encoder, self.head]),
@@ -116,6 +140,8 @@ class EncoderTraining:
                 (lambda: self._held_out_loss(held_out)) if len(held_out) else None,
                 self.config.training,
                 stage="encoder",
+                stop_after=stop_after,
+                start=start,
                 graphs=on_gpu and self.rows is not None,
                 progress=progress,
             )
@@ -141,12 +167,34 @@ class EncoderTraining:
             x = mix(x, x.roll(1, 0), share)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._half()):
             z = self.encoder(x)
-        logits = self.head(z.to(self.head.weight.dtype))
+        z = z.to(self.head.weight.dtype)
+        if batch.transferred and self.transfer is not None and self.encoder.training:
+            if share is not None:
+                raise InputError("Mixup must be over when transfer begins: let mixup_off be no less than its share.")
+            losses = self.transfer.losses(z, labels, self.head, lambda given, y: self.class_loss(given, y, batch.done))
+            return losses * self.weight_m[labels]
+        logits = self.head(z)
         if share is None:
             return self.class_loss(logits, labels, batch.done) * self.weight_m[labels]
         partners = labels.roll(1, 0)
         first, second = mixed_loss(self.class_loss, logits, labels, partners, share, batch.done)
         return first * self.weight_m[labels] + second * self.weight_m[partners]
+
+    @torch.no_grad()
+    def _begin_transfer(self) -> None:
+        """De-mix the features of this moment, seen as they are: neither cropped nor mixed."""
+        if self.config.transfer is None or isinstance(self.encoder, AutoEncoder):
+            return
+        self.encoder.eval()
+        parts = [
+            self.encoder(self._fetch(items)[0].to(self.dtype)).double().cpu()
+            for items in self._in_order(self.fitted, 1024)
+        ]
+        self.encoder.train()
+        y = self.labels[self.fitted]
+        self.transfer = FeatureTransfer(
+            self.config.transfer, torch.cat(parts).numpy(), y, self.augmented_m, self.device
+        )  # fmt: skip
 
     def _fetch(self, items: Any) -> tuple[Tensor, Tensor]:
         if self.rows is not None:
@@ -169,13 +217,13 @@ class EncoderTraining:
             generator=generator,
         )  # fmt: skip
 
-    def _held_out_loss(self, held_out: NDArray[np.int64]) -> float:
-        size = self.config.training.batch_size
-        batches: Iterable[Any]
+    def _in_order(self, chosen: NDArray[np.int64], size: int) -> Iterable[Any]:
         if self.rows is not None:
-            batches = torch.from_numpy(held_out).to(self.device).split(size)
-        else:
-            batches = DataLoader(Subset(self.items, held_out.tolist()), size)
+            return torch.from_numpy(chosen).to(self.device).split(size)
+        return DataLoader(Subset(self.items, chosen.tolist()), size)
+
+    def _held_out_loss(self, held_out: NDArray[np.int64]) -> float:
+        batches = self._in_order(held_out, self.config.training.batch_size)
         return torch.cat([self.losses(Batch(items, None, 1.0)) for items in batches]).mean().item()
 
 

@@ -15,7 +15,16 @@ from ecrt.errors import DivergenceError
 from ecrt.training.interrupt import stop_requested
 from ecrt.training.steps import DeferredSteps, Schedule, WatchedSteps
 
-__all__ = ["History", "IndexBatches", "Progress", "SilentProgress", "TrainingConfig", "minimise_convex", "train"]
+__all__ = [
+    "Checkpoint",
+    "History",
+    "IndexBatches",
+    "Progress",
+    "SilentProgress",
+    "TrainingConfig",
+    "minimise_convex",
+    "train",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +57,27 @@ class TrainingConfig:
     guard: Literal["auto", "step", "epoch"] = "auto"
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run ended before its schedule did, for others to go on from: epochs and steps done, the optimizer."""
+
+    epoch: int
+    step: int
+    optimizer: dict[str, Any]
+
+
 @dataclass
 class History:
-    """What happened: mean training loss and held-out loss of every epoch, and which epoch was kept."""
+    """What happened: mean training loss and held-out loss of every epoch, and which epoch was kept.
+
+    ``checkpoint`` is that of a run without held-out rows that was ended by ``stop_after``.
+    """
 
     train_loss: list[float] = field(default_factory=list)
     held_out_loss: list[float] = field(default_factory=list)
     best_epoch: int = 0
     best_loss: float = math.inf
+    checkpoint: Checkpoint | None = None
 
 
 class Progress(Protocol):
@@ -114,6 +136,7 @@ def train(
     *,
     stage: str,
     stop_after: int | None = None,
+    start: Checkpoint | None = None,
     graphs: bool = False,
     progress: Progress | None = None,
 ) -> History:
@@ -126,6 +149,7 @@ def train(
     held_out_loss : measured after every epoch, decides which state is best and when to stop; ``None`` trains all
         epochs and keeps the last state. A stop asked for by ``stop_on_interrupt`` ends training here as well.
     stop_after : end after this many epochs of a schedule made for ``config.epochs``.
+    start : where another run of the same schedule ended; ``module`` must be in the state which that left.
     graphs : replay steps as CUDA graphs; see :class:`~ecrt.training.steps.DeferredSteps` for what that asks of ``loss``
         and batches. Without a GPU it changes nothing.
 
@@ -144,6 +168,9 @@ def train(
     deferred = config.guard == "epoch" or (config.guard == "auto" and on_gpu)
     optimizer = _make_optimizer(parameters, config, recorded=on_gpu and graphs)
     schedule = Schedule(optimizer, config.learning_rate, steps_per_epoch, steps_per_epoch * config.epochs)
+    if start is not None:
+        optimizer.load_state_dict(copy.deepcopy(start.optimizer))
+        schedule.go_to(start.step)
     options: dict[str, Any] = {"gradient_norm": config.gradient_norm, "stage": stage}
     steps: WatchedSteps | DeferredSteps
     if deferred:
@@ -151,9 +178,10 @@ def train(
     else:
         steps = WatchedSteps(loss, parameters, optimizer, schedule, **options)
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
-    progress.start(stage, n_epochs)
+    first_epoch = 0 if start is None else start.epoch
+    progress.start(stage, n_epochs - first_epoch)
     try:
-        for epoch in range(n_epochs):
+        for epoch in range(first_epoch, n_epochs):
             module.train()
             history.train_loss.append(_run_epoch(steps, batches))
             if held_out_loss is None:
@@ -174,6 +202,8 @@ def train(
             progress.advance(f"held-out loss {current:.4f}, best {history.best_loss:.4f}")
             if epoch - history.best_epoch >= config.patience or stop_requested():
                 break
+        if held_out_loss is None and n_epochs < config.epochs:
+            history.checkpoint = Checkpoint(n_epochs, schedule.step, copy.deepcopy(optimizer.state_dict()))
     finally:
         module.load_state_dict(best_state)
         module.eval()
@@ -214,6 +244,8 @@ def minimise_convex(
 ) -> int:
     """Minimise a smooth convex loss with L-BFGS, all rows at once; returns the evaluations it took.
 
+    Asked to stop, it does so with the best state so far.
+
     Parameters
     ----------
     loss_and_backward : returns the loss after adding its gradient to the parameters of ``module``.
@@ -229,6 +261,8 @@ def minimise_convex(
 
     def closure() -> float:
         nonlocal evaluations, best_loss, best_state
+        if evaluations > 0 and stop_requested():
+            raise _StopRequestedError
         optimizer.zero_grad(set_to_none=False)
         value = loss_and_backward()
         if not math.isfinite(value):
@@ -239,5 +273,12 @@ def minimise_convex(
         evaluations += 1
         return value
 
-    optimizer.step(closure)
+    try:
+        optimizer.step(closure)
+    except _StopRequestedError:
+        module.load_state_dict(best_state)
     return evaluations
+
+
+class _StopRequestedError(Exception):
+    """Leaves an optimizer that asks for nothing but losses."""
