@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ecrt import ECRTClassifier
 from ecrt.augmentation import borrowed
-from ecrt.data.pseudo_minority import cross_validation_problem, pseudo_minority_problem
+from ecrt.data.pseudo_minority import MOST_ROWS, cross_validation_problem, pseudo_minority_problem
 from ecrt.errors import DivergenceError, ECRTWarning, InputError
 from ecrt.estimators.selection import PLAIN, questions, select
 from ecrt.flows import fit_linear_demixing
@@ -78,6 +78,29 @@ def test_too_few_majority_classes_make_no_problem():
     assert pseudo_minority_problem(y, minority, np.random.default_rng(0)) is None
     problem = cross_validation_problem(y, minority, np.random.default_rng(0))
     assert set(y[problem.learn]) == set(range(7))
+
+
+@given(sizes=st.lists(st.integers(1, 30_000), min_size=2, max_size=5), seed=st.integers(0, 100))
+@settings(max_examples=30, deadline=None)
+def test_of_many_rows_the_largest_classes_lose_some(sizes, seed):
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    minority = np.array(sizes) < np.median(sizes)
+    problem = cross_validation_problem(y, minority, np.random.default_rng(seed))
+    kept = np.bincount(y[np.concatenate([problem.learn, problem.check])], minlength=len(sizes))
+    assert kept.sum() <= MOST_ROWS
+    assert kept.sum() > min(MOST_ROWS, len(y)) - len(sizes)
+    np.testing.assert_array_equal(kept, np.minimum(sizes, kept.max()))
+
+
+def test_many_classes_are_left_out_rather_than_rows():
+    y = np.repeat(np.arange(60), [400] * 40 + [20] * 20)
+    minority = np.arange(60) >= 40
+    for problem in (
+        pseudo_minority_problem(y, minority, np.random.default_rng(0)),
+        cross_validation_problem(y, minority, np.random.default_rng(0)),
+    ):
+        assert 0.5 * MOST_ROWS < len(problem.learn) <= 1.1 * MOST_ROWS
+        assert len(np.unique(y[problem.learn])) < 40
 
 
 def test_what_helps_is_chosen_and_what_hurts_is_not():
@@ -148,6 +171,33 @@ def test_a_budget_ends_in_time(monkeypatch):
     assert found.seconds <= 10.5
     assert len(fits) == 10
     assert not found.finished
+
+
+def test_a_slow_candidate_does_not_stop_the_others(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("ecrt.estimators.selection.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def quality(options):  # a flow would take all the time there is
+        clock[0] += 60.0 if options["demixing"] == "flow" else 1.0
+        return 1.0 + (options["demixing"] != "none") + (options["rotation"] == "discriminant")
+
+    y = np.repeat(np.arange(13), [100] * 9 + [6] * 4)
+    found, _ = run(quality, y=y, minority=np.arange(13) >= 9, trials=None, budget=200.0)
+    assert found.options["demixing"] == "linear"
+    assert found.options["rotation"] == "discriminant"
+    assert found.seconds <= 200.0
+
+
+def test_answers_without_effect_are_not_measured():
+    def quality(options):
+        return 1.0 + (options["demixing"] != "none") + 0.3 * (options["head"] == "gaussian")
+
+    found, fits = run(quality)
+    assert found.options["head"] == "gaussian"
+    tried = [one["options"] for one in found.tried]
+    assert not any(options.keys() & {"objective", "critic", "likelihood_weight", "pseudo_samples"} for options in tried)
+    seeds = {(tuple(rows), params["random_state"]) for params, rows, _ in fits if params["selection"] is None}
+    assert len(seeds) == len({rows for rows, _ in seeds})  # one seed for each problem
 
 
 def test_candidates_that_diverge_are_left_behind():
@@ -290,3 +340,13 @@ def test_several_labels_cannot_be_selected_for(table):
     X, y = table
     with pytest.raises(InputError, match="one label a row"):
         fit(X, np.eye(9, dtype=int)[y] | np.eye(9, dtype=int)[(y + 1) % 9], selection_trials=4)
+
+
+def test_a_plain_fit_forgets_an_earlier_selection(table):
+    X, y = table
+    clf = fit(X, y, selection_trials=4, pseudo_samples=7.0)
+    clf.set_params(selection=None, augmentation="permutation").fit(X, y)
+    assert not hasattr(clf, "selection_")
+    s = clf.transform(X[y == 8])
+    drawn, _ = clf.sample(20, classes=[8])
+    assert all(np.isin(drawn[:, at].round(9), s[:, at].round(9)).all() for at in range(s.shape[1]))

@@ -14,7 +14,8 @@ __all__ = ["MOST_ROWS", "Problem", "cross_validation_problem", "pseudo_minority_
 Labels = NDArray[np.int64]
 
 MOST_ROWS = 8000
-"""Rows that a problem may have to learn from: whole classes are left out beyond."""
+"""Rows that a problem may have to learn from. Whole classes are left out beyond; where these are too few to choose
+from, rows of the largest."""
 
 FEWEST_MAJORITY = 6
 """Majority classes that it takes: a third are played down, and de-mixing needs at least three of the others."""
@@ -60,10 +61,12 @@ def pseudo_minority_problem(y: Labels, minority: NDArray[np.bool_], rng: np.rand
         return None
     majority, rare = _classes_that_fit(majority, rare, counts, rng)
     played_down = np.sort(rng.permutation(majority)[: max(len(majority) // 3, 1)])
-    kept = np.minimum(rng.choice(counts[rare], len(played_down)), counts[played_down] // 2)
+    kept = rng.choice(counts[rare], len(played_down))
     others = np.setdiff1d(majority, played_down)
 
-    rows = np.flatnonzero(np.isin(y, np.concatenate([majority, rare])))
+    rows = _rows_that_fit(y, np.concatenate([majority, rare]), rng)
+    counts = np.bincount(y[rows], minlength=len(minority))
+    kept = np.minimum(kept, counts[played_down] // 2)
     sizes = dict(zip(played_down.tolist(), np.maximum(kept, 1).tolist(), strict=True))
     visible = rows[thin_out(y[rows], sizes, rng)]
     hidden = np.setdiff1d(rows, visible)
@@ -83,8 +86,13 @@ def pseudo_minority_problem(y: Labels, minority: NDArray[np.bool_], rng: np.rand
 
 
 def cross_validation_problem(y: Labels, minority: NDArray[np.bool_], rng: np.random.Generator) -> Problem:
-    """The real data with a fifth of every class held out, all classes counted alike."""
-    learn, check = stratified_holdout(y, CHECK_SHARE, rng)
+    """The real data with a fifth of every class held out, all classes counted alike; thinned out where it is large."""
+    counts = np.bincount(y, minlength=len(minority))
+    majority, rare = (np.flatnonzero(mask & (counts > 0)) for mask in (~minority, minority))
+    if len(majority) >= FEWEST_MAJORITY and len(rare) > 0:
+        majority, rare = _classes_that_fit(majority, rare, counts, rng)
+    rows = _rows_that_fit(y, np.concatenate([majority, rare]), rng)
+    learn, check = (rows[part] for part in stratified_holdout(y[rows], CHECK_SHARE, rng))
     share = len(np.unique(y[check][minority[y[check]]])) / max(len(np.unique(y[check])), 1)
     return Problem(learn=learn, check=check, minority=minority, weight=_weights(y[check], minority, share))
 
@@ -97,6 +105,20 @@ def _classes_that_fit(
     n_majority = max(int(np.ceil(share * len(majority))), FEWEST_MAJORITY)
     n_rare = max(int(np.ceil(share * len(rare))), 1)
     return np.sort(rng.permutation(majority)[:n_majority]), np.sort(rng.permutation(rare)[:n_rare])
+
+
+def _rows_that_fit(y: Labels, classes: Labels, rng: np.random.Generator) -> Labels:
+    """All rows of some classes, or no more of each than keeps them few enough: the largest lose, the rare do not."""
+    rows = np.flatnonzero(np.isin(y, classes))
+    sizes = np.sort(np.bincount(y[rows])[classes])
+    # A limit L leaves the sizes below it whole: the sum of min(size, L) is to be MOST_ROWS.
+    whole = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    limits = (MOST_ROWS - whole) / np.arange(len(sizes), 0, -1)
+    cut = np.flatnonzero(sizes > limits)
+    if len(cut) == 0 or len(rows) <= MOST_ROWS:
+        return rows
+    limit = max(int(limits[cut[0]]), 2)
+    return rows[thin_out(y[rows], dict.fromkeys(classes.tolist(), limit), rng)]
 
 
 def _weights(y: Labels, minority: NDArray[np.bool_], minority_share: float) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,41 +13,26 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
-from ecrt.data import ClassRoles, MinorityRule, assign_roles, thin_out
-from ecrt.diagnostics import diagnose_sources
+from ecrt.data import ClassRoles, MinorityRule, assign_roles
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.estimators.base import ECRTBase
+from ecrt.estimators.examples import draw_samples, keep_examples
 from ecrt.estimators.multilabel import fit_labels, has_several_labels, predict_labels
 from ecrt.estimators.new_classes import add_classes
-from ecrt.estimators.options import (
-    CLASSIFIER_CONSTRAINTS,
-    demix_configs,
-    head_config,
-    log_class_prior,
-)
+from ecrt.estimators.options import CLASSIFIER_CONSTRAINTS, demix_configs, head_config, log_class_prior
 from ecrt.estimators.parts import in_parts
 from ecrt.estimators.selected_fit import fit_selected
 from ecrt.losses import LossName
-from ecrt.stages import (
-    AugmentConfig,
-    EncodeResult,
-    TransferResult,
-    augment_classes,
-    head_outputs,
-    sources_of,
-    transfer,
-)
+from ecrt.stages import EncodeResult, TransferResult, transfer
+from ecrt.stages.scoring import predict_outputs
 
 __all__ = ["ECRTClassifier"]
 
 Array = NDArray[np.float64]
-
-EXAMPLES_PER_CLASS = 500
-"""Sources kept of each class, to sample from and to measure independence on."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
@@ -227,6 +213,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         y : labels; not given with a Dataset. Where a row may have several labels: an indicator of zeros and ones, dense
             or sparse, one column for each label (of a data frame, its column names are ``classes_``).
         """
+        if hasattr(self, "selection_"):
+            del self.selection_  # of an earlier fit
         if has_several_labels(X, y):
             if self.selection is not None:
                 raise InputError("selection chooses for one label a row: with several use selection=None.")
@@ -250,7 +238,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             )  # fmt: skip
         self.multilabel_ = False
         self._take(encoded, result, counts, roles)
-        self._keep_examples(z, y_rows, roles.demixed_on, session.rng)
+        keep_examples(self, z, y_rows, roles.demixed_on, session.rng)
         return self
 
     def _take(
@@ -294,12 +282,14 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             return np.asarray(log_expit(self._scores(X)))
         return np.asarray(log_softmax(self._scores(X), axis=1))
 
+    @in_parts
     def predict_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Probabilities under ``class_prior``, one column for each of ``classes_``.
 
         With several labels a row they need not sum to one.
         """
-        return np.exp(self.predict_log_proba(X))
+        to_probabilities = torch.sigmoid if self._several_labels() else partial(torch.softmax, dim=1)
+        return np.asarray(to_probabilities(torch.from_numpy(self._scores(X))))
 
     @in_parts
     def predict(self, X: ArrayLike | Dataset[Any]) -> NDArray[Any]:
@@ -341,19 +331,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         random_state : seed of the draw.
         """
         check_is_fitted(self)
-        wanted = self.classes_ if classes is None else np.asarray(list(classes))
-        unknown = np.setdiff1d(wanted, self.classes_)
-        if len(unknown):
-            raise InputError(f"No such class: {unknown.tolist()}. Known: {self.classes_.tolist()}.")
-        s, y = self._examples
-        config = AugmentConfig(
-            kind=self._chosen("augmentation"), weight=1.0, n_synthetic=n_per_class,
-            pseudo_samples=self._chosen("pseudo_samples"),
-        )  # fmt: skip
-        rng = np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-        drawn = augment_classes(s, y, np.isin(self.classes_, wanted), self.within_variance_, config, rng)
-        values = drawn.s if space == "source" else self.demixer_.inverse(torch.from_numpy(drawn.s)).numpy()
-        return values, self.classes_[drawn.y]
+        return draw_samples(self, n_per_class, classes, space, random_state)
 
     def add_classes(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
         """Learn new classes, from one sample each on, with encoder and de-mixing as they are.
@@ -367,16 +345,6 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         add_classes(self, X, y)
         return self
 
-    def _keep_examples(
-        self, z: Array, y: NDArray[np.int64], demixed_on: NDArray[np.bool_], rng: np.random.Generator
-    ) -> None:
-        """Keep some sources of each class, to sample from, and measure independence on them."""
-        keep = thin_out(y, dict.fromkeys(range(len(self.classes_)), EXAMPLES_PER_CLASS), rng)
-        s = sources_of(self.demixer_, z[keep])
-        self._examples = s, y[keep]
-        self.diagnostics_ = diagnose_sources(self.demixer_, z[keep], s, y[keep], self.classes_, demixed_on)
-        self.theory_met_ = self.diagnostics_.theory_met
-
     def _chosen(self, option: str) -> Any:
         """An option as the fit had it: as selected, or else as given."""
         return getattr(self, "selection_", {"options": {}})["options"].get(option, getattr(self, option))
@@ -387,8 +355,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     def _scores(self, X: Any) -> Array:
         """Balanced logits plus log class prior."""
-        scaled = self._sources(X) * self.head_scale_
-        scores = head_outputs(self.head_, scaled) + log_class_prior(self)
+        scores = predict_outputs(self.demixer_, self.head_scale_, self.head_, self._features(X))
+        scores += log_class_prior(self)
         if self.multilabel_:
             never = self.class_counts_ == 0
             scores[:, never] = self.label_log_odds_[0, never]

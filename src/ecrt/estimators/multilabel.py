@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 
 from ecrt.data import assign_roles, thin_out
 from ecrt.errors import ECRTWarning, InputError
+from ecrt.estimators.examples import keep_examples
 from ecrt.estimators.inputs import array_items, labelled_items, read_target_arrays
 from ecrt.estimators.options import demix_configs, label_head_config, log_class_prior
 from ecrt.losses import label_odds, row_mass
@@ -96,7 +97,7 @@ def fit_labels(clf: Any, X: Any, y: Any) -> None:
     label, row = unseen.label, unseen.incidences.row
     most = int(np.clip(EXAMPLES // n_labels, 20, 500))
     keep = thin_out(label, dict.fromkeys(range(n_labels), most), session.rng)
-    clf._keep_examples(z[row[keep]], label[keep], roles.demixed_on & (counts > 0), session.rng)
+    keep_examples(clf, z[row[keep]], label[keep], roles.demixed_on & (counts > 0), session.rng)
 
 
 def predict_labels(clf: Any, X: Any) -> Any:

@@ -5,24 +5,23 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student_t
 from sklearn.base import BaseEstimator, clone
 from torch import nn
 
 from ecrt.data.pseudo_minority import Problem, cross_validation_problem, pseudo_minority_problem
 from ecrt.errors import DivergenceError
+from ecrt.estimators.selection_evidence import Options, Tried, by_class, clearly_better, gain_of
 from ecrt.metrics import nll_per_sample
 from ecrt.training import Progress, stopped_at
 
 __all__ = ["PLAIN", "Question", "Selection", "Tried", "questions", "select"]
 
 Array = NDArray[np.float64]
-Options = dict[str, Any]
 
 PLAIN: Options = {"demixing": "none", "augmentation_weight": 0.0}
 """Logit adjustment on the features: what the user gets when no transfer is better beyond noise."""
@@ -34,8 +33,15 @@ FIRST_PROBLEMS, MOST_PROBLEMS, VETO_PROBLEMS = 2, 6, 3
 SHARE_OF_QUESTIONS = 0.7
 """Share of trials or time that goes to questions; the rest settles the answer against plain logit adjustment."""
 
+LONGEST = 0.25
+"""Share of the time that one fit of a candidate may take: a flow on many columns must not stop what comes after it."""
+
 SURE = 0.95
 """Confidence that transfer must be better than plain logit adjustment with."""
+
+LIKELY = 0.84
+"""Confidence that an answer must be better than the choice so far with, or worse to be dropped early: one standard
+error."""
 
 
 @dataclass(frozen=True)
@@ -44,28 +50,8 @@ class Question:
 
     about: str
     answers: tuple[Options, ...]
-
-
-@dataclass
-class Tried:
-    """Options, and what they did to the checked rows of each problem: losses of its classes, weighted."""
-
-    options: Options
-    losses: list[tuple[Array, Array]] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    failed: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Options that differ from the defaults of a plain fit, in words."""
-        return ", ".join(f"{name}={value}" for name, value in self.options.items()) or "as it was asked for"
-
-    @property
-    def loss(self) -> float:
-        """Mean over problems of the weighted balanced NLL."""
-        if self.failed is not None or not self.losses:
-            return float("inf")
-        return float(np.mean([weight @ losses for losses, weight in self.losses]))
+    of_flow: bool = False
+    """Whether it means nothing unless the choice so far has a flow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,13 +94,14 @@ def questions(clf: Any, n_rows: int, n_columns: int | None) -> Iterator[Question
     flow = n_columns is not None and 2 <= n_columns <= 64 and n_rows >= 500
     if "demixing" in fixed:
         yield Question("transfer as it was asked for", ({},))
-        flow = clf.demixing == "flow"
     else:
-        yield ask("demixing", {"demixing": "linear"}, *([{"demixing": "flow"}] if flow else []))
+        yield ask("demixing", {"demixing": "linear"})
     yield ask("augmentation", *(
         {"augmentation": kind, "augmentation_weight": 0.5} for kind in ("parametric", "permutation", "borrowed")
     ))  # fmt: skip
     yield ask("head", {"head": "gaussian"}, {"head": "linear"}, {"head": "mlp"})
+    if flow:
+        yield ask("flow on top", {"demixing": "flow"})
     if n_columns is not None and n_columns >= 8:
         joint = [{"rotation": "joint"}] if n_columns <= MOST_JOINT else []
         yield ask("rotation", {"rotation": "discriminant"}, *joint)
@@ -123,10 +110,10 @@ def questions(clf: Any, n_rows: int, n_columns: int | None) -> Iterator[Question
     yield ask("shrinkage", {"pseudo_samples": 3.0}, {"pseudo_samples": 30.0})
     if isinstance(clf.encoder, nn.Module) or clf.encoder != "identity":
         yield ask("classes of the encoder", {"encode_on": "all"})
-    if flow:
-        yield ask("objective", {"objective": "gcl"})
-        yield ask("critic", {"critic": "cosine"})
-        yield ask("likelihood weight", {"likelihood_weight": 0.1}, {"likelihood_weight": 3.0})
+    yield replace(ask("objective", {"objective": "gcl"}), of_flow=True)
+    yield replace(ask("critic", {"critic": "cosine"}), of_flow=True)
+    weights = ask("likelihood weight", {"likelihood_weight": 0.1}, {"likelihood_weight": 3.0})
+    yield replace(weights, of_flow=True)
 
 
 def select(
@@ -142,7 +129,7 @@ def select(
     rng: np.random.Generator,
     progress: Progress,
 ) -> Selection:
-    """Ask every question in turn; an answer is kept if it lowers the loss of classes whose answers are known.
+    """Ask every question in turn; an answer is kept if it likely lowers the loss of classes whose answers are known.
 
     Parameters
     ----------
@@ -178,14 +165,16 @@ class _Race:
     ) -> None:
         self.clf, self.fit, self.log_proba, self.y, self.minority = clf, fit, log_proba, y, minority
         self.trials, self.progress, self.rng = trials, progress, rng
-        self.started, self.budget = time.monotonic(), budget
-        self.deadline = np.inf if trials is not None else self.started + budget
+        self.started = time.monotonic()
+        self.allowed = np.inf if trials is not None else budget
+        self.deadline = self.started + self.allowed
         self.shown = 0
         self.fits = 0
         self.finished = True
         first = pseudo_minority_problem(y, minority, rng)
         self.by: Literal["pseudo-minority", "cross-validation"] = "pseudo-minority" if first else "cross-validation"
         self.problems = [first or cross_validation_problem(y, minority, rng)]
+        self.seeds = rng.integers(2**31, size=MOST_PROBLEMS).tolist()
         self.plain = Tried(dict(PLAIN))
         self.tried = [self.plain]
         self.vetoed = False
@@ -198,23 +187,44 @@ class _Race:
         for number, question in enumerate(asked):
             for answer in question.answers:
                 base = start if best is None else best.options
-                if number > 0 and (best is None or all(base.get(name) == value for name, value in answer.items())):
-                    continue  # nothing to build on, or nothing new
+                if number > 0 and (best is None or not self._is_news(question, answer, base)):
+                    continue
                 challenger = Tried(base | answer)
-                if not self._extend(challenger, FIRST_PROBLEMS, share=SHARE_OF_QUESTIONS):
+                if not self._challenge(challenger, best):
                     self.finished = False
                     break
                 self.tried.append(challenger)
-                if challenger.failed is None and (best is None or _gain(best, challenger)[0] > 0):
+                if challenger.failed is None and (best is None or clearly_better(best, challenger, LIKELY)):
                     best = challenger
         if best is None:
             return self.plain
-        if self.by == "pseudo-minority" and _gain(self.plain, best)[0] > 0:
+        if self.by == "pseudo-minority" and gain_of(self.plain, best)[0] > 0:
             self.vetoed = self._minority_objects(best)
         for size in range(FIRST_PROBLEMS + 1, MOST_PROBLEMS + 1):
             if not (self._extend(self.plain, size) and self._extend(best, size)):
                 break
         return best
+
+    def _is_news(self, question: Question, answer: Options, base: Options) -> bool:
+        """Whether an answer changes anything: options without effect would be measured for nothing."""
+        options = self.clf.get_params() | base
+        if question.of_flow and options["demixing"] != "flow":
+            return False
+        without_effect: set[str] = set()
+        if options["head"] == "gaussian":  # has no use for synthetic samples
+            without_effect = {"augmentation", "augmentation_weight", "pseudo_samples"}
+        elif (options | answer)["augmentation_weight"] == 0:
+            without_effect = {"augmentation", "pseudo_samples"}
+        return any(options[name] != value for name, value in answer.items() if name not in without_effect)
+
+    def _challenge(self, challenger: Tried, best: Tried | None) -> bool:
+        """Measure on the first problems, but no further than it is likely worse; False where time did not suffice."""
+        for size in range(1, FIRST_PROBLEMS + 1):
+            if not self._extend(challenger, size, share=SHARE_OF_QUESTIONS):
+                return False
+            if best is not None and challenger.failed is None and clearly_better(challenger, best, LIKELY):
+                break
+        return True
 
     def _minority_objects(self, best: Tried) -> bool:
         """Whether held-out rows of the real minority are surely worse off: h(s) against h(z), cross-validated."""
@@ -225,11 +235,12 @@ class _Race:
             if not rare.any():
                 continue
             problem = replace(problem, check=problem.check[rare], weight=problem.weight[rare])
+            seed = int(self.rng.integers(2**31))
             for one in (plain, transfer):
-                if not self._affordable(one) or not self._measure(one, problem):
+                if not self._affordable(one) or not self._measure(one, problem, seed):
                     break
         both = min(len(plain.losses), len(transfer.losses))
-        return both > 0 and _gain(plain, transfer, 2 * SURE - 1)[2] < 0
+        return both > 0 and gain_of(plain, transfer, 2 * SURE - 1)[2] < 0
 
     def _extend(self, tried: Tried, size: int, share: float = 1.0) -> bool:
         """Measure on problems up to ``size``; False when that share of trials or time does not suffice."""
@@ -239,24 +250,26 @@ class _Race:
             while len(self.problems) <= len(tried.losses):
                 made = pseudo_minority_problem if self.by == "pseudo-minority" else cross_validation_problem
                 self.problems.append(made(self.y, self.minority, self.rng) or self.problems[0])
-            if not self._measure(tried, self.problems[len(tried.losses)]):
+            if not self._measure(tried, self.problems[len(tried.losses)], self.seeds[len(tried.losses)]):
                 return False
         return True
 
     def _affordable(self, tried: Tried, share: float = 1.0) -> bool:
         if self.trials is not None:
             return self.fits < share * self.trials
-        expected = max(tried.seconds or self.plain.seconds or [0.0])
-        return time.monotonic() + expected <= self.started + share * self.budget
+        expected = max(tried.seconds or [seconds for one in self.tried for seconds in one.seconds] or [0.0])
+        return time.monotonic() + expected <= self.started + share * self.allowed
 
-    def _measure(self, tried: Tried, problem: Problem) -> bool:
-        """Fit and check; False when the deadline cut the fit short, whose result then says nothing."""
+    def _measure(self, tried: Tried, problem: Problem, seed: int) -> bool:
+        """Fit and check; False when time ran out in the fit, whose result then says nothing.
+
+        All candidates meet a problem with the same seed, so that alike ones are alike in their losses.
+        """
         started = time.monotonic()
-        candidate = clone(self.clf).set_params(
-            **tried.options, selection=None, verbose=False, random_state=int(self.rng.integers(2**31))
-        )
+        until = self.deadline if tried.options == PLAIN else min(self.deadline, started + LONGEST * self.allowed)
+        candidate = clone(self.clf).set_params(**tried.options, selection=None, verbose=False, random_state=seed)
         try:
-            with stopped_at(self.deadline), warnings.catch_warnings():
+            with stopped_at(until), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 present = np.unique(self.y[problem.learn])
                 rare = [int(label) for label in present if problem.minority[label]]
@@ -268,10 +281,10 @@ class _Race:
         finally:
             self.fits += 1
             self._show(tried)
-        if time.monotonic() > self.deadline:
+        if time.monotonic() > until:
             return False
         losses = nll_per_sample(log_p, self.y[problem.check])
-        tried.losses.append(_by_class(losses, self.y[problem.check], problem.weight))
+        tried.losses.append(by_class(losses, self.y[problem.check], problem.weight))
         tried.seconds.append(time.monotonic() - started)
         return True
 
@@ -284,8 +297,8 @@ class _Race:
 
     def verdict(self, best: Tried) -> Selection:
         """Transfer if it is better beyond noise, plain logit adjustment otherwise."""
-        gain, low, high = _gain(self.plain, best) if best is not self.plain else (0.0, 0.0, 0.0)
-        transfer = best is not self.plain and not self.vetoed and _surely_positive(self.plain, best)
+        gain, low, high = gain_of(self.plain, best) if best is not self.plain else (0.0, 0.0, 0.0)
+        transfer = best is not self.plain and not self.vetoed and clearly_better(self.plain, best, SURE)
         chosen = best if transfer else self.plain
         seconds = time.monotonic() - self.started
         records = [
@@ -300,37 +313,6 @@ class _Race:
             by=self.by, options=chosen.options, transfer=transfer, gain=gain, low=low, high=high, vetoed=self.vetoed,
             tried=records, finished=self.finished, seconds=seconds, sentence=sentence,
         )  # fmt: skip
-
-
-def _by_class(losses: Array, y: NDArray[np.int64], weight: Array) -> tuple[Array, Array]:
-    """Mean loss of each class that was checked, and the classes' weights."""
-    mass = np.bincount(y, weights=weight)
-    present = mass > 0
-    means = np.bincount(y, weights=weight * losses)[present] / mass[present]
-    return means, mass[present] / mass.sum()
-
-
-def _differences(champion: Tried, challenger: Tried) -> tuple[Array, Array]:
-    """What the challenger saves in each class of the problems both were measured on, with weights that sum to one."""
-    n = min(len(champion.losses), len(challenger.losses))
-    saved = np.concatenate([champion.losses[i][0] - challenger.losses[i][0] for i in range(n)])
-    weight = np.concatenate([champion.losses[i][1] for i in range(n)])
-    return saved, weight / weight.sum()
-
-
-def _gain(champion: Tried, challenger: Tried, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Mean saving with its interval; classes are what varies, for rows of a class share its few samples."""
-    saved, weight = _differences(champion, challenger)
-    mean = float(weight @ saved)
-    effective = 1 / float((weight**2).sum())
-    error = float(np.sqrt(weight**2 @ (saved - mean) ** 2 * effective / max(effective - 1, 1e-9)))
-    width = float(student_t.ppf(0.5 + confidence / 2, max(effective - 1, 1.0))) * error
-    return mean, mean - width, mean + width
-
-
-def _surely_positive(champion: Tried, challenger: Tried) -> bool:
-    """One-sided: better with the confidence asked for."""
-    return challenger.failed is None and _gain(champion, challenger, 2 * SURE - 1)[1] > 0
 
 
 def _in_words(by: str, transfer: bool, vetoed: bool, best: Tried | None, gain: float, low: float, high: float) -> str:
