@@ -1,4 +1,4 @@
-"""Bounds on one run: a single thread, and a trial that ends when its time is out."""
+"""A bound on one run: a trial ends when its time is out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import joblib
-import torch
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-__all__ = ["OutOfTime", "one_thread", "time_limit"]
+__all__ = ["OutOfTime", "time_limit"]
 
 REPEAT = 0.1
 """Seconds after which the alarm rings again: the first may come at a bad moment, or be swallowed."""
@@ -21,19 +17,6 @@ REPEAT = 0.1
 
 class OutOfTime(BaseException):
     """The time of a trial is out. No ``Exception``, so that a method's own handlers let it pass."""
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Runs are parallel already, and sums in another order would change the figures."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        # A forest on a Dask worker would add up its trees in the order in which they come back.
-        with threadpool_limits(1), joblib.parallel_config(backend="sequential", n_jobs=1):
-            yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextmanager

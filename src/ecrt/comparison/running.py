@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ecrt.comparison.limits import one_thread
 from ecrt.comparison.methods import METHODS, Method
 from ecrt.comparison.scoring import MEASURES, measure
 from ecrt.comparison.splits import Splitter
@@ -22,6 +21,7 @@ from ecrt.comparison.store import Validation
 from ecrt.comparison.tuning import tune
 from ecrt.estimators import BaselineClassifier
 from ecrt.metrics import Predictions, PriorName, class_prior_of, shift_prior
+from ecrt.training import one_thread
 
 __all__ = ["Plan", "run"]
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 import joblib
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ecrt.data import Split, SyntheticData, imbalanced_digits, toy_sources
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier
 from ecrt.experiments.demo_results import SUBJECT, DataResult, DemoResult, DigitImages, FitResult, ToyPicture
 from ecrt.metrics import PriorName, mean_correlation_coefficient, prediction_metrics, single_numbers
-from ecrt.training import Progress, SilentProgress
+from ecrt.training import Progress, SilentProgress, one_thread
 
 __all__ = ["METHODS", "QUICK", "DemoConfig", "run_demo"]
 
@@ -125,7 +122,7 @@ def _fit(data: DataName, method: str, seed: int, config: DemoConfig, pictured: b
     pictured = pictured and method == SUBJECT
     picture: ToyPicture | DigitImages | None = None
     limit: dict[str, float] | None = None
-    with _one_thread():
+    with one_thread():
         if data == "toy":
             split, drawn = _toy(seed, config)
             further = {} if METHODS[method].get("demixing") == "none" else config.toy_flow_options
@@ -140,18 +137,6 @@ def _fit(data: DataName, method: str, seed: int, config: DemoConfig, pictured: b
             if pictured:
                 picture = _digit_images(model, split)
     return _Fitted(data=data, fit=fit, picture=picture, limit=limit)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Networks this small gain nothing from threads, and sums in another order would change the figures."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _toy(seed: int, config: DemoConfig) -> tuple[Split, SyntheticData]:

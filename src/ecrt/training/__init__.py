@@ -12,6 +12,7 @@ from ecrt.training.loop import (
 )
 from ecrt.training.progress import BarProgress
 from ecrt.training.seeding import seeded, torch_generator
+from ecrt.training.threads import one_thread
 
 __all__ = [
     "BarProgress",
@@ -21,6 +22,7 @@ __all__ = [
     "SilentProgress",
     "TrainingConfig",
     "minimise_convex",
+    "one_thread",
     "seeded",
     "stop_on_interrupt",
     "stop_requested",
