@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ecrt.cli.datasets import data, embed_source
 from ecrt.cli.experiments import demo, reproduce
 from ecrt.cli.models import evaluate, fit, inspect_model, predict
 from ecrt.cli.shared import INTERRUPTED, warn
@@ -56,4 +57,6 @@ def options(
 for command in (demo, fit, predict, evaluate, compare, diagnose):
     app.command()(command)
 app.command("inspect")(inspect_model)
+app.command()(data)
+app.command("embed")(embed_source)
 app.command()(reproduce)

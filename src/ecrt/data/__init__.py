@@ -1,7 +1,11 @@
 """Raw data to (X, y): imbalance protocols, class roles, synthetic data, loaders."""
 
-from ecrt.data.files import DataFile, Images, read_data
+from ecrt.data.catalogue import CATALOGUE, KnownData, RemoteFile
+from ecrt.data.download import default_folder, fetch
+from ecrt.data.files import LABEL_SEPARATOR, DataFile, Images, open_image, read_data
 from ecrt.data.imbalance import exponential_imbalance, step_imbalance, stratified_holdout, thin_out
+from ecrt.data.kaggle_arxiv import Abstracts, read_arxiv
+from ecrt.data.layouts import ImageLayout, ImageList, read_image_list
 from ecrt.data.loaders import (
     LabelledSplit,
     Split,
@@ -24,20 +28,29 @@ from ecrt.data.synthetic import (
 from ecrt.data.tables import Column, TableEncoder
 
 __all__ = [
+    "CATALOGUE",
+    "LABEL_SEPARATOR",
+    "Abstracts",
     "ClassRoles",
     "Column",
     "DataFile",
     "GaussianSources",
+    "ImageLayout",
+    "ImageList",
     "Images",
+    "KnownData",
     "LabelledSplit",
     "MinorityRule",
+    "RemoteFile",
     "Split",
     "SyntheticData",
     "TableEncoder",
     "assign_roles",
     "data_folder",
+    "default_folder",
     "exponential_imbalance",
     "extreme_sources",
+    "fetch",
     "henon",
     "henon_inverse",
     "imbalanced_digits",
@@ -45,8 +58,11 @@ __all__ = [
     "load_embeddings",
     "load_keel",
     "minority_mask",
+    "open_image",
     "rare_feature_data",
+    "read_arxiv",
     "read_data",
+    "read_image_list",
     "step_imbalance",
     "stratified_holdout",
     "thin_out",

@@ -1,4 +1,4 @@
-"""CIFAR-100 from sheets of images, one sheet a class and split, and its imbalance protocols."""
+"""CIFAR-100 from its binary files, or from sheets of images, one a class and split; and its imbalance protocols."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from ecrt.data.imbalance import step_imbalance, thin_out
 from ecrt.data.loaders import data_folder
 from ecrt.errors import InputError
 
-__all__ = ["CIFAR_PROTOCOLS", "CifarProtocol", "ImageSplit", "load_cifar100", "read_sheet"]
+__all__ = ["CIFAR_PROTOCOLS", "CifarProtocol", "ImageSplit", "load_cifar100", "read_binary", "read_sheet"]
 
 SIDE = 32
 N_CLASSES = 100
 FIRST_MINORITY_CLASS = 50
+BINARY = "cifar-100-binary"
+"""Folder that the published archive unpacks to."""
 
 CifarProtocol = Literal["500/50", "500/5", "exponential-100"]
 CIFAR_PROTOCOLS: tuple[str, ...] = get_args(CifarProtocol)
@@ -51,6 +53,23 @@ def read_sheet(file: Path, side: int = SIDE) -> NDArray[np.uint8]:
     return np.ascontiguousarray(tiles.reshape(-1, 3, side, side))
 
 
+def read_binary(file: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images and fine labels of train.bin or test.bin: a record is coarse label, fine label, and the bytes of an image.
+
+    The binary form, since the one for Python is a pickle, which runs what it holds.
+    """
+    content = np.fromfile(file, dtype=np.uint8)
+    length = 2 + 3 * SIDE**2
+    if len(content) == 0 or len(content) % length:
+        raise InputError(f"{file} has {len(content)} bytes, which is no whole number of records of {length} bytes.")
+    records = content.reshape(-1, length)
+    labels = records[:, 1].astype(np.int64)
+    if labels.max() >= N_CLASSES:
+        row = int(labels.argmax())
+        raise InputError(f"{file}, record {row}: the label {labels[row]} is none of the {N_CLASSES} classes.")
+    return records[:, 2:].reshape(-1, 3, SIDE, SIDE).copy(), labels
+
+
 def load_cifar100(
     protocol: CifarProtocol = "500/50", *, seed: int = 0, path: str | Path | None = None, n_classes: int = N_CLASSES
 ) -> ImageSplit:
@@ -61,7 +80,8 @@ def load_cifar100(
     protocol : ``"500/50"`` and ``"500/5"`` keep all images of the first half of the classes and 50 or 5 of each of
         the others; ``"exponential-100"`` keeps 500 * 100^(-k / 99) of class k.
     seed : which images are kept; it is part of the protocol, and no other seed need change with it.
-    path : folder that holds ``cifar100/``; by default the one named by ``ECRT_DATA``.
+    path : folder that holds ``cifar100/``, with the published binary files or with sheets; by default the one named by
+        ``ECRT_DATA``.
     n_classes : 100, or fewer for a trial run: so many of the majority and of the minority, half each.
     """
     if protocol not in CIFAR_PROTOCOLS:
@@ -76,6 +96,11 @@ def load_cifar100(
 
 def _read_classes(folder: Path, split: str, chosen: list[int]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """All images of a split, the classes one after another, with labels from 0 on."""
+    binary = folder / BINARY / f"{split}.bin"
+    if binary.is_file():
+        images, labels = read_binary(binary)
+        rows = [np.flatnonzero(labels == label) for label in chosen]
+        return images[np.concatenate(rows)], np.repeat(np.arange(len(chosen)), [len(mine) for mine in rows])
     sheets = [read_sheet(folder / f"{split}_{label:02d}.webp") for label in chosen]
     return np.concatenate(sheets), np.repeat(np.arange(len(chosen)), [len(sheet) for sheet in sheets])
 

@@ -8,7 +8,7 @@ import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -18,16 +18,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ecrt.data.layouts import PICTURES, pictures_below, split_folders
 from ecrt.errors import InputError
 
-__all__ = ["DataFile", "Images", "read_data"]
+if TYPE_CHECKING:
+    import PIL.Image
+
+__all__ = ["LABEL_SEPARATOR", "DataFile", "Images", "open_image", "read_data"]
 
 Labels = NDArray[Any]
 
 ABSENT = ["?", "<null>"]
 """Signs for a missing value, beside those that pandas knows."""
 
-PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp"}
+LABEL_SEPARATOR = ";"
+"""Between the labels of a row, where they are one text."""
+
 KINDS = "CSV or TSV (.csv, .tsv, .txt), Parquet (.parquet), JSON lines (.jsonl), NumPy (.npz) and folders of images"
 
 
@@ -180,23 +186,34 @@ def _read_npz(path: Path, target: Sequence[str]) -> DataFile:
     return DataFile(X=found["X"], y=y, ids=ids)
 
 
-def _read_images(folder: Path, *, labelled: bool, size: int) -> DataFile:
-    from PIL import Image, ImageOps, UnidentifiedImageError
+def open_image(file: Path) -> PIL.Image.Image:
+    """An image with three channels, read to its end."""
+    from PIL import Image, UnidentifiedImageError
 
-    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in PICTURES and file.is_file())
+    try:
+        with Image.open(file) as image:
+            return image.convert("RGB")
+    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(f"The image {file} cannot be read: {error}") from error
+
+
+def _read_images(folder: Path, *, labelled: bool, size: int) -> DataFile:
+    from PIL import ImageOps
+
+    files = pictures_below(folder)
     if not files:
         raise InputError(f"The folder {folder} holds no images ({', '.join(sorted(PICTURES))}).")
+    split = split_folders(folder)
+    if labelled and split:
+        raise InputError(
+            f"{folder} is split into {sorted(split)}: name one of these folders, such as {split['train']}."
+        )
     loose = [file.name for file in files if file.parent == folder]
     if labelled and loose:
         raise InputError(f"{folder}: the image {loose[0]} is in no subfolder, so its class has no name.")
     values = np.empty((len(files), 3, size, size), dtype=np.uint8)
     for place, file in enumerate(files):
-        try:
-            with Image.open(file) as image:
-                fitted = ImageOps.fit(image.convert("RGB"), (size, size))
-                values[place] = np.asarray(fitted).transpose(2, 0, 1)
-        except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-            raise InputError(f"The image {file} cannot be read: {error}") from error
+        values[place] = np.asarray(ImageOps.fit(open_image(file), (size, size))).transpose(2, 0, 1)
     y = np.array([file.relative_to(folder).parts[0] for file in files]) if labelled else None
     ids = pd.DataFrame({"file": [str(file.relative_to(folder)) for file in files]})
     return DataFile(X=Images(values, y), y=y, ids=ids)

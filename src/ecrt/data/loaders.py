@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -14,10 +16,15 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits as sklearn_digits
 from sklearn.model_selection import train_test_split
 
+from ecrt.data.catalogue import CATALOGUE
+from ecrt.data.files import LABEL_SEPARATOR
 from ecrt.data.imbalance import step_imbalance
 from ecrt.errors import InputError
 
 __all__ = ["LabelledSplit", "Split", "data_folder", "imbalanced_digits", "load_arxiv", "load_embeddings", "load_keel"]
+
+EMBEDDINGS = "embeddings.npz"
+"""Where a recipe looks first for features in the folder of a data set: ``ecrt embed --output`` puts them there."""
 
 
 @dataclass(frozen=True)
@@ -53,25 +60,66 @@ def data_folder(path: str | Path | None = None) -> Path:
 
 
 def load_embeddings(name: str, path: str | Path | None = None) -> Split:
-    """Frozen image embeddings, for example ``"tiny_imagenet"`` or ``"plankton"``, with their own test rows."""
-    file = data_folder(path) / name / "effnet_lite0_pca512.npz"
-    if not file.is_file():
-        raise InputError(f"{file} does not exist; known embeddings are tiny_imagenet and plankton.")
-    with np.load(file, allow_pickle=False) as arrays:
-        X = arrays["x"].astype(np.float32) * arrays["scale"]
-        y, test = arrays["y"].astype(np.int64), arrays["test"].astype(bool)
+    """Frozen image embeddings with their own test rows; classes as whole numbers.
+
+    Parameters
+    ----------
+    name : a folder of the data, for example ``"tiny_imagenet"``, or a file that ``ecrt embed`` has written.
+    path : folder that holds it; by default the one named by ``ECRT_DATA``.
+    """
+    file = _embedding_file(name, path, stored="effnet_lite0_pca512.npz")
+    arrays = _read_embeddings(file)
+    y, test = arrays["y"], arrays["test"].astype(bool)
+    if y.dtype.kind not in "iu":
+        y = np.unique(y, return_inverse=True)[1]
+    X, y = arrays["X"], y.astype(np.int64)
     return Split(X[~test], y[~test], X[test], y[test])
+
+
+def _embedding_file(name: str, path: str | Path | None, stored: str) -> Path:
+    """The file that is named, or in the folder of that name what ``ecrt embed`` made, or else what was stored there."""
+    if name.endswith(".npz"):
+        files = [Path(name)]
+    else:
+        files = [data_folder(path) / name / file for file in (EMBEDDINGS, stored)]
+    for file in files:
+        if file.is_file():
+            return file
+    advice = (
+        f"ecrt data {name} says where the data are" if name in CATALOGUE else "known are tiny_imagenet and plankton"
+    )
+    raise InputError(f"{files[-1]} does not exist, nor anything that ecrt embed has made in its place; {advice}.")
+
+
+def _read_embeddings(file: Path) -> dict[str, NDArray[Any]]:
+    """Arrays of a file, with X whether it is stored as numbers or as bytes with a scale for each column."""
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, BadZipFile) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+    if "x" in arrays:
+        arrays["X"] = arrays.pop("x").astype(np.float32) * arrays.pop("scale")
+    for name in ("X", "test"):
+        if name not in arrays:
+            raise InputError(f"{file} has no array {name!r}: ecrt embed writes it. It holds {sorted(arrays)}.")
+    if not {"y", "y_packed"} & set(arrays):
+        raise InputError(f"{file} has no array 'y': its images or texts had no labels.")
+    if not arrays["test"].any():
+        raise InputError(f"{file} has no test rows: the collection it was made from is not split.")
+    return arrays
 
 
 def load_arxiv(path: str | Path | None = None) -> LabelledSplit:
     """Sentence features of arXiv abstracts with their categories, and a nearly balanced test set."""
-    file = data_folder(path) / "arxiv" / "minilm384.npz"
-    if not file.is_file():
-        raise InputError(f"{file} does not exist: it holds sentence features of arXiv abstracts.")
-    with np.load(file, allow_pickle=False) as arrays:
-        X = arrays["x"].astype(np.float32) * arrays["scale"]
-        y = np.unpackbits(arrays["y_packed"], axis=1)[:, : int(arrays["n_labels"])]
-        test, names = arrays["test"].astype(bool), arrays["names"]
+    arrays = _read_embeddings(_embedding_file("arxiv", path, stored="minilm384.npz"))
+    if "y_packed" in arrays:
+        y, names = np.unpackbits(arrays["y_packed"], axis=1)[:, : int(arrays["n_labels"])], arrays["names"]
+    else:
+        labels = [text.split(LABEL_SEPARATOR) for text in arrays["y"].tolist()]
+        names = np.unique([name for row in labels for name in row])
+        y = np.array([np.isin(names, row) for row in labels], dtype=np.uint8)
+    X, test = arrays["X"], arrays["test"].astype(bool)
     return LabelledSplit(X[~test], y[~test], X[test], y[test], names)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import confusion_matrix
 
-from ecrt.data import DataFile, Images, read_data
+from ecrt.data import LABEL_SEPARATOR, DataFile, Images, read_data
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.estimators import load
 from ecrt.runs.config import FitConfig, read_config
@@ -21,7 +21,7 @@ from ecrt.runs.decisions import Decision, make_decision
 from ecrt.runs.fitting import CONFIG_FILE, MODEL_FOLDER, TARGET_FILE
 from ecrt.runs.measured import Measured
 from ecrt.runs.records import Evaluation
-from ecrt.runs.tasks import ESTIMATORS, SEPARATOR, TaskName, measure, read_target
+from ecrt.runs.tasks import ESTIMATORS, TaskName, measure, read_target
 
 __all__ = ["FittedRun", "card_of", "evaluate_file", "open_run", "predict_file", "write_predictions"]
 
@@ -111,7 +111,7 @@ def _predict_label_sets(run: FittedRun, X: Any) -> pd.DataFrame:
     chosen = np.asarray(run.model.predict(X)).astype(bool)
     found = pd.DataFrame(run.model.predict_proba(X), columns=[f"p_{name}" for name in run.names])
     names = np.array(run.names, dtype=object)
-    found.insert(0, PREDICTED, [SEPARATOR.join(names[row]) for row in chosen])
+    found.insert(0, PREDICTED, [LABEL_SEPARATOR.join(names[row]) for row in chosen])
     return found
 
 

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ecrt.data import DataFile
+from ecrt.data import LABEL_SEPARATOR, DataFile
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
 from ecrt.runs.evaluation import evaluate
 from ecrt.runs.measured import Measured, measure_labels, measure_numbers
 from ecrt.runs.records import Evaluation
 
-__all__ = ["ESTIMATORS", "SEPARATOR", "Target", "TaskName", "measure", "read_target"]
+__all__ = ["ESTIMATORS", "Target", "TaskName", "measure", "read_target"]
 
 TaskName = Literal["classification", "multilabel", "regression"]
 
@@ -26,9 +26,6 @@ ESTIMATORS: dict[TaskName, type[Any]] = {
     "multilabel": ECRTClassifier,
     "regression": ECRTRegressor,
 }
-
-SEPARATOR = ";"
-"""Between the labels of a row, in a text column and in predictions."""
 
 MOST_CLASSES = 100
 """Whole numbers with more distinct values than this, and than a twentieth of the rows, are amounts and not labels."""
@@ -130,7 +127,7 @@ def _indicator(
     rows = [
         [str(label) for label in value]
         if isinstance(value, (list, tuple))
-        else [part.strip() for part in str(value).split(SEPARATOR) if part.strip()]
+        else [part.strip() for part in str(value).split(LABEL_SEPARATOR) if part.strip()]
         for value in frame.iloc[:, 0]
     ]
     known = labels or tuple(sorted(Counter(label for row in rows for label in row)))

@@ -1,0 +1,127 @@
+"""Commands that bring data: data, embed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from ecrt.cli.shared import one_line_errors, tell
+from ecrt.errors import InputError
+
+__all__ = ["data", "embed_source"]
+
+
+def data(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(help="Data set to download, such as mnist; without one, all are listed.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder; ECRT_DATA, or else ~/.cache/ecrt.")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Say where it is, how large and under which terms; download nothing.")
+    ] = False,
+) -> None:
+    """Download a public data set of the paper and verify it; or list what is known."""
+    with one_line_errors(debug=context.obj):
+        from ecrt.data import CATALOGUE, default_folder, fetch
+
+        if name is None:
+            for known in CATALOGUE.values():
+                _describe(known)
+            tell("Download one with: ecrt data NAME. The same command goes on where it stopped.")
+            return
+        if name not in CATALOGUE:
+            raise InputError(f"No data set is called {name!r}. Known: {', '.join(CATALOGUE)}.")
+        known, folder = CATALOGUE[name], output or default_folder()
+        if known.files or show:
+            _describe(known)
+        if show:
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
+
+            def report(file: Any) -> Any:
+                bar = bars.add_task(file.name, total=None)
+                return lambda done, total: bars.update(bar, completed=done, total=total)
+
+            fetch(known, folder, report)
+        tell(f"Data: {folder / known.name}")
+        tell(f"Next: export ECRT_DATA={folder}; {known.next_step.replace('FOLDER', str(folder))}")
+
+
+def _describe(known: Any) -> None:
+    tell(f"{known.name}: {known.title}")
+    tell(f"  home: {known.home}")
+    tell(f"  terms: {known.terms}")
+    for file in known.files:
+        checksum = f"md5 {file.md5} ({file.source})" if file.md5 else "no checksum is published; the first one is kept"
+        tell(f"  file: {file.url}, {file.size}, {checksum}")
+    if known.by_hand:
+        tell(f"  by hand: {known.by_hand}")
+    tell("")
+
+
+def embed_source(
+    context: typer.Context,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of images, iNaturalist's json, Kaggle's arXiv json, or a table with a text column."
+        ),
+    ],
+    backbone: Annotated[
+        str, typer.Option(metavar="NAME", help="Network, such as torchvision:resnet18; a wrong name lists all kinds.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="NPZ file to write; ecrt fit reads it.")
+    ] = Path("embeddings.npz"),
+    layout: Annotated[
+        str | None,
+        typer.Option(help="folder, tiny-imagenet, inaturalist, arxiv or table; told from the source if not given."),
+    ] = None,
+    text: Annotated[str | None, typer.Option(metavar="COL", help="Column of a table that holds the text.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="COL", help="Column of a table that holds the class.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only this split of a collection: train, val or test.")] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, help="At most so many, drawn at random (arXiv: 160000 if not given).")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Which rows are drawn.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Items that the network sees at once.")] = 64,
+    threads: Annotated[int, typer.Option(min=1, help="Threads that open images.")] = 4,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Weights of the network, instead of a download.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Turn images or text into features; stop it at any time, and the same command goes on."""
+    with one_line_errors(debug=context.obj):
+        from ecrt.embedding import embed, make_backbone, read_items
+        from ecrt.estimators.inputs import resolve_device
+        from ecrt.training import BarProgress
+
+        if output.suffix != ".npz":
+            raise InputError(f"The features are written as .npz, not {output.suffix or 'without an ending'}.")
+        if output.exists() and not force:
+            raise InputError(f"{output} is there already; --force writes it anew.")
+        items = read_items(
+            source,
+            layout=layout,
+            text=text,
+            target=target,
+            split=split,
+            rows=rows,
+            seed=seed,
+        )
+        network = make_backbone(backbone, device=resolve_device(device), weights=weights)
+        with BarProgress() as progress:
+            found = embed(items, network, output, batch_size=batch_size, threads=threads, progress=progress)
+        kept = f", {found.kept} of them from an earlier run" if found.kept else ""
+        tell(f"{found.rows} rows of {found.features} features{kept}.")
+        tell(f"Features: {found.file}")

@@ -1,0 +1,7 @@
+"""Images or text to features with a pretrained network, once, so that all else works on tables of numbers."""
+
+from ecrt.embedding.backbones import BACKBONES, Backbone, make_backbone
+from ecrt.embedding.embedding import Embedded, embed
+from ecrt.embedding.items import Items, SourceLayout, read_items
+
+__all__ = ["BACKBONES", "Backbone", "Embedded", "Items", "SourceLayout", "embed", "make_backbone", "read_items"]
