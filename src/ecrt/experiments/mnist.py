@@ -6,7 +6,7 @@ epoch. ERM, LA and LDAM predict with the network's own decoder (32-32-10 on the 
 ``ours`` learns sources and head on the rows that the encoder has not seen, four fifths of them at first, while the rest
 chooses linear de-mixing or a flow and the weight of augmentation; preset ``paper`` on all training rows, with the
 supplement's flow, weights and decoder, and permutation. With all classes the encoder of ECRT is the very one of LA.
-Seeds begin at 2: settings were tried out with 0 and 1.
+Seeds begin at 3: settings were tried out with those before.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ TRAINING_PRIOR = ("ERM", "ERM on all 60,000")
 
 PAPER_STRENGTH, PAPER_LIKELIHOOD = 1e-3, 1e-2
 WEIGHTS = (0.0, 0.1, 0.5)
-FIRST_SEED = 2
+FIRST_SEED = 3
 POINTS = 60
 
 
