@@ -161,7 +161,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def summarise(rows: list[Row]) -> list[Row]:
-    """Errors of each method as means over seeds, and as shares of ERM's with a 95 % interval of the paired ratio."""
+    """Errors of each method as means over seeds; paired ratios to ERM's, and of ECRT's to it, with 95 % intervals."""
     table = []
     for dataset in dict.fromkeys(row["cell"]["dataset"] for row in rows):
         of = [row["methods"] for row in rows if row["cell"]["dataset"] == dataset]
@@ -173,11 +173,16 @@ def summarise(rows: list[Row]) -> list[Row]:
                 ("few MAE / ERM", "few", "mae"), ("few RMSE / ERM", "few", "rmse"), ("few GM / ERM", "few", "gm"),
                 ("all MAE / ERM", "all", "mae"), ("all RMSE / ERM", "all", "rmse"),
             ):  # fmt: skip
-                pairs = [(one[method][group][measure], one["erm"][group][measure]) for one in of]
-                ratios = [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
-                line[name] = t_interval(ratios).text() if ratios else "none"
+                line[name] = _paired_ratio(of, method, "erm", group, measure)
+            line["ECRT's few MAE / this"] = _paired_ratio(of, "ecrt", method, "few", "mae")
             table.append(line)
     return table
+
+
+def _paired_ratio(of: list[Row], method: str, other: str, group: str, measure: str) -> str:
+    pairs = [(one[method][group][measure], one[other][group][measure]) for one in of]
+    ratios = [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
+    return t_interval(ratios).text() if ratios else "none"
 
 
 def _mean(values: list[float | None]) -> float | None:
