@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +28,16 @@ from ecrt.metrics import (
 )
 from ecrt.stages.heads import HeadSample, LinearFitter, head_outputs
 
-__all__ = ["METHODS", "PER_ROW", "cells", "paired_bootstrap", "run_cell", "summarise"]
+__all__ = [
+    "METHODS",
+    "PER_ROW",
+    "cells",
+    "pack_hits",
+    "paired_bootstrap",
+    "run_cell",
+    "summarise",
+    "unpack_hits",
+]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -111,7 +121,22 @@ def run_cell(*, method: str, seed: int, most_rows: int | None) -> Row:
         }  # fmt: skip
         entries.append({"what": fitted.what, "prior": fitted.prior, "chosen": fitted.chosen, "figures": figures})
         outcomes[fitted.what] = _outcomes(fitted, y_test, problem.counts)
-    return {"entries": entries, PER_ROW: outcomes}
+    hits = {what: pack_hits(of["balanced"]["top1"]) for what, of in outcomes.items()}
+    return {"entries": entries, "hits": hits, PER_ROW: outcomes}
+
+
+def pack_hits(hits: Sequence[int] | NDArray[Any]) -> str:
+    """Which test rows were told right, short enough for the file of results: a bit each, as text.
+
+    >>> unpack_hits(pack_hits([1, 0, 1]), 3).tolist()
+    [True, False, True]
+    """
+    return base64.b64encode(np.packbits(np.asarray(hits, dtype=bool)).tobytes()).decode()
+
+
+def unpack_hits(text: str, n_rows: int) -> NDArray[np.bool_]:
+    """What :func:`pack_hits` was given."""
+    return np.unpackbits(np.frombuffer(base64.b64decode(text), dtype=np.uint8), count=n_rows).astype(bool)
 
 
 def _outcomes(fitted: Fitted, y: Labels, counts: Labels) -> Row:
