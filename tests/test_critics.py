@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ecrt.errors import InputError
-from ecrt.nn import Critic, make_critic
+from ecrt.nn import CoordinateNetworks, Critic, make_critic, mlp
 
 D, M, N = 3, 4, 5
 NAMES = ["additive", "cosine", "label-network"]
@@ -95,3 +95,14 @@ def test_an_unknown_critic_is_refused_with_the_choices():
     with pytest.raises(InputError) as refusal:
         make_critic("bilinear", D, M)
     assert all(name in str(refusal.value) for name in ["bilinear", *NAMES])
+
+
+def test_coordinates_a_few_at_a_time_give_the_same_numbers(monkeypatch, sources):
+    networks, results = CoordinateNetworks(D, 8, 4).double(), []
+    for cells in (mlp.CELLS_AT_ONCE, 2 * 8 * len(sources)):
+        monkeypatch.setattr(mlp, "CELLS_AT_ONCE", cells)
+        networks.zero_grad()
+        total = networks(sources)
+        total.square().sum().backward()
+        results.append([total.detach(), *(parameter.grad.clone() for parameter in networks.parameters())])
+    torch.testing.assert_close(*results)

@@ -76,14 +76,17 @@ DATE_PARTS = ("year", "month", "day", "hour", "weekday", "seconds since 1970")
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """Columns as numbers; made by ``learn``, and again from its ``state`` when a model is loaded."""
+    """Columns as numbers; made by ``learn``, and again from its ``state`` when a model is loaded.
+
+    ``plain`` says whether all are columns of numbers that had no gaps, so that an array need only be ``filled``.
+    """
 
     columns: tuple[Column, ...]
-    _plain: bool = field(init=False, repr=False, compare=False)
+    plain: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         plain = all(column.kind == "number" and not column.flagged for column in self.columns)
-        object.__setattr__(self, "_plain", plain)
+        object.__setattr__(self, "plain", plain)
 
     @classmethod
     def learn(cls, table: pd.DataFrame) -> TableEncoder:
@@ -110,18 +113,23 @@ class TableEncoder:
 
     def encode(self, table: pd.DataFrame) -> Array:
         """The table as numbers without gaps."""
-        if self._plain and all(is_numeric_dtype(kind) for kind in table.dtypes):  # wide tables of numbers, in one go
-            numbers = table.to_numpy(dtype=np.float64, na_value=np.nan)
-            if np.isfinite(numbers).all():
-                return numbers
-            _refuse_infinity(numbers, [column.name for column in self.columns])
-            return np.where(np.isnan(numbers), np.concatenate([column.fill for column in self.columns]), numbers)
+        if self.plain and all(is_numeric_dtype(kind) for kind in table.dtypes):  # wide tables of numbers, in one go
+            return self.filled(table.to_numpy(dtype=np.float64, na_value=np.nan))
         parts = [
             column.encode(table.iloc[:, place])
             for place, column in enumerate(self.columns)
             if column.kind != "left out"
         ]
         return np.concatenate(parts, axis=1)
+
+    def filled(self, numbers: Array) -> Array:
+        """Numbers of plain columns without gaps: the array itself if it has none."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(numbers.sum()) or np.isfinite(numbers).all()  # a finite sum has finite parts
+        if finite:
+            return numbers
+        _refuse_infinity(numbers, [column.name for column in self.columns])
+        return np.where(np.isnan(numbers), np.concatenate([column.fill for column in self.columns]), numbers)
 
     def state(self) -> dict[str, Any]:
         """All that was learned, in plain values."""

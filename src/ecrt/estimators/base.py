@@ -132,6 +132,9 @@ class EstimatorBase(BaseEstimator):
 
     def _read_rows(self, X: Any) -> Array:
         """X as numbers, read as in ``fit``."""
+        if self.table_ is not None and self.table_.plain and isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
+            numbers = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
+            return self.table_.filled(numbers)
         rows, _ = self._validated(X, "no_validation", reset=False)
         if self.table_ is not None:
             return self.table_.encode(rows)
@@ -177,8 +180,12 @@ class EstimatorBase(BaseEstimator):
     def _features(self, X: Any) -> Array:
         """z = e(x) of rows or of a Dataset."""
         check_is_fitted(self)
-        items: Dataset[Any] = unlabelled(X) if isinstance(X, Dataset) else array_items(self._read_rows(X))
-        return features_of(self.encoder_, items, device=torch.device("cpu"))
+        if isinstance(X, Dataset):
+            return features_of(self.encoder_, unlabelled(X), device=torch.device("cpu"))
+        rows = self._read_rows(X)
+        if type(self.encoder_) is nn.Identity and rows.ndim == 2:
+            return rows
+        return features_of(self.encoder_, array_items(rows), device=torch.device("cpu"))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else

@@ -62,6 +62,22 @@ class MaskedFlow(nn.Module):
         return z_nd, log_det_n
 
     @torch.no_grad()
+    def sources(self, z_nd: Tensor) -> Tensor:
+        """Sources alone, without gradients: the first of what ``forward`` gives, in place where it can be."""
+        for block in self.blocks:
+            network = getattr(block, "hyper", None)
+            if not isinstance(network, nn.Sequential):  # one feature: scale and shift are constants
+                z_nd = block()(z_nd)
+                continue
+            hidden = z_nd
+            for layer in network:
+                hidden = nn.functional.silu(hidden, inplace=True) if isinstance(layer, nn.SiLU) else layer(hidden)
+            shift_nd, scale_nd = hidden.unflatten(-1, (-1, 2)).unbind(-1)
+            divisor_nd = (scale_nd / LOG_SCALE_BOUND).abs_().add_(1)
+            z_nd = torch.div(scale_nd, divisor_nd, out=divisor_nd).exp_().mul_(z_nd).add_(shift_nd)
+        return z_nd
+
+    @torch.no_grad()
     def inverse(self, s_nd: Tensor) -> Tensor:
         """Features of given sources, without gradients: every hidden unit is evaluated once."""
         if self.blocks and not hasattr(self.blocks[0], "hyper"):  # one feature: scale and shift are constants

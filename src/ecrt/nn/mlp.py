@@ -10,6 +10,10 @@ from torch import Tensor, nn
 
 __all__ = ["MLP", "CoordinateNetworks"]
 
+CELLS_AT_ONCE = 2**20
+"""Activations (coordinates x rows x units) held in one array on the CPU. Larger ones, each of dozens of mebibytes, come
+fresh from the system every time, and clearing their pages takes longer than the arithmetic."""
+
 
 class MLP(nn.Sequential):
     """Linear layers with ReLU and optional dropout between them, none after the last.
@@ -34,7 +38,8 @@ class MLP(nn.Sequential):
 class CoordinateNetworks(nn.Module):
     r"""A network :math:`\gamma^a` for each coordinate a, and the sum :math:`\sum_a \gamma^a([s]_a)` of their outputs.
 
-    All d networks run in one batched call. The last layers and the sum over coordinates are one matrix product.
+    Networks run many in one batched call, on a GPU all of them. The last layers and the sum over coordinates are one
+    matrix product.
 
     Parameters
     ----------
@@ -54,7 +59,17 @@ class CoordinateNetworks(nn.Module):
 
     def forward(self, s_nd: Tensor) -> Tensor:
         """The sum over coordinates, for every row."""
-        first_dnw = nn.functional.silu(s_nd.T.unsqueeze(-1) * self.slope_dw.unsqueeze(1) + self.offset_dw.unsqueeze(1))
-        second_dnw = nn.functional.silu(torch.baddbmm(self.bias_d1w, first_dnw, self.hidden_dww))
-        sum_no: Tensor = self.out(second_dnw.transpose(0, 1).flatten(1))
+        n, n_coordinates = s_nd.shape
+        at_once = n_coordinates if s_nd.is_cuda else max(CELLS_AT_ONCE // max(n * self.slope_dw.shape[1], 1), 1)
+        parameters = (self.slope_dw, self.offset_dw, self.hidden_dww, self.bias_d1w)
+        parts = zip(s_nd.split(at_once, dim=1), *(values.split(at_once) for values in parameters), strict=True)
+        hidden = [_hidden_units(*part) for part in parts]
+        sum_no: Tensor = self.out(hidden[0] if len(hidden) == 1 else torch.cat(hidden, dim=1))
         return sum_no
+
+
+def _hidden_units(s_nd: Tensor, slope_dw: Tensor, offset_dw: Tensor, hidden_dww: Tensor, bias_d1w: Tensor) -> Tensor:
+    """Units of the second hidden layers, those of a coordinate side by side."""
+    first_dnw = nn.functional.silu((s_nd.T.unsqueeze(-1) * slope_dw.unsqueeze(1)).add_(offset_dw.unsqueeze(1)))
+    second_dnw = nn.functional.silu(torch.baddbmm(bias_d1w, first_dnw, hidden_dww))
+    return second_dnw.transpose(0, 1).flatten(1)

@@ -76,7 +76,9 @@ class DemixResult:
 @torch.no_grad()
 def sources_of(demixer: Demixer, z: Array) -> Array:
     """s = f(z) in float64, in batches."""
-    return np.concatenate([demixer(part).numpy() for part in torch.from_numpy(z).split(8192)])
+    # torch cannot mark memory as read-only, nor walk it backwards; nothing here writes to z.
+    rows = torch.from_numpy(np.require(z, requirements=["C", "W"]))
+    return np.concatenate([demixer(part).numpy() for part in rows.split(8192)])
 
 
 def demix(

@@ -1,0 +1,73 @@
+"""Prediction's own path gives what de-mixing, scaling and head give one after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ecrt.flows import Demixer, LinearDemixing, MaskedFlow, SharedPrior
+from ecrt.nn import GaussianHead, make_head
+from ecrt.stages import head_outputs, sources_of
+from ecrt.stages.class_heads import BalancedHead
+from ecrt.stages.scoring import _saves_work, predict_outputs
+
+D, KEPT, N_SIGNAL, N_CLASSES = 7, 5, 4, 3
+
+
+def a_demixer(*, with_flow: bool) -> Demixer:
+    """Some columns never vary, the others come in another order, and the mean is far from zero."""
+    torch.manual_seed(0)
+    center, kept = 1e4 + torch.randn(D, dtype=torch.float64), torch.tensor([3, 0, 6, 2, 5])
+    linear = LinearDemixing(center, kept, torch.randn(KEPT, KEPT, dtype=torch.float64), N_SIGNAL)
+    flow = MaskedFlow(N_SIGNAL, 2, (16, 16)) if with_flow else None
+    if flow is not None:
+        for parameter in flow.parameters():
+            nn.init.normal_(parameter, std=0.5)
+    return Demixer(linear, SharedPrior(), flow).double().eval()
+
+
+def heads() -> dict[str, nn.Module]:
+    torch.manual_seed(1)
+    linear = nn.Linear(N_SIGNAL, N_CLASSES)
+    mlp = make_head(N_SIGNAL, N_CLASSES, (8, 8), dropout=0.3)
+    gaussian = GaussianHead(torch.randn(N_CLASSES, N_SIGNAL), torch.rand(N_CLASSES, N_SIGNAL) + 0.5)
+    log_mass = torch.log(torch.tensor([0.5, 0.3, 0.2]))
+    found = {
+        "linear": linear, "mlp": mlp, "gaussian": gaussian,
+        "balanced linear": BalancedHead(linear, log_mass), "balanced mlp": BalancedHead(mlp, log_mass),
+    }  # fmt: skip
+    return {name: head.double().eval() for name, head in found.items()}
+
+
+@pytest.mark.parametrize("with_flow", [False, True], ids=["linear", "flow"])
+@pytest.mark.parametrize("head", heads())
+@pytest.mark.parametrize("n", [1, 2100])
+def test_the_path_of_prediction_gives_what_the_stages_give(with_flow: bool, head: str, n: int) -> None:
+    demixer, module = a_demixer(with_flow=with_flow), heads()[head]
+    scale = np.array([0.5, 1.0, 2.0, 0.1])
+    z = 1e4 + np.random.default_rng(0).normal(size=(n, D))
+    before = z.copy()
+    staged = head_outputs(module, sources_of(demixer, z) * scale)
+    for rows in (z, z[:, ::-1][:, ::-1], np.asfortranarray(z)):
+        np.testing.assert_allclose(predict_outputs(demixer, scale, module, rows), staged, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(z, before)
+
+
+def test_maps_are_made_one_only_where_that_saves_work() -> None:
+    assert _saves_work(10_000, 512, 512, 100)
+    assert not _saves_work(1, 512, 512, 100)  # the product of the matrices alone takes longer than the row
+    assert not _saves_work(10_000, 512, 8, 1000)  # few sources between many features and many classes
+
+
+def test_sources_alone_are_those_of_the_forward_pass() -> None:
+    for n_features in (1, 6):
+        torch.manual_seed(2)
+        flow = MaskedFlow(n_features, 3, (16, 16)).double()
+        for parameter in flow.parameters():
+            nn.init.normal_(parameter, std=0.5)
+        z = torch.randn(50, n_features, dtype=torch.float64)
+        before = z.clone()
+        torch.testing.assert_close(flow.sources(z), flow(z)[0].detach(), rtol=0, atol=0)
+        assert torch.equal(z, before)
