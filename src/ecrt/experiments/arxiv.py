@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ecrt.data import load_arxiv
 from ecrt.estimators import ECRTClassifier
+from ecrt.experiments.frequency import BY_CLASS, by_label
 from ecrt.metrics import bce_per_row, multilabel_metrics, top_k_accuracy
 
 __all__ = ["COMMON", "METHODS", "TUNED", "cells", "paired_bootstrap", "run_cell", "summarise"]
@@ -79,7 +80,8 @@ def run_cell(*, method: str, seed: int, max_train: int | None) -> Row:
     clf.fit(data.X_train[rows], data.y_train[rows])
     present = data.y_test > 0
     log_odds = clf.decision_function(data.X_test)
-    figures: Row = multilabel_metrics(log_odds, present, clf.predict(data.X_test) > 0)
+    labelled = clf.predict(data.X_test) > 0
+    figures: Row = multilabel_metrics(log_odds, present, labelled)
     for prior in ("training", "balanced"):
         other = clf.set_params(class_prior=prior).decision_function(data.X_test)
         figures |= {
@@ -91,6 +93,7 @@ def run_cell(*, method: str, seed: int, max_train: int | None) -> Row:
         "epochs": clf.history_["head_setting"],
         "demixing": clf.demixing_,
         "n_minority": len(clf.minority_classes_),
+        BY_CLASS: by_label(present, labelled, data.y_train[rows].sum(axis=0, dtype=np.int64)),
         "row_accuracy": top_k_accuracy(log_odds, present).round(5).tolist(),
         "row_bce": bce_per_row(log_odds, present).round(6).tolist(),
     }

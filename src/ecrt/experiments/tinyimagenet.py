@@ -9,6 +9,7 @@ import numpy as np
 
 from ecrt.data import load_embeddings
 from ecrt.estimators import ECRTClassifier
+from ecrt.experiments.frequency import BY_CLASS, by_class
 from ecrt.metrics import prediction_metrics, single_numbers
 
 __all__ = ["METHODS", "cells", "run_cell", "summarise"]
@@ -43,6 +44,7 @@ def run_cell(*, method: str, seed: int, max_train: int | None) -> Row:
         "demixing": clf.demixing_,
         "head": clf.head_name_,
         "weight_decay": clf.history_["head_setting"],
+        BY_CLASS: by_class(figures),
     }
 
 

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from ecrt.experiments.extreme_sizes import SIZES
 from ecrt.experiments.paper_figures import EXTREME
 from ecrt.report.drawing import GREY, INK, MINORITY, OTHERS, PALETTE, count_axis, legend_below, limits, svg
+from ecrt.report.paper_frequency import frequency_figures
 from ecrt.report.paper_results import PaperResults
 from ecrt.report.rendering import FigureBlock
 
@@ -24,7 +25,7 @@ TOY = "toy-figures"
 def paper_figures(results: PaperResults) -> list[FigureBlock]:
     """All figures that there are results for."""
     made = [make(results) for make in (_toy, _gridding, _efficiency, _distance, _risk, _packing, _extreme, _mnist)]
-    return [figure for figure in made if figure is not None]
+    return [*(figure for figure in made if figure is not None), *frequency_figures(results)]
 
 
 def _panel(draw: Callable[[Axes], None], name: str) -> Markup:
