@@ -34,6 +34,7 @@ def test_smoke_runs_end_and_sum_up(name, tmp_path):
         "arxiv",
         "arxiv-tuning",
         "cifar100",
+        "inaturalist",
         "mnist",
         "tinyimagenet",
         "tinyimagenet-rivals",
