@@ -127,6 +127,14 @@ def test_lda_under_the_training_prior_is_scikit_learns():
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+def test_one_scale_leaves_columns_in_proportion(table):
+    X, y = table[0][list("abcde")].to_numpy() * np.geomspace(1, 100, 5), table[1]
+    clf = make("erm", scaling="one").fit(X, y)
+    scaled = clf.demixer_(torch.from_numpy(X)).numpy()
+    assert scaled.std(axis=0) / scaled.std(axis=0)[0] == pytest.approx(X.std(axis=0) / X.std(axis=0)[0])
+    assert np.sqrt((scaled.std(axis=0) ** 2).mean()) == pytest.approx(1.0)
+
+
 def test_feature_smote_balances_what_the_head_learns_from(table):
     """With every class as large as the largest, the scores of plain cross-entropy are balanced ones as they are."""
     clf = make("feature-smote").fit(*table)

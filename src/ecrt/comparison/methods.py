@@ -46,12 +46,13 @@ class Method:
 
 
 HEAD: Space = {
+    "scaling": Choice(("columns", "one")),
     "head": Choice(("linear", "mlp")),
     "weight_decay": Choice((None, 1e-4, 1e-3, 1e-2, 0.1, 1.0)),
     "learning_rate": Number(low=5e-4, high=8e-3, log=True),
 }
 HEAD_STARTS: tuple[Parameters, ...] = tuple(
-    {"head": head, "weight_decay": None, "learning_rate": 2e-3} for head in ("linear", "mlp")
+    {"scaling": "columns", "head": head, "weight_decay": None, "learning_rate": 2e-3} for head in ("linear", "mlp")
 )
 MLP: Space = {
     "hidden_layers": Choice(("32", "100", "100-100")),

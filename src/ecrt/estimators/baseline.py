@@ -37,7 +37,7 @@ Labels = NDArray[np.int64]
 class BaselineClassifier(ClassifierMixin, EstimatorBase):
     """Other people's methods for imbalanced classes, on the same encoders, heads, training and priors as ECRT.
 
-    Features are standardised and a head learns from them, with its weight decay or its epochs chosen on held-out rows
+    Features are scaled and a head learns from them, with its weight decay or its epochs chosen on held-out rows
     where every class counts alike. With an encoder that is trained, methods that are losses, mixup and the second
     steps train it end to end; the others act on its features, of rows that it has not seen.
 
@@ -55,6 +55,9 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         Loss of a method that is none itself; ``None`` for the one it was published with.
     loss_options : dict or None, default=None
         Options of the loss, ``ecrt.losses.LOSS_OPTIONS[loss]``.
+    scaling : {"columns", "one"}, default="columns"
+        Features are divided each by its own spread, or all by one: principal components and other embeddings, whose
+        small columns are mostly noise, are better left in proportion. A trained encoder's head reads them as they are.
     head : {"linear", "mlp"}, default="linear"
         Network on the features.
     head_hidden : sequence of int or None, default=None
@@ -81,7 +84,7 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
     classes_, class_counts_, table_, encoder_ : as in ``ECRTClassifier``.
     minority_classes_ : labels called minority.
     end_to_end_ : whether the head was trained with the encoder.
-    demixer_ : standardises features; it leaves them as they are where ``end_to_end_``.
+    demixer_ : scales features; it leaves them as they are where ``end_to_end_``.
     head_, model_ : what predicts: a network, which ``save`` can keep, or a model of another library, which it cannot.
     history_ : what was tried on held-out rows, and the losses of a trained encoder.
 
@@ -102,6 +105,7 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
             "method_options": [None, dict],
             "loss": [None, LOSSES],
             "loss_options": [None, dict],
+            "scaling": [StrOptions({"columns", "one"})],
             "head": [StrOptions({"linear", "mlp"})],
             "head_hidden": [None, "array-like"],
             "head_dropout": [None, Interval(Real, 0, 1, closed="left")],
@@ -114,6 +118,7 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
     method_options: dict[str, Any] | None = None
     loss: LossName | None = None
     loss_options: dict[str, float] | None = None
+    scaling: Literal["columns", "one"] = "columns"
     head: Literal["linear", "mlp"] = "linear"
     head_hidden: Sequence[int] | None = None
     head_dropout: float | None = None
@@ -156,7 +161,7 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         rows = np.arange(len(y))
         standard = demix(
             z, y, train_rows=rows, held_out_rows=rows[:0], demixed_on=roles.demixed_on,
-            config=DemixConfig(method="none"), **vars(session),
+            config=DemixConfig(method="none", scaling=self.scaling), **vars(session),
         )  # fmt: skip
         self.demixer_ = standard.demixer
         self.model_ = fit_model(self.method, standard.sources(z), y, options, session.rng)
@@ -188,7 +193,7 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
             else:
                 config = replace(config, mass="balanced")  # every class has as many rows as the largest
         result = transfer(
-            z, y, roles=roles, candidates=[DemixConfig(method="none")], head_config=config,
+            z, y, roles=roles, candidates=[DemixConfig(method="none", scaling=self.scaling)], head_config=config,
             validation=self.validation_fraction, drawing=drawing, **vars(session),
         )  # fmt: skip
         self.demixer_, self.head_ = result.demixed.demixer, result.head

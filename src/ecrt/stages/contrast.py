@@ -47,6 +47,7 @@ class DemixConfig:
     ----------
     method : ``"none"`` standardises the features and leaves them as they are (no transfer, for comparison);
         ``"linear"`` whitens within classes; ``"flow"`` trains a flow on top of that.
+    scaling : of ``"none"``: every column by its own spread, or ``"one"`` scale for all columns.
     n_sources : signal sources, ``None`` for all features.
     rotation : what settles the axes that whitening leaves open; see :func:`~ecrt.flows.fit_linear_demixing`. Fewer
         sources than features need discriminant axes.
@@ -66,6 +67,7 @@ class DemixConfig:
     """
 
     method: Method = "linear"
+    scaling: Literal["columns", "one"] = "columns"
     n_sources: int | None = None
     rotation: Literal["symmetric", "discriminant", "joint"] = "symmetric"
     objective: Objective = "fdv"

@@ -210,6 +210,8 @@ def _linear_map(
     rotation: Rotation = config.rotation if order is None else "triangular"
     if config.method == "none":
         rotation = "none"
+        if config.scaling == "one":
+            spread = np.where(spread > 0, np.sqrt((spread**2).mean()), 0.0)
     elif config.n_sources is not None and config.n_sources < (spread > 0).sum():
         rotation = "discriminant"
     n_sources = None if rotation == "none" else config.n_sources
