@@ -1,17 +1,18 @@
 """Prediction beside scikit-learn's MLPClassifier, threads sharing one model, and a million rows from a mapped file.
 
-The MLP beside linear de-mixing is scikit-learn's default; the one beside the flow has as many multiply-adds as the
-whole of encoder, flow and head. Peak memory is of a process that loads a saved model and predicts, less what it had
-before predicting, beside the size of the rows on disk.
+The MLP beside linear de-mixing is scikit-learn's default, 100 hidden units: more multiply-adds than a linear head needs
+once de-mixing is multiplied into it, so one of equal multiply-adds stands beside it too. The one beside the flow (four
+blocks of 128 x 2 and an MLP head) has as many multiply-adds as linear map, flow and head together. Peak memory is of a
+process that loads a saved model and predicts rows of a mapped .npy file, less what it had before predicting.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -47,6 +48,11 @@ def multiply_adds(classifier: ecrt.ECRTClassifier) -> int:
     )
 
 
+def small_mlp_of(multiply_adds_wanted: int) -> tuple[int]:
+    """One hidden layer h with (D + M) h multiply-adds."""
+    return (max(round(multiply_adds_wanted / (D + M)), 1),)
+
+
 def mlp_of(multiply_adds_wanted: int) -> tuple[int, int]:
     """Two equal hidden layers h with h^2 + (D + M) h multiply-adds."""
     width = round((-(D + M) + ((D + M) ** 2 + 4 * multiply_adds_wanted) ** 0.5) / 2)
@@ -58,41 +64,45 @@ def fitted(X: np.ndarray, y: np.ndarray, **options: Any) -> ecrt.ECRTClassifier:
                                random_state=0, **options).fit(X, y)  # fmt: skip
 
 
-def peak(folder: str, rows_file: str, n: int, kind: str) -> None:
+def peak(folder: str, rows_file: str, n: int) -> None:
     """Run by itself: predict n rows of the mapped file; print mebibytes used beyond the model, and seconds."""
     torch.set_num_threads(2)
     model = ecrt.load(folder)
-    X = np.memmap(rows_file, dtype=kind, mode="r", shape=(MILLION, D))[:n]
+    X = np.load(rows_file, mmap_mode="r")[:n]
     model.predict_proba(np.array(X[:100]))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    rollup = anonymous_mebibytes()
-    stop, highest = threading.Event(), [rollup]
+    before, own = mebibytes("VmHWM"), mebibytes("RssAnon")
+    stop, highest = threading.Event(), [own]
 
     def watch() -> None:
         while not stop.wait(0.01):
-            highest[0] = max(highest[0], anonymous_mebibytes())
+            highest[0] = max(highest[0], mebibytes("RssAnon"))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
+    started = time.perf_counter()
     answer = model.predict_proba(X)
+    seconds = time.perf_counter() - started
     stop.set()
     watcher.join()
     print(json.dumps({
-        "rows": n, "dtype": kind, "rows_mebibytes": X.nbytes / 2**20, "answer_mebibytes": answer.nbytes / 2**20,
-        "resident_peak_mebibytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10,
-        "own_memory_peak_mebibytes": highest[0] - rollup,
+        "rows": n, "dtype": str(X.dtype), "seconds": seconds,
+        "rows_mebibytes": X.nbytes / 2**20, "answer_mebibytes": answer.nbytes / 2**20,
+        "resident_peak_mebibytes": mebibytes("VmHWM") - before,
+        "own_memory_peak_mebibytes": highest[0] - own,
+        "beyond_the_answer_mebibytes": highest[0] - own - answer.nbytes / 2**20,
     }))  # fmt: skip
 
 
-def anonymous_mebibytes() -> float:
-    """Memory of the process that is not pages of mapped files, which the system may drop at any time."""
+def mebibytes(which: str) -> float:
+    """Memory of this process: the most it ever had resident (VmHWM), or what it has now that is no page of a mapped
+    file, which the system may drop at any time (RssAnon)."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 2**10
+    return next(int(line.split()[1]) for line in lines if line.startswith(which)) / 2**10
 
 
 def main() -> None:
     if sys.argv[1:2] == ["peak"]:
-        peak(sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5])
+        peak(sys.argv[2], sys.argv[3], int(sys.argv[4]))
         return
     chosen = arguments(__doc__)
     warnings.simplefilter("ignore")
@@ -100,14 +110,13 @@ def main() -> None:
     train, new = (X[:N_TRAIN], y[:N_TRAIN]), X[N_TRAIN:]
     linear = fitted(*train, demixing="linear")
     flow = fitted(*train, demixing="flow", flow_blocks=4, flow_hidden=(128, 128))
+    widths = {"default": (100,), "equal to linear": small_mlp_of(D * M), "equal to flow": mlp_of(multiply_adds(flow))}
     rivals = {
-        "MLPClassifier, default": MLPClassifier(max_iter=2, random_state=0).fit(*train),
-        "MLPClassifier, equal multiply-adds": MLPClassifier(
-            mlp_of(multiply_adds(flow)), max_iter=2, random_state=0
-        ).fit(*train),
+        f"MLPClassifier, {name}": MLPClassifier(hidden, max_iter=2, random_state=0).fit(*train)
+        for name, hidden in widths.items()
     }
     models = {"linear": linear, "flow": flow, **rivals}
-    seconds = interleaved({name: lambda model=model: model.predict_proba(new) for name, model in models.items()}, 9)
+    seconds = interleaved({name: lambda model=model: model.predict_proba(new) for name, model in models.items()}, 15)
     print(seconds, flush=True)
 
     with ThreadPoolExecutor(8) as pool:
@@ -118,25 +127,26 @@ def main() -> None:
 
     memory = []
     with tempfile.TemporaryDirectory() as folder:
-        flow.save(Path(folder) / "flow")
-        for kind in ("float32",):
-            path = Path(folder) / f"rows.{kind}"
-            mapped = np.memmap(path, dtype=kind, mode="w+", shape=(MILLION, D))
-            generator = np.random.default_rng(0)
-            for first in range(0, MILLION, 50_000):
-                mapped[first : first + 50_000] = generator.standard_normal((50_000, D), dtype=np.float32)
-            mapped.flush()
+        path = Path(folder) / "rows.npy"
+        mapped = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(MILLION, D))
+        generator = np.random.default_rng(0)
+        for first in range(0, MILLION, 50_000):
+            mapped[first : first + 50_000] = generator.standard_normal((50_000, D), dtype=np.float32)
+        mapped.flush()
+        for name, model in {"linear": linear, "flow": flow}.items():
+            model.save(Path(folder) / name)
             for n in (250_000, MILLION):
-                memory.append(in_own_process(__file__, "peak", Path(folder) / "flow", path, n, kind))
+                memory.append({"model": name, **in_own_process(__file__, "peak", Path(folder) / name, path, n)})
                 print(memory[-1], flush=True)
     document = {
         "features": D, "classes": M, "rows": len(new),
-        "multiply_adds": {"flow": multiply_adds(flow), "linear": multiply_adds(linear)},
-        "mlp_widths": mlp_of(multiply_adds(flow)),
+        "multiply_adds": {"flow": multiply_adds(flow), "linear, maps made one": D * M},
+        "mlp_widths": widths,
         "heads": {"linear": linear.head_name_, "flow": flow.head_name_},
         "seconds": seconds,
         "linear_over_mlp": seconds["linear"] / seconds["MLPClassifier, default"],
-        "flow_over_equal_mlp": seconds["flow"] / seconds["MLPClassifier, equal multiply-adds"],
+        "linear_over_equal_mlp": seconds["linear"] / seconds["MLPClassifier, equal to linear"],
+        "flow_over_equal_mlp": seconds["flow"] / seconds["MLPClassifier, equal to flow"],
         "largest_difference_with_threads": largest,
         "growth_in_rows": {"seconds": by_rows, "growth": growth(by_rows)},
         "mapped_file": memory,

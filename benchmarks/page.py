@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import matplotlib as mpl
@@ -33,6 +34,19 @@ def bars(axes: Axes, names: list[str], values: list[float], limit: float | None,
     axes.invert_yaxis()
     axes.set_xlabel(label)
     axes.set_xlim(0, 1.2 * max([*values, limit or 0]))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def losses(axes: Axes, names: list[str], values: list[float], label: str) -> None:
+    """Losses, which may be of either sign and of any size, as points on an axis that is linear about zero."""
+    axes.axvline(0, color="grey", linewidth=1)
+    axes.scatter(values, range(len(names)), color=OURS)
+    for place, value in enumerate(values):
+        axes.text(value, place - 0.35, f"{value:.3g}", ha="center", fontsize=8)
+    axes.set_xscale("symlog", linthresh=10)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -1)
+    axes.set_xlabel(label)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -78,20 +92,30 @@ def inverse(results: dict[str, Any]) -> list[str]:
 
 def demix_step(results: dict[str, Any]) -> list[str]:
     ratios = {name: value for name, value in results["rival_over_ours"].items() if name.startswith("ours")}
-    losses = {name: part["held_out_contrast"] for name, part in results["learned"].items()}
-    curves = {name: part["seconds"] for name, part in results["step_growth"].items()}
+    curves = {name: part["seconds"] for name, part in results["growth"].items()}
+    doublings = {
+        f"{name}: {step}": ratio for name, part in results["growth"].items() for step, ratio in part["growth"].items()
+    }
 
-    def lost(axes: Axes) -> None:
-        axes.barh(range(len(losses)), [-value for value in losses.values()],
-                  color=[OURS if name.startswith("ours") else RIVAL for name in losses])  # fmt: skip
-        axes.set_yticks(range(len(losses)), list(losses))
-        axes.invert_yaxis()
-        axes.set_xlabel("held-out contrast learned (higher is better)")
+    def learned(axes: Axes) -> None:
+        for name, learning in results["learned"].items():
+            colour = {"color": RIVAL} if name == "rival" else {}
+            axes.plot(learning["seconds"], learning["held_out_contrast"], label=name, **colour)
+        axes.axhline(results["best"]["rival"]["held_out_contrast"], color="grey", linestyle=":", label="rival's best")
+        axes.set_xscale("log")
+        axes.set_xlabel("seconds of training")
+        axes.set_ylabel("held-out contrastive loss")
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
 
     return [
         figure(lambda axes: bars(axes, list(ratios), list(ratios.values()), 10, "the rival's step over ours")),
-        figure(lost, 3.0),
-        figure(lambda axes: growth_lines(axes, curves, "time of a step"), 3.4),
+        figure(learned, 3.4),
+        figure(lambda axes: growth_lines(axes, curves, "time of an epoch"), 3.8),
+        figure(
+            lambda axes: bars(axes, list(doublings), list(doublings.values()), 2.2, "time over that at half the size"),
+            0.3 * len(doublings) + 1,
+        ),
     ]
 
 
@@ -100,27 +124,63 @@ def extreme_labels(results: dict[str, Any]) -> list[str]:
     names = [
         f"{c['classes']:,} classes, {c['rows']:,} rows, batch {c['batch_size']}, {c['label_marginal']}" for c in cases
     ]
-    drawn = [figure(lambda axes: bars(axes, names, [c["epoch_seconds"] for c in cases], None, "seconds an epoch"))]
+    height = 0.3 * len(cases) + 1
+    seconds, contrast = ([case[key] for case in cases] for key in ("epoch_seconds", "held_out_contrast"))
+    drawn = [
+        figure(lambda axes: bars(axes, names, seconds, None, "seconds an epoch"), height),
+        figure(
+            lambda axes: losses(axes, names, contrast, "held-out contrastive loss after 2 epochs (no skill: 0)"), height
+        ),
+    ]
     if all(case["gpu_peak_mebibytes"] for case in cases):
         memory = [case["gpu_peak_mebibytes"] for case in cases]
-        drawn.append(figure(lambda axes: bars(axes, names, memory, None, "peak memory of the GPU, MiB")))
+        drawn.append(figure(lambda axes: bars(axes, names, memory, None, "peak memory of the GPU, MiB"), height))
     return drawn
 
 
 def predict(results: dict[str, Any]) -> list[str]:
     memory = results["mapped_file"]
-    ratios = [results["linear_over_mlp"], results["flow_over_equal_mlp"]]
-    names = [
-        f"{case['rows']:,} rows, {case['dtype']}: {part}"
-        for case in memory
-        for part in ("rows", "answer", "own memory")
-    ]
-    values = [case[key] for case in memory
-              for key in ("rows_mebibytes", "answer_mebibytes", "own_memory_peak_mebibytes")]  # fmt: skip
+    ratios = {
+        "linear, beside the default (bound 1)": results["linear_over_mlp"],
+        "linear, beside equal multiply-adds": results["linear_over_equal_mlp"],
+        "flow, beside equal multiply-adds (bound 1.5)": results["flow_over_equal_mlp"],
+    }
+    parts = {"rows on disk": "rows_mebibytes", "answer": "answer_mebibytes",
+             "memory beyond the answer": "beyond_the_answer_mebibytes"}  # fmt: skip
+    values = {
+        f"{case['model']}, {case['rows']:,} rows: {part}": case[key] for case in memory for part, key in parts.items()
+    }
     return [
-        figure(lambda axes: bars(axes, ["linear", "flow"], ratios, None, "time over that of an MLPClassifier")),
-        figure(lambda axes: bars(axes, names, values, None, "MiB"), 3.2),
-    ]  # fmt: skip
+        figure(lambda axes: bars(axes, list(ratios), list(ratios.values()), None, "time over an MLPClassifier's")),
+        figure(lambda axes: growth_lines(axes, {"rows": results["growth_in_rows"]["seconds"]}, "time to predict"), 3.2),
+        figure(lambda axes: bars(axes, list(values), list(values.values()), None, "MiB"), 4.5),
+    ]
+
+
+def fit(results: dict[str, Any]) -> list[str]:
+    times = {name: median(values) for name, values in results["seconds"].items()}
+    memory = {f"{int(n):,} rows": value for n, value in results["peak_mebibytes_by_rows"].items()}
+    return [
+        figure(lambda axes: bars(axes, list(times), list(times.values()), None, "seconds of a default fit"), 1.8),
+        figure(lambda axes: bars(axes, list(memory), list(memory.values()), None, "peak memory of a fit, MiB"), 2.0),
+    ]
+
+
+def gpu_images(results: dict[str, Any]) -> list[str]:
+    epochs = {**results["epoch_median"], "the arithmetic alone": results["floor"]["seconds"]}
+    shares = results["kernel_shares"]
+    return [
+        figure(lambda axes: bars(axes, list(epochs), list(epochs.values()), None, "seconds an epoch")),
+        figure(lambda axes: bars(axes, list(shares), list(shares.values()), None, "share of the GPU's time"), 3.2),
+    ]
+
+
+def compare(results: dict[str, Any]) -> list[str]:
+    fits = {name: median(values) for name, values in results["refit_seconds"].items()}
+    return [
+        figure(lambda axes: bars(axes, ["whole command"], [results["seconds"]], results["limit"], "seconds"), 1.6),
+        figure(lambda axes: bars(axes, list(fits), list(fits.values()), None, "seconds of a fit in it")),
+    ]
 
 
 PARTS: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
@@ -130,6 +190,9 @@ PARTS: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
     "extreme_labels": ("Very many classes", extreme_labels),
     "extreme_labels_cuda": ("Very many classes, GPU", extreme_labels),
     "predict": ("Prediction", predict),
+    "fit": ("A default fit", fit),
+    "compare": ("Comparing methods on 5,000 rows", compare),
+    "gpu_images": ("Training an image encoder, GPU", gpu_images),
 }
 
 
@@ -145,8 +208,9 @@ def main() -> None:
             sections.append(f"<h2>{title}</h2><p>Not measured yet: {path.name} is missing.</p>")
             continue
         results = json.loads(path.read_text())
-        machine = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
-        note = f"<p><code>{html.escape(results['command'])}</code><br>{html.escape(machine)}</p>"
+        machine = ", ".join(f"{key} {value}" for key, value in results.get("machine", {}).items())
+        command = results.get("command", f"python benchmarks/bench_{name}.py")
+        note = f"<p><code>{html.escape(command)}</code><br>{html.escape(machine)}</p>"
         sections.append(f"<h2>{title}</h2>{note}{''.join(draw(results))}")
     style = (
         "body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}svg{max-width:100%;height:auto}"

@@ -13,6 +13,7 @@ from ecrt.losses import (
     cross_entropy,
     dv_exact,
     fdv_in_batch,
+    fdv_own_label,
     flow_nll,
     gcl_exact,
     gcl_in_batch,
@@ -140,10 +141,40 @@ def test_fdv_drops_a_batch_of_one():
 
 
 @both_dtypes
+def test_fdv_with_the_own_label_taken_exactly_is_its_loop(scores_bb, prior_m, dtype):
+    g, p, y = scores_bb.tolist(), prior_m.tolist(), Y.tolist()
+    expected = []
+    for i in range(B):
+        others = [math.exp(g[i][j] - g[i][i]) for j in range(B) if y[j] != y[i]]
+        expected.append(math.log(p[y[i]] + (1 - p[y[i]]) * sum(others) / len(others)))
+    assert_equal(fdv_own_label(scores_bb, Y, prior_m), expected, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64])
+def test_fdv_with_the_own_label_taken_exactly_is_exact_where_the_batch_holds_every_label_once(scores_bm, dtype):
+    labels, uniform = torch.arange(M), torch.full((M,), 1 / M, dtype=dtype)
+    torch.testing.assert_close(
+        fdv_own_label(scores_bm[:M, labels], labels, uniform), dv_exact(scores_bm[:M], labels, uniform)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64])
+def test_the_own_label_bounds_what_scores_can_gain_by_growing(prior_m, dtype):
+    """A critic that tells all labels of the batch apart: in-batch FDV rewards its scale without end."""
+    y = torch.arange(M)
+    for scale in (10.0, 1000.0):
+        scores_bb = scale * torch.eye(M, dtype=dtype)
+        assert (fdv_in_batch(scores_bb) <= -scale + 1e-9).all()
+        assert (fdv_own_label(scores_bb, y, prior_m) >= torch.log(prior_m)).all()
+    assert torch.isfinite(fdv_own_label(torch.zeros(2, 2, dtype=dtype), torch.tensor([1, 1]), prior_m)).all()
+
+
+@both_dtypes
 @pytest.mark.parametrize("scale", [1e3, 1e6])
 def test_large_scores_stay_finite(scores_bb, scores_bm, prior_m, dtype, scale):
     losses = {
         "fdv": lambda bb, bm: fdv_in_batch(bb),
+        "fdv_own_label": lambda bb, bm: fdv_own_label(bb, Y, prior_m),
         "infonce": lambda bb, bm: infonce_in_batch(bb),
         "gcl": lambda bb, bm: gcl_in_batch(bb.diagonal(), bb[:, 0]),
         "gcl_exact": lambda bb, bm: gcl_exact(bm, Y, prior_m),

@@ -1,7 +1,7 @@
 """Pure functions, one equation each; they return one value for each sample."""
 
 from ecrt.losses.classification import cross_entropy, hinge, logit_adjusted
-from ecrt.losses.contrastive import dv_exact, fdv_in_batch, gcl_exact, gcl_in_batch, infonce_in_batch
+from ecrt.losses.contrastive import dv_exact, fdv_in_batch, fdv_own_label, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.losses.likelihood import flow_nll
 from ecrt.losses.multilabel import label_odds, masked_bce, row_mass
 from ecrt.losses.risk import ClassMass, class_mass, paper_augmentation_weight, sample_weights
@@ -33,6 +33,7 @@ __all__ = [
     "effective_number_weights",
     "effective_prior",
     "fdv_in_batch",
+    "fdv_own_label",
     "flow_nll",
     "focal",
     "gcl_exact",

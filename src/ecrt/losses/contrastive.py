@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["dv_exact", "fdv_in_batch", "gcl_exact", "gcl_in_batch", "infonce_in_batch"]
+__all__ = ["dv_exact", "fdv_in_batch", "fdv_own_label", "gcl_exact", "gcl_in_batch", "infonce_in_batch"]
 
 
 def gcl_in_batch(positive_b: Tensor, negative_b: Tensor) -> Tensor:
@@ -47,6 +47,25 @@ def fdv_in_batch(scores_bb: Tensor) -> Tensor:
     log_sum_b = torch.logsumexp(contrast_bb, dim=1).detach()
     ratio_b = torch.exp(contrast_bb - log_sum_b[:, None]).sum(1)
     return log_sum_b - torch.log(log_sum_b.new_tensor(len(scores_bb) - 1)) + ratio_b - 1
+
+
+def fdv_own_label(scores_bb: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tensor:
+    r"""FDV for more labels than a batch holds: negatives from the batch, but for a sample's own label, taken exactly.
+
+    .. math:: \log\bigl(p(y_i) + (1 - p(y_i)) \, \mathrm{mean}_{j: y_j \ne y_i} e^{g_{ij} - g_{ii}}\bigr)
+
+    Among labels drawn from the marginal a sample's own comes up with probability :math:`p(y_i)`. That rare event alone
+    bounds the objective, at :math:`\log p(y_i)`; where a batch is too small to see it, :func:`fdv_in_batch` falls
+    without end, scores growing, while every label that the batch happened to leave out is scored at random. This is
+    the same expectation with that event summed and the others sampled.
+    """
+    same_bb = y_b[:, None] == y_b
+    contrast_bb = (scores_bb - scores_bb.diagonal()[:, None]).masked_fill(same_bb, torch.finfo(scores_bb.dtype).min)
+    others_b = (~same_bb).sum(1).clamp(min=1)
+    own_b = label_prior_m[y_b]
+    return torch.logaddexp(
+        torch.log(own_b), torch.logsumexp(contrast_bb, dim=1) - torch.log(others_b) + torch.log1p(-own_b)
+    )
 
 
 def infonce_in_batch(scores_bb: Tensor) -> Tensor:

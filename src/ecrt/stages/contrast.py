@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.errors import ECRTWarning
 from ecrt.flows import (
     ClassPrior,
     Demixer,
@@ -21,7 +23,7 @@ from ecrt.flows import (
     class_moments,
     make_prior,
 )
-from ecrt.losses import dv_exact, fdv_in_batch, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
+from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.nn import Critic, CriticName, make_critic
 from ecrt.training import History, IndexBatches, Progress, TrainingConfig, torch_generator, train
 
@@ -53,7 +55,8 @@ class DemixConfig:
         sources than features need discriminant axes.
     objective : contrastive loss of the flow.
     label_marginal : negatives from the batch, or the expectation under the label marginal; ``"auto"`` is exact up to
-        1,024 classes.
+        1,024 classes, and beyond, with FDV, exact for a sample's own label alone (``"batch"`` is the paper's, which
+        diverges where a batch holds few of the labels).
     critic, critic_width : which critic, and how wide its networks are.
     likelihood_weight : rho of Eq. 5, on the log-likelihood per dimension.
     source_prior : ``"shared"`` (1P) or ``"per-class"`` (MP).
@@ -139,6 +142,8 @@ class ContrastiveModel(nn.Module):
         if self.config.objective == "gcl":
             permuted = torch.randperm(len(y_b), device=y_b.device)
             return gcl_in_batch(scores_bb.diagonal(), scores_bb.gather(1, permuted[:, None]).squeeze(1))
+        if self.config.objective == "fdv" and self.config.label_marginal == "auto":
+            return fdv_own_label(scores_bb, y_b, label_prior_m)
         return (fdv_in_batch if self.config.objective == "fdv" else infonce_in_batch)(scores_bb)
 
     def losses(self, z_bq: Tensor, y_b: Tensor, label_prior_m: Tensor, *, exact: bool) -> tuple[Tensor, Tensor]:
@@ -217,4 +222,13 @@ def train_flow(
     # Without a row to hold out the training rows have to do.
     contrast = terms(*(check if len(held_out) else (row_train, y_train, w_train)))[0].double().cpu().numpy()
     restart = Restart(n_blocks, float(contrast.mean()), history)
+    if not exact and restart.held_out_contrast > 0 and len(classes) > config.training.batch_size:
+        warnings.warn(
+            f"De-mixing on {len(classes)} classes by batches of {config.training.batch_size} has learned less than "
+            f"nothing: its held-out contrastive loss is {restart.held_out_contrast:.3g}, where 0 is no skill. Negative "
+            "labels from the batch cannot tell so many classes apart: use label_marginal='auto' or 'exact', or larger "
+            "batches.",
+            ECRTWarning,
+            stacklevel=2,
+        )
     return TrainedFlow(restart, Demixer(linear, SharedPrior(), model.flow), contrast)
