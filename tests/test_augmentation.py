@@ -6,6 +6,7 @@ import torch
 
 from ecrt.augmentation import augment, parametric, permutation
 from ecrt.errors import InputError
+from ecrt.stages import AugmentConfig, augment_classes
 
 KINDS = ["parametric", "permutation"]
 every_augmenter = pytest.mark.parametrize("kind", KINDS)
@@ -92,3 +93,21 @@ def test_pseudo_samples_draw_the_variance_away_from_the_class(sources):
 def test_an_unknown_augmentation_is_refused_with_the_choices():
     with pytest.raises(InputError, match=r"'parametric', 'permutation' or 'borrowed'"):
         augment("smote", torch.ones(2, 2), 1, seeded_generator(), variance_d=torch.ones(2))
+
+
+def test_shrunk_means_are_nearer_to_the_truth():
+    rng = np.random.default_rng(0)
+    truth = 0.7 * rng.normal(size=(60, 5))
+    y = np.repeat(np.arange(60), np.where(np.arange(60) < 40, 50, 2))
+    s, rare = truth[y] + rng.normal(size=(len(y), 5)), np.arange(60) >= 40
+
+    def error(kind, strength):
+        config = AugmentConfig(kind=kind, n_synthetic=2000, mean_shrinkage=strength)
+        drawn = augment_classes(s, y, rare, np.ones(5), config, np.random.default_rng(1))
+        means = np.stack([drawn.s[drawn.y == label].mean(axis=0) for label in range(40, 60)])
+        return ((means - truth[40:]) ** 2).mean()
+
+    for kind in ("parametric", "borrowed"):
+        assert error(kind, 1.0) < 0.7 * error(kind, 0.0)
+        assert error(kind, 1.0) < error(kind, 20.0)
+    assert error("permutation", 1.0) == error("permutation", 0.0)

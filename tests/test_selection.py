@@ -173,6 +173,20 @@ def test_a_budget_ends_in_time(monkeypatch):
     assert not found.finished
 
 
+def test_a_budget_too_small_for_anything_leaves_plain_logit_adjustment(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("ecrt.estimators.selection.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def quality(options):
+        clock[0] += 5.0
+        return 1.0
+
+    found, fits = run(quality, trials=None, budget=3.0)
+    assert len(fits) == 1
+    assert found.options == PLAIN
+    assert not found.finished
+
+
 def test_a_slow_candidate_does_not_stop_the_others(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("ecrt.estimators.selection.time", SimpleNamespace(monotonic=lambda: clock[0]))
@@ -223,6 +237,13 @@ def test_options_that_the_user_set_are_left_alone():
     assert any("demixing" in answer for answer in asked)
     first = next(questions(ECRTClassifier(demixing="linear"), 1000, 10))
     assert first.answers == ({},)
+
+
+@pytest.mark.parametrize(("size", "asked"), [(40, True), (2000, False)])
+def test_sources_are_not_counted_where_most_classes_are_left_out(size, asked):
+    y = np.repeat(np.arange(30), [size] * 20 + [6] * 10)
+    found, _ = run(lambda options: 1.0, y=y, minority=np.arange(30) >= 20)
+    assert any("n_sources" in one["options"] for one in found.tried) == asked
 
 
 def test_transfer_as_it_was_asked_for_can_win():

@@ -78,7 +78,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     objective : {"fdv", "gcl", "infonce"}, default="fdv"
         Contrastive loss of the flow.
     label_marginal : {"auto", "exact", "batch"}, default="auto"
-        Negative labels from the batch, or all labels with their frequencies; ``"auto"`` is exact up to 1,024 classes.
+        Negative labels from the batch, or all labels with their frequencies; ``"auto"`` is exact up to 1,024 classes
+        and, beyond, for a row's own label.
     critic : {"additive", "cosine", "label-network"}, default="additive"
         How labels and sources are compared.
     critic_width : int or None, default=None
@@ -108,6 +109,9 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         the largest.
     pseudo_samples : float, default=10
         How many samples the common variance counts for in the variance of a class.
+    mean_shrinkage : float, default=0
+        How far the mean that synthetic sources are drawn around is drawn towards that of all classes: 0 not at all, 1
+        as far as its error and the spread of class means warrant. Not used with several labels a row.
     head : {"auto", "linear", "mlp", "gaussian"} or sequence of these, default="auto"
         Classifier on the sources; with several, simplest first, a later one must lower the held-out loss beyond noise.
     class_mass : {"training", "tempered", "balanced"}, default="training"
@@ -188,6 +192,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     augmentation: Literal["parametric", "permutation", "borrowed"] = "parametric"
     augmentation_weight: float = 0.5
     n_synthetic: int | None = None
+    mean_shrinkage: float = 0.0
     head: str | Sequence[str] = "auto"
     class_mass: Literal["training", "tempered", "balanced"] = "training"
     head_loss: LossName = "logit-adjusted"

@@ -48,7 +48,7 @@ def draw_samples(
     s, y = clf._examples
     config = AugmentConfig(
         kind=clf._chosen("augmentation"), weight=1.0, n_synthetic=n_per_class,
-        pseudo_samples=clf._chosen("pseudo_samples"),
+        pseudo_samples=clf._chosen("pseudo_samples"), mean_shrinkage=clf._chosen("mean_shrinkage"),
     )  # fmt: skip
     rng = np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     drawn = augment_classes(s, y, np.isin(clf.classes_, wanted), clf.within_variance_, config, rng)

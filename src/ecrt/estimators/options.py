@@ -103,6 +103,7 @@ CLASSIFIER_CONSTRAINTS: dict[str, list[Any]] = (
         "augmentation": [StrOptions({"parametric", "permutation", "borrowed"})],
         "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
         "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
+        "mean_shrinkage": [Interval(Real, 0, None, closed="left")],
         "head": [StrOptions({"auto", "linear", "mlp", "gaussian"}), "array-like"],
         "class_mass": [StrOptions({"training", "tempered", "balanced"})],
         "head_loss": [LOSSES],
@@ -221,6 +222,7 @@ def head_config(clf: Any, n_rows: int, n_features: int) -> HeadConfig:
             weight=clf.augmentation_weight,
             n_synthetic=clf.n_synthetic,
             pseudo_samples=clf.pseudo_samples,
+            mean_shrinkage=clf.mean_shrinkage,
         ),
         **head_network(clf, n_rows),
     )

@@ -33,8 +33,12 @@ FIRST_PROBLEMS, MOST_PROBLEMS, VETO_PROBLEMS = 2, 6, 3
 SHARE_OF_QUESTIONS = 0.7
 """Share of trials or time that goes to questions; the rest settles the answer against plain logit adjustment."""
 
+RESERVE = 0.03
+"""Share of the time that is kept for a fit to end in once it is asked to stop."""
+
 LONGEST = 0.25
-"""Share of the time that one fit of a candidate may take: a flow on many columns must not stop what comes after it."""
+"""Share of the time that one fit of a candidate may take, if that is more than thrice the time of a plain one: a flow
+on many columns must not stop what comes after it."""
 
 SURE = 0.95
 """Confidence that transfer must be better than plain logit adjustment with."""
@@ -52,6 +56,8 @@ class Question:
     answers: tuple[Options, ...]
     of_flow: bool = False
     """Whether it means nothing unless the choice so far has a flow."""
+    of_all_classes: bool = False
+    """Whether problems that leave out most classes cannot answer it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +111,10 @@ def questions(clf: Any, n_rows: int, n_columns: int | None) -> Iterator[Question
     if n_columns is not None and n_columns >= 8:
         joint = [{"rotation": "joint"}] if n_columns <= MOST_JOINT else []
         yield ask("rotation", {"rotation": "discriminant"}, *joint)
-        yield ask("number of sources", {"n_sources": n_columns // 2}, {"n_sources": n_columns // 4})
+        sources = ask("number of sources", {"n_sources": n_columns // 2}, {"n_sources": n_columns // 4})
+        yield replace(sources, of_all_classes=True)  # few classes differ in few directions
     yield ask("augmentation weight", {"augmentation_weight": 0.2}, {"augmentation_weight": 0.8})
-    yield ask("shrinkage", {"pseudo_samples": 3.0}, {"pseudo_samples": 30.0})
+    yield ask("shrinkage", {"mean_shrinkage": 1.0}, {"pseudo_samples": 3.0}, {"pseudo_samples": 30.0})
     if isinstance(clf.encoder, nn.Module) or clf.encoder != "identity":
         yield ask("classes of the encoder", {"encode_on": "all"})
     yield replace(ask("objective", {"objective": "gcl"}), of_flow=True)
@@ -142,7 +149,8 @@ def select(
     race = _Race(clf, fit, log_proba, y, minority, trials, budget, rng, progress)
     progress.start(f"selection by {race.by}", trials if trials is not None else int(np.ceil(budget)))
     try:
-        best = race.run(list(questions(clf, len(y), n_columns)))
+        asked = questions(clf, len(y), n_columns)
+        best = race.run([one for one in asked if race.has_most_classes or not one.of_all_classes])
     finally:
         progress.finish()
     return race.verdict(best)
@@ -166,7 +174,7 @@ class _Race:
         self.clf, self.fit, self.log_proba, self.y, self.minority = clf, fit, log_proba, y, minority
         self.trials, self.progress, self.rng = trials, progress, rng
         self.started = time.monotonic()
-        self.allowed = np.inf if trials is not None else budget
+        self.allowed = np.inf if trials is not None else (1 - RESERVE) * budget
         self.deadline = self.started + self.allowed
         self.shown = 0
         self.fits = 0
@@ -175,6 +183,7 @@ class _Race:
         self.by: Literal["pseudo-minority", "cross-validation"] = "pseudo-minority" if first else "cross-validation"
         self.problems = [first or cross_validation_problem(y, minority, rng)]
         self.seeds = rng.integers(2**31, size=MOST_PROBLEMS).tolist()
+        self.has_most_classes = 2 * len(np.unique(y[self.problems[0].learn])) > len(np.unique(y))
         self.plain = Tried(dict(PLAIN))
         self.tried = [self.plain]
         self.vetoed = False
@@ -182,6 +191,9 @@ class _Race:
     def run(self, asked: list[Question]) -> Tried:
         """Answer the questions, then settle the best against plain logit adjustment, and let the minority veto."""
         self._extend(self.plain, FIRST_PROBLEMS)
+        if not self.plain.losses:  # nothing to compare with
+            self.finished = False
+            return self.plain
         best: Tried | None = None
         start = {} if "augmentation_weight" in _set_by_user(self.clf) else {"augmentation_weight": 0.0}
         for number, question in enumerate(asked):
@@ -212,9 +224,11 @@ class _Race:
             return False
         without_effect: set[str] = set()
         if options["head"] == "gaussian":  # has no use for synthetic samples
-            without_effect = {"augmentation", "augmentation_weight", "pseudo_samples"}
+            without_effect = {"augmentation", "augmentation_weight", "pseudo_samples", "mean_shrinkage"}
         elif (options | answer)["augmentation_weight"] == 0:
-            without_effect = {"augmentation", "pseudo_samples"}
+            without_effect = {"augmentation", "pseudo_samples", "mean_shrinkage"}
+        elif (options | answer)["augmentation"] == "permutation":  # draws around no mean and with no variance
+            without_effect = {"pseudo_samples", "mean_shrinkage"}
         return any(options[name] != value for name, value in answer.items() if name not in without_effect)
 
     def _challenge(self, challenger: Tried, best: Tried | None) -> bool:
@@ -257,7 +271,9 @@ class _Race:
     def _affordable(self, tried: Tried, share: float = 1.0) -> bool:
         if self.trials is not None:
             return self.fits < share * self.trials
-        expected = max(tried.seconds or [seconds for one in self.tried for seconds in one.seconds] or [0.0])
+        alike = [one for one in self.tried if one.options.get("demixing") == tried.options.get("demixing")]
+        known = tried.seconds or [seconds for one in alike for seconds in one.seconds] or self.plain.seconds
+        expected = max(known, default=0.0)
         return time.monotonic() + expected <= self.started + share * self.allowed
 
     def _measure(self, tried: Tried, problem: Problem, seed: int) -> bool:
@@ -266,7 +282,10 @@ class _Race:
         All candidates meet a problem with the same seed, so that alike ones are alike in their losses.
         """
         started = time.monotonic()
-        until = self.deadline if tried.options == PLAIN else min(self.deadline, started + LONGEST * self.allowed)
+        until = self.deadline
+        if tried.options != PLAIN:
+            longest = max(LONGEST * self.allowed, 3 * max(self.plain.seconds, default=0.0))
+            until = min(until, started + longest)
         candidate = clone(self.clf).set_params(**tried.options, selection=None, verbose=False, random_state=seed)
         try:
             with stopped_at(until), warnings.catch_warnings():

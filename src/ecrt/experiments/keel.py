@@ -23,7 +23,7 @@ from ecrt.estimators import BaselineClassifier, ECRTClassifier
 from ecrt.experiments.summary import t_interval
 from ecrt.metrics import PRIORS, PriorName, prediction_metrics
 
-__all__ = ["METHODS", "PER_FOLD", "TABLES", "cells", "run_cell", "summarise"]
+__all__ = ["METHODS", "PER_FOLD", "TABLES", "cells", "log_proba_of", "on_columns", "run_cell", "summarise"]
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]
@@ -71,7 +71,8 @@ class Peer:
     n_direct: int = 2
 
 
-def _on_columns(*steps: Any) -> Any:
+def on_columns(*steps: Any) -> Any:
+    """Steps behind words as indicators and numbers standardised."""
     words = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     columns = make_column_transformer(
         (words, make_column_selector(dtype_exclude="number")), remainder=StandardScaler()
@@ -85,17 +86,17 @@ def _baseline(**options: Any) -> Callable[[int, int], Any]:
 
 METHODS: dict[str, Peer] = {
     "MLP": Peer(
-        direct=lambda seed: _on_columns(MLPClassifier(random_state=seed)),
+        direct=lambda seed: on_columns(MLPClassifier(random_state=seed)),
         ours=_baseline(method="erm", head="mlp"),
         prior="training",
     ),
     "SMOTE + MLP": Peer(
-        direct=lambda seed: _on_columns(SMOTE(random_state=seed), MLPClassifier(random_state=seed)),
+        direct=lambda seed: on_columns(SMOTE(random_state=seed), MLPClassifier(random_state=seed)),
         ours=_baseline(method="smote", head="mlp"),
         prior="balanced",
     ),
     "balanced forest": Peer(
-        direct=lambda seed: _on_columns(
+        direct=lambda seed: on_columns(
             BalancedRandomForestClassifier(
                 sampling_strategy="all", replacement=True, bootstrap=False, random_state=seed
             )
@@ -106,7 +107,7 @@ METHODS: dict[str, Peer] = {
         n_direct=3,
     ),
     "class-weighted logistic regression": Peer(
-        direct=lambda seed: _on_columns(LogisticRegression(class_weight="balanced", max_iter=1000)),
+        direct=lambda seed: on_columns(LogisticRegression(class_weight="balanced", max_iter=1000)),
         # C = 1 on the sum of losses is a weight decay of 1 / n on their mean; two columns of half the weights each,
         # where scikit-learn has one, halve the penalty.
         ours=lambda seed, n_rows: BaselineClassifier(method="weighted", weight_decay=2 / n_rows, random_state=seed),
@@ -142,7 +143,7 @@ def run_cell(*, table: str, method: str, built: str, seed: int) -> Row:
             # Two classes are too few to de-mix on the majority, and MLPs end before they have converged.
             warnings.simplefilter("ignore")
             model.fit(X.iloc[train], y[train])
-            log_proba = _log_proba(model, X.iloc[test])
+            log_proba = log_proba_of(model, X.iloc[test])
         classes, counts = np.unique(y[train], return_counts=True)
         for prior in PRIORS:
             found = prediction_metrics(
@@ -157,7 +158,8 @@ def run_cell(*, table: str, method: str, built: str, seed: int) -> Row:
     return {"means": means, PER_FOLD: folds}
 
 
-def _log_proba(model: Any, X: Any) -> Array:
+def log_proba_of(model: Any, X: Any) -> Array:
+    """Log-probabilities, whatever a library offers."""
     if not hasattr(model, "predict_log_proba"):
         return _log(model.predict_proba(X))
     with np.errstate(divide="ignore"):

@@ -27,11 +27,14 @@ from ecrt.experiments import (
     extreme_sizes,
     inaturalist,
     keel,
+    keel_imbalanced,
     mnist,
+    plankton,
     regression,
     selection,
     tinyimagenet,
     tinyimagenet_rivals,
+    tinyimagenet_selected,
     toy,
     toy_figures,
 )
@@ -87,6 +90,17 @@ RECIPES: dict[str, Recipe] = {
         threads=0,
         forgotten=(tinyimagenet_rivals.PER_ROW,),
     ),
+    "tinyimagenet-selected": Recipe(
+        tinyimagenet_selected.cells,
+        tinyimagenet_selected.run_cell,
+        tinyimagenet_selected.summarise,
+        threads=0,
+        forgotten=(tinyimagenet_selected.PER_ROW,),
+    ),
+    "plankton": Recipe(
+        plankton.cells, plankton.run_cell, plankton.summarise, forgotten=(plankton.PER_ROW, "final_y", "few")
+    ),
+    "keel-imbalanced": Recipe(keel_imbalanced.cells, keel_imbalanced.run_cell, keel_imbalanced.summarise),
     "keel": Recipe(keel.cells, keel.run_cell, keel.summarise, forgotten=(keel.PER_FOLD,)),
 }
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,12 +30,13 @@ from ecrt.stages.heads import HeadSample, LinearFitter, head_outputs
 __all__ = [
     "METHODS",
     "PER_ROW",
+    "Problem",
     "cells",
-    "pack_hits",
+    "linear",
+    "linear_as_chosen",
     "paired_bootstrap",
     "run_cell",
     "summarise",
-    "unpack_hits",
 ]
 
 Array = NDArray[np.float64]
@@ -51,6 +51,14 @@ HELD_OUT = 0.2
 SCALINGS = ("one scale", "standardised")
 SHRINKAGES = (0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8)
 N_RESAMPLES = 2000
+
+LINEAR_LOSSES: dict[str, LossName] = {
+    "linear LA": "logit-adjusted",
+    "linear post-hoc LA": "cross-entropy",
+    "linear weighted": "weighted",
+    "linear LDAM": "ldam",
+    "linear focal": "focal",
+}
 
 SHOWN = ("top1", "top5", "nll", "nll_scaled", "macro_f1", "g_mean", "ece", "mean_average_precision")
 CRITERIA = {"NLL": "balanced_nll", "accuracy": "balanced_accuracy"}
@@ -121,22 +129,7 @@ def run_cell(*, method: str, seed: int, most_rows: int | None) -> Row:
         }  # fmt: skip
         entries.append({"what": fitted.what, "prior": fitted.prior, "chosen": fitted.chosen, "figures": figures})
         outcomes[fitted.what] = _outcomes(fitted, y_test, problem.counts)
-    hits = {what: pack_hits(of["balanced"]["top1"]) for what, of in outcomes.items()}
-    return {"entries": entries, "hits": hits, PER_ROW: outcomes}
-
-
-def pack_hits(hits: Sequence[int] | NDArray[Any]) -> str:
-    """Which test rows were told right, short enough for the file of results: a bit each, as text.
-
-    >>> unpack_hits(pack_hits([1, 0, 1]), 3).tolist()
-    [True, False, True]
-    """
-    return base64.b64encode(np.packbits(np.asarray(hits, dtype=bool)).tobytes()).decode()
-
-
-def unpack_hits(text: str, n_rows: int) -> NDArray[np.bool_]:
-    """What :func:`pack_hits` was given."""
-    return np.unpackbits(np.frombuffer(base64.b64decode(text), dtype=np.uint8), count=n_rows).astype(bool)
+    return {"entries": entries, PER_ROW: outcomes}
 
 
 def _outcomes(fitted: Fitted, y: Labels, counts: Labels) -> Row:
@@ -164,7 +157,7 @@ def _ecrt(problem: Problem) -> Iterator[Fitted]:
     )
 
 
-def _linear(what: str, loss: LossName, *, plain: bool = False, scalings: tuple[str, ...] = SCALINGS[:1]) -> Method:
+def linear(what: str, loss: LossName, *, plain: bool = False, scalings: tuple[str, ...] = SCALINGS[:1]) -> Method:
     """A linear head under a loss, its weight decay tuned; meant for the balanced prior.
 
     Parameters
@@ -230,12 +223,12 @@ def _shrinkage_lda(problem: Problem) -> Iterator[Fitted]:
 
 METHODS: dict[str, Method] = {
     SUBJECT: _ecrt,
-    "linear LA": _linear("linear LA", "logit-adjusted", scalings=SCALINGS),
+    "linear LA": linear("linear LA", "logit-adjusted", scalings=SCALINGS),
     "shrinkage LDA": _shrinkage_lda,
-    "linear ERM": _linear("linear post-hoc LA", "cross-entropy", plain=True, scalings=SCALINGS),
-    "linear weighted": _linear("linear weighted", "weighted"),
-    "linear LDAM": _linear("linear LDAM", "ldam"),
-    "linear focal": _linear("linear focal", "focal"),
+    "linear ERM": linear("linear post-hoc LA", "cross-entropy", plain=True, scalings=SCALINGS),
+    "linear weighted": linear("linear weighted", "weighted"),
+    "linear LDAM": linear("linear LDAM", "ldam"),
+    "linear focal": linear("linear focal", "focal"),
     "tau-norm": _baseline("tau-norm", method="tau-norm"),
     "mixup": _baseline("mixup, LA", (1e-4, 4e-4), method="mixup", loss="logit-adjusted"),
     "SMOTE": _baseline("SMOTE of features", method="feature-smote"),
@@ -334,6 +327,14 @@ def _fit_linear(problem: Problem, loss: LossName, setting: Setting) -> Array:
     scaling, decay = setting
     head = _fitter(problem, loss).fit(_sample(_scaled(problem, scaling, problem.X), problem.y), decay)
     return _log_softmax(head_outputs(head, _scaled(problem, scaling, problem.X_test).astype(np.float64)))
+
+
+def linear_as_chosen(problem: Problem, what: str, chosen: Row) -> Array:
+    """Balanced log-probabilities of test rows under a linear rival, with the settings that its entry names."""
+    loss = LINEAR_LOSSES[what.rpartition(", by")[0]]
+    log_proba = _fit_linear(problem, loss, (chosen["scaling"], chosen["weight_decay"]))
+    assumed = effective_prior(loss, torch.from_numpy(problem.counts)).numpy()
+    return shift_prior(log_proba, assumed, np.ones_like(assumed))
 
 
 def _log_softmax(logits: Array) -> Array:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ecrt.augmentation import Augmentation, augment
-from ecrt.flows import within_class_residuals
+from ecrt.flows import between_class_variance, within_class_residuals
 
 __all__ = ["AugmentConfig", "Synthetic", "augment_classes"]
 
@@ -29,12 +29,15 @@ class AugmentConfig:
     n_synthetic : samples for each augmented class; ``None`` makes half as many as there are rows in all, but no
         class larger than the largest.
     pseudo_samples : nu of the shrunk variance.
+    mean_shrinkage : how far the mean that samples are drawn around (not of permutation, which has none) is drawn
+        towards that of all classes: 0 not at all, 1 as far as its error and the spread of class means warrant.
     """
 
     kind: Augmentation = "parametric"
     weight: float = 0.5
     n_synthetic: int | None = None
     pseudo_samples: float = 10.0
+    mean_shrinkage: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,23 @@ def augment_classes(
         ).numpy()
         for label in labels
     ]
+    if config.mean_shrinkage > 0 and config.kind != "permutation":
+        shifts = _mean_shifts(s, y, within_variance, config.mean_shrinkage)
+        parts = [part + shifts[label] for part, label in zip(parts, labels.tolist(), strict=True)]
     return Synthetic(np.concatenate(parts), np.repeat(labels, size))
+
+
+def _mean_shifts(s: Array, y: Labels, within_variance: Array, strength: float) -> dict[int, Array]:
+    r"""From each class's mean to the shrunk one.
+
+    That is :math:`\bar s_0 + k (\bar s - \bar s_0)` with :math:`k = b / (b + c v / n)`: v the variance within classes,
+    b that of their means, c the strength.
+    """
+    _, means, counts = within_class_residuals(s, y)
+    between = between_class_variance(means, counts, within_variance)
+    trust = between / (between + strength / counts[:, None])
+    shifts = (1 - trust) * (means.mean(axis=0) - means)
+    return dict(zip(np.unique(y).tolist(), shifts, strict=True))
 
 
 def _residuals(s: Array, y: Labels, augmented: NDArray[np.bool_]) -> torch.Tensor:
