@@ -51,7 +51,18 @@ def test_command_reference_says_what_the_parser_says():
 
 def test_command_reference_has_every_command_and_option():
     text = (DOCS / "cli.md").read_text(encoding="utf-8")
-    for command in ("demo", "fit", "predict", "evaluate", "inspect", "compare", "diagnose", "reproduce"):
+    for command in (
+        "demo",
+        "fit",
+        "predict",
+        "evaluate",
+        "inspect",
+        "compare",
+        "diagnose",
+        "data",
+        "embed",
+        "reproduce",
+    ):
         shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
         section = text.partition(f"## `ecrt {command}`")[2].partition("\n## ")[0]
         options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", shown))

