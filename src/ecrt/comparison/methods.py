@@ -138,7 +138,7 @@ METHODS: dict[str, Method] = {
         starts=tuple(
             {"demixing": demixing, "head": head, "weight_decay": None, "learning_rate": 2e-3,
              "augmentation_weight": 0.5, "pseudo_samples": 10.0}
-            for demixing, head in (("linear", "linear"), ("auto", "auto"))
+            for demixing, head in (("linear", "linear"), ("linear", "auto"), ("auto", "auto"))
         ),
         prior="balanced",
         reference="Energy-based causal representation transfer, NeurIPS 2021.",
