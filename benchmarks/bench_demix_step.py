@@ -193,7 +193,7 @@ def step_growth() -> dict[str, Any]:
                 rows = torch.arange(batch)
                 runs[size] = lambda model=model, rows=rows: model.step(rows)
             seconds = interleaved(runs, 7)
-            label = name if width is None else f"{name}, critic {width}"
+            label = "batch (one step)" if name == "batch" else name if width is None else f"{name}, critic {width}"
             found[label] = {"seconds": seconds, "growth": growth(seconds)}
             print(label, found[label], flush=True)
     return found

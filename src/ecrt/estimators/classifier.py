@@ -360,8 +360,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     def _scores(self, X: Any) -> Array:
         """Balanced logits plus log class prior."""
-        scores = predict_outputs(self.demixer_, self.head_scale_, self.head_, self._features(X))
-        scores += log_class_prior(self)
+        features = self._features(X)
+        scores = predict_outputs(self.demixer_, self.head_scale_, self.head_, features) + log_class_prior(self)
         if self.multilabel_:
             never = self.class_counts_ == 0
             scores[:, never] = self.label_log_odds_[0, never]
