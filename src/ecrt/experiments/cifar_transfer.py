@@ -7,11 +7,12 @@ the first three quarters; from there the rival and each design go on, over the s
   them, drawn source by source, borrowed from residuals of frequent classes, or in closed form;
 - after it, two: ECRT's head on features of the trunk, which mixup kept from being memorised, or on features of the
   finished encoder; its log-probabilities are averaged with those of the rival's own head. The trunk's own head in
-  place of ECRT's is the control: two heads are better than one, whatever they have learned.
+  place of ECRT's is the control: two heads are better than one, whatever they have learned;
+- both: borrowed clouds inside training, then ECRT's head on the trunk.
 
 Each design has one number to choose, a strength or a weight. A pilot chooses it by the pseudo-minority test, on
 training images alone: of the 50 frequent classes 25 keep as few images as the protocol gives to rare ones, and 100
-images of each class, hidden from training, judge. ``CHOSEN`` holds what the two pilots of each protocol preferred.
+images of each class, hidden from training, judge. ``CHOSEN`` holds what the pilot of each protocol preferred.
 """
 
 from __future__ import annotations
@@ -55,23 +56,30 @@ INSIDE: dict[DeferredKind, str] = {
     "closed-form": "clouds in closed form",
 }
 ON_TRUNK, ON_END, CONTROL = "ECRT's head on the trunk", "ECRT's head on the finished encoder", "the trunk's own head"
-STRENGTHS = (0.25, 1.0, 4.0)
+BOTH = "borrowed clouds, and ECRT's head on the trunk"
+STRENGTHS = (1.0, 4.0, 16.0)
 WEIGHTS = (0.25, 0.5, 0.75, 1.0)
 N_HIDDEN = 100
 
 CHOSEN: dict[str, dict[str, float]] = {
-    "500/50": dict.fromkeys((*INSIDE.values(), ON_TRUNK, ON_END, CONTROL), 0.5),
-    "500/5": dict.fromkeys((*INSIDE.values(), ON_TRUNK, ON_END, CONTROL), 0.5),
-}
+    "500/50": {
+        INSIDE["parametric"]: 16.0, INSIDE["borrowed"]: 4.0, INSIDE["closed-form"]: 4.0,
+        ON_TRUNK: 0.25, ON_END: 0.25, CONTROL: 0.5,
+    },
+    "500/5": {
+        INSIDE["parametric"]: 16.0, INSIDE["borrowed"]: 16.0, INSIDE["closed-form"]: 4.0,
+        ON_TRUNK: 0.5, ON_END: 0.25, CONTROL: 0.25,
+    },
+}  # fmt: skip
 """Strength or weight of each design."""
 
 
 def cells(smoke: bool) -> Iterable[Row]:
-    """Two pilots and three runs of each protocol; a trial run has four classes and a narrow network."""
+    """A pilot and three runs of each protocol; a trial run has four classes and a narrow network."""
     if smoke:
         yield {"part": "run", "protocol": "500/5", "seed": 0, "n_classes": 4, "width": 2, "epochs": 4}
         return
-    for part, n_seeds in (("pilot", 2), ("run", 3)):
+    for part, n_seeds in (("pilot", 1), ("run", 3)):
         for protocol in CHOSEN:
             for seed in range(n_seeds):
                 yield {"part": part, "protocol": protocol, "seed": seed, "n_classes": 100, "width": 64, "epochs": 60}
@@ -140,6 +148,8 @@ def _log_probabilities(
                         yield name if chosen is not None else _named(name, weight), mixed
             elif branch.name in inside:
                 yield branch.name, own
+                if branch.name == INSIDE["borrowed"] and chosen is not None:
+                    yield BOTH, (1 - chosen[ON_TRUNK]) * own + chosen[ON_TRUNK] * others[ON_TRUNK]
 
 
 def _named(design: str, setting: float) -> str:

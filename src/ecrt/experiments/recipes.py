@@ -70,6 +70,7 @@ RECIPES: dict[str, Recipe] = {
     "arxiv": Recipe(arxiv.cells, arxiv.run_cell, arxiv.summarise),
     "arxiv-tuning": Recipe(arxiv_tuning.cells, arxiv_tuning.run_cell, arxiv_tuning.summarise),
     "cifar100": Recipe(cifar100.cells, cifar100.run_cell, cifar100.summarise),
+    "cifar100-protocols": Recipe(cifar100.protocol_cells, cifar100.run_cell, cifar100.summarise),
     "cifar100-sources": Recipe(cifar_sources.cells, cifar_sources.run_cell, cifar_sources.summarise),
     "cifar100-transfer": Recipe(cifar_transfer.cells, cifar_transfer.run_cell, cifar_transfer.summarise),
     "toy": Recipe(toy.cells, toy.run_cell, toy.summarise),
