@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,11 +73,9 @@ def read_arxiv(
     test_rows : rows that the test set has of every label, at least.
     """
     rng = np.random.default_rng(seed)
-    found = list(_lines(file))
-    if not found:
-        raise InputError(f"{file} has no lines.")
+    places, found = _index(file)
     drawn = np.sort(rng.permutation(len(found))[:n_rows])
-    categories = [found[row][1] for row in drawn]
+    categories = [found[row].split() for row in drawn]
     names, counts = np.unique([name for row in categories for name in row], return_counts=True)
     names = names[counts >= least]
     if len(names) == 0:
@@ -86,7 +85,7 @@ def read_arxiv(
     for at, row in enumerate(categories):
         y[at, [place[name] for name in row if name in place]] = 1
     labelled = y.any(axis=1)
-    texts, ids = _texts(file, [found[row][0] for row in drawn[labelled]])
+    texts, ids = _texts(file, places[drawn[labelled]])
     y = y[labelled]
     test = np.zeros(len(y), dtype=bool)
     test[nearly_balanced_rows(y, test_rows, rng)] = True
@@ -108,23 +107,28 @@ def nearly_balanced_rows(y: NDArray[np.uint8], least: int, rng: np.random.Genera
     return np.flatnonzero(chosen)
 
 
-def _lines(file: Path) -> Iterator[tuple[tuple[int, int], list[str]]]:
-    """Number and place of every line, with its categories."""
+def _index(file: Path) -> tuple[Rows, list[str]]:
+    """Number and first byte of every line, and its categories; alike ones share one text, for there are millions."""
     if not file.is_file():
         raise InputError(f"There is no file {file}.")
+    places, categories = array("q"), []
     with file.open("rb") as lines:
         start = 0
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                record = _record(file, number, line)
-                yield (number, start), _field(file, number, record, "categories").split()
+                found = _field(file, number, _record(file, number, line), "categories")
+                places.extend((number, start))
+                categories.append(sys.intern(found))
             start += len(line)
+    if not categories:
+        raise InputError(f"{file} has no lines.")
+    return np.array(places, dtype=np.int64).reshape(-1, 2), categories
 
 
-def _texts(file: Path, places: list[tuple[int, int]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _texts(file: Path, places: Rows) -> tuple[tuple[str, ...], tuple[str, ...]]:
     texts, ids = [], []
     with file.open("rb") as lines:
-        for number, start in places:
+        for number, start in places.tolist():
             lines.seek(start)
             record = _record(file, number, lines.readline())
             title, abstract = (_field(file, number, record, key) for key in ("title", "abstract"))

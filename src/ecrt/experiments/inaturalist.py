@@ -156,7 +156,7 @@ def _score(log_proba: Array, data: Split, prior: PriorName = "balanced") -> Row:
         "top5": mean_over_classes(top_k_hits(log_proba, data.y_test, 5).astype(np.float64), data.y_test),
         "nll": found["balanced_nll"],
         "macro_f1": found["macro_f1"],
-        **{name: group["recall"] for name, group in found["by_group"].items()},
+        **{name: group["recall"] for name, group in found["by_group"].items() if group["n_tested"]},
         BY_CLASS: by_class(found),
     }
 
@@ -247,7 +247,7 @@ def summarise(rows: list[Row]) -> list[Row]:
     for method in (name for name in (*RIVALS, *PAPER, PLAIN, SUBJECT) if name in runs):
         line: Row = {"what": method, "seeds": len(runs[method])}
         for name in ("top1", "top5", "nll", "macro_f1", "many", "medium", "few"):
-            values = [run[name] for run in runs[method].values() if np.isfinite(run[name])]
+            values = [run[name] for run in runs[method].values() if name in run]
             if values:
                 estimate = t_interval(values)
                 line |= {name: estimate.mean, f"{name}_half_width": estimate.half_width}
