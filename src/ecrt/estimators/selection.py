@@ -45,7 +45,7 @@ SURE = 0.95
 
 LIKELY = 0.84
 """Confidence that an answer must be better than the choice so far with, or worse to be dropped early: one standard
-error."""
+error. It is also what the real minority needs for its veto: whoever is to be served need not prove the harm."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class _Race:
         return True
 
     def _minority_objects(self, best: Tried) -> bool:
-        """Whether held-out rows of the real minority are surely worse off: h(s) against h(z), cross-validated."""
+        """Whether held-out rows of the real minority are likely worse off: h(s) against h(z), cross-validated."""
         plain, transfer = Tried(self.plain.options), Tried(best.options)
         for _ in range(VETO_PROBLEMS):
             problem = cross_validation_problem(self.y, self.minority, self.rng)
@@ -254,7 +254,7 @@ class _Race:
                 if not self._affordable(one) or not self._measure(one, problem, seed):
                     break
         both = min(len(plain.losses), len(transfer.losses))
-        return both > 0 and gain_of(plain, transfer, 2 * SURE - 1)[2] < 0
+        return both > 0 and gain_of(plain, transfer, 2 * LIKELY - 1)[2] < 0
 
     def _extend(self, tried: Tried, size: int, share: float = 1.0) -> bool:
         """Measure on problems up to ``size``; False when that share of trials or time does not suffice."""
