@@ -60,11 +60,14 @@ class CoordinateNetworks(nn.Module):
     def forward(self, s_nd: Tensor) -> Tensor:
         """The sum over coordinates, for every row."""
         n, n_coordinates = s_nd.shape
-        at_once = n_coordinates if s_nd.is_cuda else max(CELLS_AT_ONCE // max(n * self.slope_dw.shape[1], 1), 1)
         parameters = (self.slope_dw, self.offset_dw, self.hidden_dww, self.bias_d1w)
-        parts = zip(s_nd.split(at_once, dim=1), *(values.split(at_once) for values in parameters), strict=True)
-        hidden = [_hidden_units(*part) for part in parts]
-        sum_no: Tensor = self.out(hidden[0] if len(hidden) == 1 else torch.cat(hidden, dim=1))
+        at_once = max(CELLS_AT_ONCE // max(n * self.slope_dw.shape[1], 1), 1)
+        if s_nd.is_cuda or at_once >= n_coordinates:
+            hidden = _hidden_units(s_nd, *parameters)
+        else:
+            parts = zip(s_nd.split(at_once, dim=1), *(values.split(at_once) for values in parameters), strict=True)
+            hidden = torch.cat([_hidden_units(*part) for part in parts], dim=1)
+        sum_no: Tensor = self.out(hidden)
         return sum_no
 
 

@@ -1,0 +1,136 @@
+"""docs/speed.md from results/bench_*.json: python benchmarks/speed_table.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+NOT_MEASURED = "not measured"
+Results = dict[str, Any]
+
+
+def largest(growth: Results, *names: str) -> str:
+    """The largest ratio of times between a size and half of it."""
+    return f"{max(ratio for name in names for ratio in growth[name]['growth'].values()):.2f}"
+
+
+def step(results: Results) -> str:
+    others = [name for name in results["rival_over_ours"] if name.startswith("ours") and name != results["default"]]
+    ratios = results["rival_over_ours"]
+    return f"{ratios[results['default']]:.1f} times (" + ", ".join(f"{n[6:]}: {ratios[n]:.1f}" for n in others) + ")"
+
+
+def reached(results: Results) -> str:
+    ours, rival = (results["best"][name] for name in (results["default"], "rival"))
+    there = results["reaching_the_rivals_best"][results["default"]]
+    when = f"the rival's best after {there['seconds']:.0f} s" if there else "the rival's best was not reached"
+    return (
+        f"{ours['held_out_contrast']:.3f} beside {rival['held_out_contrast']:.3f}; {when}, "
+        f"beside {rival['seconds']:.0f} s"
+    )
+
+
+def inverse(rows: int) -> Callable[[Results], str]:
+    def said(results: Results) -> str:
+        case = next(
+            c for c in results["cases"] if c["d"] == 64 and c["rows"] == rows and c["dtype"] == "float32"
+        )  # fmt: skip
+        return f"{case['inverse_over_forward']:.2f} times, error {case['error']:.0e}"
+
+    return said
+
+
+def beside_zuko(results: Results) -> str:
+    cases = [c for c in results["cases"] if "zuko_inverse_over_ours" in c and c["rows"] == 512]
+    return ", ".join(f"d = {c['d']}: {c['zuko_inverse_over_ours']:.0f} times" for c in cases)
+
+
+def million(results: Results) -> str:
+    cases = [case for case in results["mapped_file"] if case["rows"] == 1_000_000]
+    return "; ".join(
+        f"{c['model']}: {c['seconds']:.1f} s, {c['beyond_the_answer_mebibytes']:.0f} MiB beyond the answer's "
+        f"{c['answer_mebibytes']:.0f}"
+        for c in cases
+    )
+
+
+def many_classes(results: Results) -> str:
+    cases = [c for c in results["cases"] if c["classes"] == 100_000 and c["label_marginal"] == "auto"]
+    case = max(cases, key=lambda case: case["epoch_seconds"])
+    return (
+        f"{case['epoch_seconds']:.1f} s in batches of {case['batch_size']:,}, {case['gpu_peak_mebibytes']:,.0f} MiB, "
+        f"held-out loss {case['held_out_contrast']:.2f}"
+    )
+
+
+ROWS: list[tuple[str, str, str, Callable[[Results], str]]] = [
+    ("De-mixing step (32 features, 50 classes, batches of 512) beside a loop over coordinates with critics of "
+     "1-512-512-M units and two passes through the flow", "10 times faster", "demix_step", step),
+    ("Held-out contrastive loss, each at its best", "as low", "demix_step", reached),
+    ("Time per epoch where rows double", "2.2 at most", "demix_step", lambda r: largest(r["growth"], "n")),
+    ("... where classes double", "2.2 at most", "demix_step", lambda r: largest(r["growth"], "M")),
+    ("... where features double, 32 to 256", "2.2 at most", "demix_step", lambda r: largest(r["growth"], "d")),
+    ("Inverse of the flow over its forward pass, 64 features, 512 rows", "4 at most", "inverse", inverse(512)),
+    ("... 65,536 rows", "4 at most", "inverse", inverse(65_536)),
+    ("... 65,536 rows on an H200", "4 at most", "inverse_cuda", inverse(65_536)),
+    ("... 512 rows on an H200", "10 at most", "inverse_cuda", inverse(512)),
+    ("Inverse beside zuko's", "15 times faster", "inverse", beside_zuko),
+    ("Prediction, linear de-mixing, over scikit-learn's default `MLPClassifier`", "1 at most", "predict",
+     lambda r: f"{r['linear_over_mlp']:.2f} ({r['linear_over_equal_mlp']:.2f} over one of equal multiply-adds)"),
+    ("Prediction, flow, over an `MLPClassifier` of equal multiply-adds", "1.5 at most", "predict",
+     lambda r: f"{r['flow_over_equal_mlp']:.2f}"),
+    ("A million rows of 64 numbers from a mapped .npy file", "bounded memory", "predict", million),
+    ("100,000 classes, a million rows of 64 features: an epoch of FDV on an H200", "30 s at most",
+     "extreme_labels_cuda", many_classes),
+    ("ResNet-18 on CIFAR-100, an epoch on an H200", "reported", "gpu_images",
+     lambda r: f"{r['times_faster_than_ordinary']:.1f} times faster than an ordinary loop, "
+               f"{r['times_the_floor']:.1f} times the arithmetic alone"),
+    ("A default fit over that of scikit-learn's default `MLPClassifier`", "reported", "fit",
+     lambda r: f"{r['ratio']:.1f} times"),
+]  # fmt: skip
+
+TEXT = """# How fast it is
+
+Times of rivals are medians of runs made in turn, in one process, on two cores unless an H200 is named. `make bench`
+measures all that needs no GPU and writes `results/bench_*.json` (with `--device cuda`, a benchmark measures there);
+`python benchmarks/page.py` draws them, growth curves included; `python benchmarks/speed_table.py` writes this page.
+
+| What | Wanted | Measured | Results |
+|---|---|---|---|
+{rows}
+
+## What makes it so
+
+- **De-mixing** trains all critics in one batched product, with one pass through the flow for sources, likelihood and
+  critic together. Activations are held in parts that stay in the processor's cache: time grows with features and rows,
+  and hardly with classes.
+- **Very many classes**: beyond 1,024, negatives are the labels of the batch, and a row's own label is taken with its
+  exact frequency. Without it the paper's in-batch objective has no bound where a batch holds few of the labels: scores
+  grow without end, and held-out rows are told apart worse than by chance. `label_marginal="batch"` is still there, and
+  warns when that has happened.
+- **The flow's inverse** evaluates every hidden unit once, in the order in which its inputs become known: compiled for
+  the CPU by numba, one Triton kernel on a GPU, in plain torch without either.
+- **Prediction** goes through a large array in parts, so that memory does not grow with the rows but for the answer.
+  Linear de-mixing is multiplied into the head: a linear head on de-mixed features costs what it would cost on the
+  features themselves. Everything is float64 on the CPU, and may be called from several threads.
+"""
+
+
+def row(what: str, wanted: str, name: str, say: Callable[[Results], str]) -> str:
+    path = ROOT / "results" / f"bench_{name}.json"
+    try:
+        measured = say(json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, KeyError, ValueError, StopIteration):
+        measured = NOT_MEASURED
+    return f"| {what} | {wanted} | {measured or NOT_MEASURED} | `bench_{name}.json` |"
+
+
+def page() -> str:
+    return TEXT.format(rows="\n".join(row(*one) for one in ROWS))
+
+
+if __name__ == "__main__":
+    (ROOT / "docs" / "speed.md").write_text(page(), encoding="utf-8")
