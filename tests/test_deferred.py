@@ -11,7 +11,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from ecrt.data import assign_roles
+from ecrt.data.cifar import ImageSplit
 from ecrt.errors import InputError
+from ecrt.experiments.cifar_transfer import pseudo_minority
 from ecrt.losses.classification import cross_entropy
 from ecrt.stages import DeferredTransfer, EncodeConfig, encode, encode_branches, features_of, head_outputs
 from ecrt.stages.deferred import FeatureTransfer
@@ -178,3 +180,16 @@ def test_branches_and_transfer_refuse_what_makes_no_sense():
         next(encode_branches(nn.Linear(3, 3), items, y, roles, {"one": config()}, after=8, **shared))
     with pytest.raises(InputError, match="Mixup must be over"):
         encode(nn.Linear(3, 3), items, y, roles, config(mixup=1.0, transfer=DeferredTransfer()), **shared)
+
+
+def test_a_pilot_hides_images_of_frequent_classes_and_knows_no_rare_one():
+    y = np.repeat(np.arange(8), [40] * 4 + [5] * 4)
+    number = np.arange(len(y), dtype=np.uint8)[:, None, None, None]
+    pilot = pseudo_minority(ImageSplit(number, y, number[:0], y[:0]), np.random.default_rng(0))
+    assert np.bincount(pilot.y_train).tolist() == [30, 30, 5, 5]
+    assert np.bincount(pilot.y_test).tolist() == [10] * 4
+    kept, hidden = (part.ravel().astype(int) for part in (pilot.X_train, pilot.X_test))
+    assert not set(kept) & set(hidden)
+    assert max(y[kept].max(), y[hidden].max()) < 4
+    for label in range(4):  # a pseudo-class is one true class
+        assert len({*y[kept[pilot.y_train == label]], *y[hidden[pilot.y_test == label]]}) == 1
