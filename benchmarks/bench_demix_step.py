@@ -181,7 +181,7 @@ def rival_at_its_best(rows: tuple[Tensor, Tensor], check: tuple[Tensor, Tensor, 
 def step_growth() -> dict[str, Any]:
     """Median seconds of our default step as d, M or the batch doubles; an epoch of n rows has n / batch such steps."""
     found: dict[str, Any] = {}
-    axes = {"d": (32, 64, 128, 256), "M": (50, 100, 200, 400), "batch": (256, 512, 1024)}
+    axes = {"d": (32, 64, 128, 256), "M": (50, 100, 200, 400, 800), "batch": (256, 512, 1024)}
     for name, sizes in axes.items():
         for width in (None, 64) if name == "d" else (None,):
             runs = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
 import torch
@@ -62,20 +62,17 @@ class MaskedFlow(nn.Module):
         return z_nd, log_det_n
 
     @torch.no_grad()
-    def sources(self, z_nd: Tensor) -> Tensor:
-        """Sources alone, without gradients: the first of what ``forward`` gives, in place where it can be."""
-        for block in self.blocks:
-            network = getattr(block, "hyper", None)
-            if not isinstance(network, nn.Sequential):  # one feature: scale and shift are constants
-                z_nd = block()(z_nd)
-                continue
-            hidden = z_nd
-            for layer in network:
-                hidden = nn.functional.silu(hidden, inplace=True) if isinstance(layer, nn.SiLU) else layer(hidden)
-            shift_nd, scale_nd = hidden.unflatten(-1, (-1, 2)).unbind(-1)
-            divisor_nd = (scale_nd / LOG_SCALE_BOUND).abs_().add_(1)
-            z_nd = torch.div(scale_nd, divisor_nd, out=divisor_nd).exp_().mul_(z_nd).add_(shift_nd)
-        return z_nd
+    def frozen(self) -> Callable[[Tensor], Tensor]:
+        """f as it stands, for sources alone and without gradients: masks applied once, work done in place."""
+        maps = [_frozen_block(block) for block in self.blocks]
+
+        @torch.no_grad()
+        def sources(z_nd: Tensor) -> Tensor:
+            for block in maps:
+                z_nd = block(z_nd)
+            return z_nd
+
+        return sources
 
     @torch.no_grad()
     def inverse(self, s_nd: Tensor) -> Tensor:
@@ -93,3 +90,23 @@ class MaskedFlow(nn.Module):
     def _orders(self) -> list[DependencyOrder]:
         """Dependency orders of the blocks, which their masks fix once and for all."""
         return [dependency_order(block) for block in self.blocks]
+
+
+def _frozen_block(block: nn.Module) -> Callable[[Tensor], Tensor]:
+    network = getattr(block, "hyper", None)
+    if not isinstance(network, nn.Sequential):  # one feature: scale and shift are constants
+        transform: Callable[[Tensor], Tensor] = block()
+        return transform
+    layers = [
+        (layer.get_buffer("mask") * layer.weight, layer.bias) for layer in network if isinstance(layer, nn.Linear)
+    ]
+
+    def sources(z_nd: Tensor) -> Tensor:
+        values = nn.functional.linear(z_nd, *layers[0])
+        for layer in layers[1:]:
+            values = nn.functional.linear(nn.functional.silu(values, inplace=True), *layer)
+        shift_nd, scale_nd = values.unflatten(-1, (-1, 2)).unbind(-1)
+        divisor_nd = (scale_nd / LOG_SCALE_BOUND).abs_().add_(1)
+        return torch.div(scale_nd, divisor_nd, out=divisor_nd).exp_().mul_(z_nd).add_(shift_nd)
+
+    return sources

@@ -47,7 +47,7 @@ def _steps(demixer: Demixer, scale_q: Tensor, head: nn.Module, n_rows: int) -> l
     map_dq[linear.kept_k] = linear.weight_kk[: linear.n_signal].T
     layers = _layers(head)
     if flow is not None:
-        return [lambda centred: centred @ map_dq, flow.sources, lambda s_nq: s_nq * scale_q, *layers]
+        return [lambda centred: centred @ map_dq, flow.frozen(), lambda s_nq: s_nq * scale_q, *layers]
     map_dq *= scale_q
     first = layers[0]
     if not isinstance(first, nn.Linear) or not _saves_work(n_rows, len(map_dq), len(scale_q), first.out_features):
