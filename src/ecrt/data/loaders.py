@@ -54,7 +54,7 @@ def data_folder(path: str | Path | None = None) -> Path:
     if not chosen or not Path(chosen).is_dir():
         raise InputError(
             f"No data folder{f' at {chosen}' if chosen else ''}: set the environment variable ECRT_DATA to the folder "
-            "that holds tiny_imagenet/, plankton/ and the others."
+            "that holds tiny_imagenet/, plankton/ and the others; ecrt data says where public ones come from."
         )
     return Path(chosen)
 
