@@ -69,23 +69,24 @@ TRAINING_PRIOR = ("ERM", "ERM on all 60,000")
 PAPER_STRENGTH, PAPER_LIKELIHOOD = 1e-3, 1e-2
 WEIGHTS = (0.0, 0.1, 0.5)
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-FIRST_SEED = 8
+FIRST_SEED, TRIAL_SEED = 8, 2
 POINTS = 60
 
 
 def cells(smoke: bool) -> Iterable[Row]:
     """Both networks, one and five rare digits, all methods, five seeds; then the correlation during training."""
+    first = TRIAL_SEED if smoke else FIRST_SEED
     size: Row = {"n_majority": 60, "epochs": 1} if smoke else {"n_majority": 10_000, "epochs": 15}
     methods = ["ERM", "LDAM-DRW", "ECRT, encoder on all", "ECRT, encoder on majority"]
     for network in ("mlp", "cnn"):
         for n_rare in (5,) if smoke else (1, 5):
-            for seed in range(FIRST_SEED, FIRST_SEED + (1 if smoke else 5)):
+            for seed in range(first, first + (1 if smoke else 5)):
                 for method in methods if not smoke else methods[:3] if network == "mlp" else methods[3:]:
                     yield {"method": method, "network": network, "n_rare": n_rare, "seed": seed, **size}
-        for seed in range(FIRST_SEED, FIRST_SEED + (0 if smoke else 5)):
+        for seed in range(first, first + (0 if smoke else 5)):
             yield {"method": "ERM on all 60,000", "network": network, "n_rare": 0, "seed": seed, **size}
             yield {"method": ON_MARGINS, "network": network, "n_rare": 5, "seed": seed, **size}
-    for seed in range(FIRST_SEED, FIRST_SEED + (1 if smoke else 3)):
+    for seed in range(first, first + (1 if smoke else 3)):
         flow_epochs = [1, 2] if smoke else [1, 2, 4, 8, 16, 32, 64]
         yield {"method": "correlation", "network": "cnn", "n_rare": 5, "seed": seed, **size, "flow_epochs": flow_epochs}
 
@@ -207,7 +208,7 @@ def _ours(
             both = share * log_proba + (1 - share) * decoder[1]
             name = name.replace(", sources alone", "")
             runs[name] = _score(both, data, "balanced") | chosen | {"share_of_sources": share}
-    first = seed == FIRST_SEED and method != ON_MARGINS
+    first = seed in (FIRST_SEED, TRIAL_SEED) and method != ON_MARGINS
     return {"runs": runs} | ({"picture": _picture(demixed, sample, z_test, data, roles)} if first else {})
 
 

@@ -106,7 +106,13 @@ def _encoder_on_all(results: PaperResults) -> Judgement:
         if every and majority:
             parts.append(every["top1"] < majority["top1"])
             texts.append(f"MNIST, {network}: all {number(every['top1'])}, majority {number(majority['top1'])}")
-    return judged(parts, f"Top-1 by what the encoder learned from. {'; '.join(texts)}. CIFAR-100 was not run for this.")
+    finished = "ECRT's head on the finished encoder, alone"
+    whole = results.value("cifar100-transfer", "top1", what=finished, part="run", protocol="500/50")
+    part = results.value("cifar100-sources", "top1", what="ECRT", encoder="majority", protocol="500/50")
+    if whole is not None and part is not None:
+        parts.append(whole < part)
+        texts.append(f"CIFAR-100: all {number(whole)}, majority {number(part)}")
+    return judged(parts, f"Top-1 by what the encoder learned from. {'; '.join(texts)}.")
 
 
 def _mnist_table(results: PaperResults) -> Judgement:
