@@ -12,6 +12,7 @@ from sklearn.base import clone
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from ecrt.data import minority_mask
+from ecrt.diagnostics import unique_feature
 from ecrt.errors import ECRTWarning
 from ecrt.estimators.selection import select
 
@@ -32,10 +33,16 @@ def fit_selected(clf: Any, X: Any, y: Any) -> None:
         found[:, candidate.classes_] = candidate.predict_log_proba(_training_rows(items, labels, rows)[0])
         return found
 
+    def unfamiliar() -> bool:
+        if _n_columns(items) is None or clf.encoder != "identity" or not isinstance(items, TensorDataset):
+            return False
+        found = unique_feature(items.tensors[0].double().numpy(), labels, minority, session.rng)
+        return found is not None and found.found
+
     with clf._session() as session:
         selection = select(
-            clf, fit, log_proba, labels, minority, _n_columns(items), trials=clf.selection_trials,
-            budget=clf.selection_budget, rng=session.rng, progress=session.progress,
+            clf, fit, log_proba, labels, minority, _n_columns(items), unfamiliar=unfamiliar,
+            trials=clf.selection_trials, budget=clf.selection_budget, rng=session.rng, progress=session.progress,
         )  # fmt: skip
     if not selection.transfer:
         warnings.warn(selection.sentence, ECRTWarning, stacklevel=4)

@@ -41,11 +41,11 @@ LONGEST = 0.25
 on many columns must not stop what comes after it."""
 
 SURE = 0.95
-"""Confidence that transfer must be better than plain logit adjustment with."""
+"""Confidence that an answer must be better than the choice so far with, and transfer than plain logit adjustment: of
+many answers, some look better by chance."""
 
 LIKELY = 0.84
-"""Confidence that an answer must be better than the choice so far with, or worse to be dropped early: one standard
-error. It is also what the real minority needs for its veto: whoever is to be served need not prove the harm."""
+"""Confidence that an answer must be worse with to be dropped early: one standard error."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,7 @@ def select(
     minority: NDArray[np.bool_],
     n_columns: int | None,
     *,
+    unfamiliar: Callable[[], bool] = lambda: False,
     trials: int | None,
     budget: float,
     rng: np.random.Generator,
@@ -144,9 +145,10 @@ def select(
     fit : fits a copy of it, with options set, on rows, given the classes that are minority in them.
     log_proba : log-probabilities under the balanced prior of rows, one column for each class of ``minority``.
     y : class indices of all rows.
+    unfamiliar : whether the minority varies where the majority does not; asked once, if at all.
     trials : fits at most; the result is then the same on every machine. Without it, ``budget`` seconds.
     """
-    race = _Race(clf, fit, log_proba, y, minority, trials, budget, rng, progress)
+    race = _Race(clf, fit, log_proba, y, minority, unfamiliar, trials, budget, rng, progress)
     progress.start(f"selection by {race.by}", trials if trials is not None else int(np.ceil(budget)))
     try:
         asked = questions(clf, len(y), n_columns)
@@ -166,13 +168,14 @@ class _Race:
         log_proba: Callable[[Any, NDArray[np.int64]], Array],
         y: NDArray[np.int64],
         minority: NDArray[np.bool_],
+        unfamiliar: Callable[[], bool],
         trials: int | None,
         budget: float,
         rng: np.random.Generator,
         progress: Progress,
     ) -> None:
         self.clf, self.fit, self.log_proba, self.y, self.minority = clf, fit, log_proba, y, minority
-        self.trials, self.progress, self.rng = trials, progress, rng
+        self.unfamiliar, self.trials, self.progress, self.rng = unfamiliar, trials, progress, rng
         self.started = time.monotonic()
         self.allowed = np.inf if trials is not None else (1 - RESERVE) * budget
         self.deadline = self.started + self.allowed
@@ -190,7 +193,7 @@ class _Race:
 
     def run(self, asked: list[Question]) -> Tried:
         """Answer the questions, then settle the best against plain logit adjustment, and let the minority veto."""
-        self._extend(self.plain, FIRST_PROBLEMS)
+        self._extend(self.plain, 1)
         if not self.plain.losses:  # nothing to compare with
             self.finished = False
             return self.plain
@@ -206,13 +209,13 @@ class _Race:
                     self.finished = False
                     break
                 self.tried.append(challenger)
-                if challenger.failed is None and (best is None or clearly_better(best, challenger, LIKELY)):
+                if challenger.failed is None and (best is None or clearly_better(best, challenger, SURE)):
                     best = challenger
         if best is None:
             return self.plain
         if self.by == "pseudo-minority" and gain_of(self.plain, best)[0] > 0:
             self.vetoed = self._minority_objects(best)
-        for size in range(FIRST_PROBLEMS + 1, MOST_PROBLEMS + 1):
+        for size in range(2, MOST_PROBLEMS + 1):
             if not (self._extend(self.plain, size) and self._extend(best, size)):
                 break
         return best
@@ -233,15 +236,19 @@ class _Race:
 
     def _challenge(self, challenger: Tried, best: Tried | None) -> bool:
         """Measure on the first problems, but no further than it is likely worse; False where time did not suffice."""
+        share = 1.0 if best is None else SHARE_OF_QUESTIONS  # one transfer at least is measured, if it can be
         for size in range(1, FIRST_PROBLEMS + 1):
-            if not self._extend(challenger, size, share=SHARE_OF_QUESTIONS):
-                return False
+            if not self._extend(challenger, size, share):
+                return best is None and size > 1
             if best is not None and challenger.failed is None and clearly_better(challenger, best, LIKELY):
                 break
         return True
 
     def _minority_objects(self, best: Tried) -> bool:
-        """Whether held-out rows of the real minority are likely worse off: h(s) against h(z), cross-validated."""
+        """Whether held-out rows of the real minority are worse off: h(s) against h(z), cross-validated.
+
+        Surely so, or, where it varies in a way that the majority does not know, likely so.
+        """
         plain, transfer = Tried(self.plain.options), Tried(best.options)
         for _ in range(VETO_PROBLEMS):
             problem = cross_validation_problem(self.y, self.minority, self.rng)
@@ -254,7 +261,8 @@ class _Race:
                 if not self._affordable(one) or not self._measure(one, problem, seed):
                     break
         both = min(len(plain.losses), len(transfer.losses))
-        return both > 0 and gain_of(plain, transfer, 2 * LIKELY - 1)[2] < 0
+        confidence = LIKELY if self.unfamiliar() else SURE
+        return both > 0 and gain_of(plain, transfer, 2 * confidence - 1)[2] < 0
 
     def _extend(self, tried: Tried, size: int, share: float = 1.0) -> bool:
         """Measure on problems up to ``size``; False when that share of trials or time does not suffice."""
