@@ -46,7 +46,7 @@ PAPER = {"ECRT-1P, paper preset": "shared", "ECRT-MP, paper preset": "per-class"
 RIVALS: dict[str, Row] = {
     "ERM": {"method": "erm", "class_prior": "training"},
     "IW": {"method": "weighted"},
-    "GAN": {"method": "cgan", "method_options": {"width": 256, "n_steps": 1000}},
+    "GAN": {"method": "cgan", "method_options": {"width": 256}},
     "VAT": {"method": "vat", "learning_rate": 1e-4},
     "FOCAL": {"method": "focal"},
     "LDAM": {"method": "ldam"},
