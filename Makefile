@@ -52,6 +52,7 @@ bench: setup ## run every benchmarks/bench_*.py
 		echo "== $$script"; $(BIN)/python "$$script"; \
 	done
 	$(BIN)/python benchmarks/page.py
+	$(BIN)/python benchmarks/speed_table.py
 
 fuzz: setup ## load 100,000 mutated model files: only our own error may come of it
 	$(BIN)/python benchmarks/fuzz_model_files.py

@@ -40,7 +40,7 @@ TABLES = (
 
 N_FOLDS = 5
 ECRT, MLP = "ECRT, selected", "MLP"
-TRIALS = 6
+TRIALS = 4
 """Fits of the selection on each fold: with two classes it cross-validates, and this many settle linear de-mixing
 against plain logit adjustment on three splits."""
 
