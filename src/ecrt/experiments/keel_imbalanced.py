@@ -42,7 +42,7 @@ N_FOLDS = 5
 ECRT, MLP = "ECRT, selected", "MLP"
 TRIALS = 4
 """Fits of the selection on each fold: with two classes it cross-validates, and this many settle linear de-mixing
-against plain logit adjustment on three splits."""
+against plain logit adjustment on two splits."""
 
 MEASURES = ("average_precision", "balanced_accuracy", "balanced_log_loss", "log_loss")
 RANKED = MEASURES[:2]
