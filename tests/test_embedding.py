@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from torch import nn
 from typer.testing import CliRunner
 
@@ -213,20 +214,23 @@ def libraries(monkeypatch):
 
 
 def test_timm_and_torchvision_give_what_comes_before_the_last_layer(libraries, folder, tmp_path):
-    torch.save(_small_network().state_dict(), tmp_path / "w.pth")
+    save_file(_small_network().state_dict(), tmp_path / "w.safetensors")
     vision = make_backbone("torchvision:small")
-    timm = make_backbone("timm:small", weights=tmp_path / "w.pth")
+    timm = make_backbone("timm:small", weights=tmp_path / "w.safetensors")
     image = Image.new("RGB", (9, 9), (10, 200, 90))
     expected = _small_network()[:3](_to_tensor(image)[None]).detach().numpy()
     for backbone in (vision, timm):
         np.testing.assert_array_equal(backbone.encode([backbone.prepare(image)]), expected)
-    torch.save({"other": torch.zeros(1)}, tmp_path / "other.pth")
+    save_file({"other": torch.zeros(1)}, tmp_path / "other.safetensors")
     with pytest.raises(InputError, match="weights of another network"):
-        make_backbone("torchvision:small", weights=tmp_path / "other.pth")
+        make_backbone("torchvision:small", weights=tmp_path / "other.safetensors")
     other = _small_network()
     nn.init.zeros_(other[1].weight)
-    torch.save(other.state_dict(), tmp_path / "zero.pth")
-    assert make_backbone("timm:small", weights=tmp_path / "zero.pth").identity != timm.identity
+    save_file(other.state_dict(), tmp_path / "zero.safetensors")
+    assert make_backbone("timm:small", weights=tmp_path / "zero.safetensors").identity != timm.identity
+    (tmp_path / "w.pth").write_bytes(b"")
+    with pytest.raises(InputError, match=r"w\.pth is no \.safetensors file"):
+        make_backbone("timm:small", weights=tmp_path / "w.pth")
 
 
 def test_what_a_library_raises_is_told_in_a_sentence(libraries):

@@ -96,7 +96,7 @@ def embed_source(
     threads: Annotated[int, typer.Option(min=1, help="Threads that open images.")] = 4,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Weights of the network, instead of a download.")
+        Path | None, typer.Option(metavar="FILE", help="Weights of the network (.safetensors), instead of a download.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:

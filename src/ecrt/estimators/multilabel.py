@@ -79,7 +79,9 @@ def fit_labels(clf: Any, X: Any, y: Any) -> None:
     roles = assign_roles(counts, clf.classes_, minority=clf.minority, encode_on=clf.encode_on, demix_on=clf.demix_on)
     with clf._session() as session:
         # Rows without labels are a group after the last label: the encoder may see them.
-        groups = replace(roles, encoded_on=np.append(roles.encoded_on, True))
+        groups = replace(
+            roles, encoded_on=np.append(roles.encoded_on, True), augmented=np.append(roles.augmented, False)
+        )
         encoded = clf._encode(items, labelled.rarest, groups, session)
         z, unseen = encoded.features[encoded.unseen], labelled[encoded.unseen]
         result, (logits, present) = transfer_labels(

@@ -61,7 +61,7 @@ def fdv_own_label(scores_bb: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tens
     """
     same_bb = y_b[:, None] == y_b
     contrast_bb = (scores_bb - scores_bb.diagonal()[:, None]).masked_fill(same_bb, torch.finfo(scores_bb.dtype).min)
-    others_b = (~same_bb).sum(1).clamp(min=1)
+    others_b = (~same_bb).sum(1).clamp(min=1).to(scores_bb.dtype)
     own_b = label_prior_m[y_b]
     return torch.logaddexp(
         torch.log(own_b), torch.logsumexp(contrast_bb, dim=1) - torch.log(others_b) + torch.log1p(-own_b)
