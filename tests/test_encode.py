@@ -72,7 +72,7 @@ def test_encoder_and_head_predict_under_every_loss(loss):
 
 
 def test_importance_weights_leave_balanced_logits():
-    head = encoded(weighting="balanced").head
+    head = encoded(loss="weighted").head
     torch.testing.assert_close(head.log_mass_m, torch.full((4,), -np.log(4), dtype=torch.float32))
 
 
@@ -144,17 +144,22 @@ def training_of(encoder: nn.Module, X: torch.Tensor, y: np.ndarray, **options) -
         return EncoderTraining(encoder, items, y, np.arange(len(y)), config, rng=np.random.default_rng(0), device=CPU)
 
 
-def test_mixed_losses_are_those_of_mixed_samples_under_either_label():
+@pytest.mark.parametrize(
+    ("loss", "log_prior", "weight"),
+    [
+        ("logit-adjusted", np.log(COUNTS / COUNTS.sum()), np.ones(4)),
+        ("weighted", np.zeros(4), COUNTS.sum() / (4 * COUNTS)),
+    ],
+)
+def test_mixed_losses_are_those_of_mixed_samples_under_either_label(loss, log_prior, weight):
     X, y = rows_of_classes()
-    training = training_of(nn.Linear(6, 5), X, y, loss="logit-adjusted", weighting="balanced")
+    training = training_of(nn.Linear(6, 5), X, y, loss=loss)
     rows = torch.tensor([0, 70, 130, 185])
     found = training.losses(Batch(rows, torch.tensor(0.3), 1.0))
-    log_prior = torch.log(torch.from_numpy(COUNTS / COUNTS.sum())).float()
     for place in range(4):
         one, other = int(rows[place]), int(rows[place - 1])
-        logits = training.head(training.encoder(0.3 * X[one] + 0.7 * X[other])) + log_prior
+        logits = training.head(training.encoder(0.3 * X[one] + 0.7 * X[other])) + torch.from_numpy(log_prior).float()
         log_proba = torch.log_softmax(logits, 0)
-        weight = COUNTS.sum() / (4 * COUNTS)
         expected = -0.3 * weight[y[one]] * log_proba[y[one]] - 0.7 * weight[y[other]] * log_proba[y[other]]
         torch.testing.assert_close(found[place], expected.float())
 

@@ -44,7 +44,7 @@ METHODS: dict[str, Row] = {
     "LDAM-DRW": {"loss": "ldam-drw", **COSINE},
     "ECRT": {"loss": "cross-entropy", "holdout": 0.2, **MIXUP},
     "ERM, Adam": {"loss": "cross-entropy", "optimizer": ADAM},
-    "IW": {"loss": "cross-entropy", "weighting": "balanced"},
+    "IW": {"loss": "weighted"},
     "FOCAL": {"loss": "focal"},
     "LDAM": {"loss": "ldam", **COSINE},
     "mixup": {"loss": "cross-entropy", "mixup": 1.0},

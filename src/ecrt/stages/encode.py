@@ -34,7 +34,6 @@ class EncodeConfig:
     trained : whether it is trained at all; a frozen one only maps.
     loss, loss_options : supervised loss, see :func:`~ecrt.losses.make_class_loss`; an
         :class:`~ecrt.nn.AutoEncoder` reconstructs instead.
-    weighting : class masses of that loss, ``"balanced"`` for importance weighting.
     head : of the supervised loss; ``"cosine"`` is the one that LDAM's margins are meant for, with its ``scale``.
     mixup : parameter of the Beta distribution that samples and their losses are mixed by; 0 mixes nothing.
     mixup_off : share of the epochs, the last ones, without mixup.
@@ -51,7 +50,6 @@ class EncodeConfig:
     trained: bool = True
     loss: LossName = "cross-entropy"
     loss_options: Mapping[str, float] = field(default_factory=dict)
-    weighting: Literal["training", "balanced"] = "training"
     head: Literal["linear", "cosine"] = "linear"
     mixup: float = 0.0
     mixup_off: float = 0.0

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from ecrt.data.images import crop_and_flip
 from ecrt.errors import InputError
-from ecrt.losses import class_mass, effective_prior, make_class_loss
+from ecrt.losses import effective_prior, make_class_loss
 from ecrt.losses.mixing import mix, mixed_loss
 from ecrt.nn import AutoEncoder, CosineHead
 from ecrt.stages.class_heads import BalancedHead
@@ -105,7 +105,6 @@ class EncoderTraining:
         self.transfer: FeatureTransfer | None = None
         # On the device, so that the loss has nothing to copy there at every step
         self.counts_m = torch.from_numpy(np.bincount(places)).to(device)
-        self.weight_m = (class_mass(self.counts_m, config.weighting) / self.counts_m * self.counts_m.sum()).float()
         self.class_loss = make_class_loss(config.loss, self.counts_m, **config.loss_options)
         self.rows: Tensor | None = None
         if isinstance(items, TensorDataset) and items.tensors[0].nbytes <= RESIDENT_BYTES:
@@ -150,7 +149,7 @@ class EncoderTraining:
         """The head as one that gives balanced logits; nothing for an auto-encoder, whose head has learned nothing."""
         if isinstance(self.encoder, AutoEncoder):
             return None
-        prior_m = effective_prior(self.config.loss, self.counts_m, **self.config.loss_options) * self.weight_m
+        prior_m = effective_prior(self.config.loss, self.counts_m, **self.config.loss_options)
         return BalancedHead(self.head, torch.log(prior_m / prior_m.sum()).float()).eval()
 
     def losses(self, batch: Batch) -> Tensor:
@@ -171,14 +170,13 @@ class EncoderTraining:
         if batch.transferred and self.transfer is not None and self.encoder.training:
             if share is not None:
                 raise InputError("Mixup must be over when transfer begins: let mixup_off be no less than its share.")
-            losses = self.transfer.losses(z, labels, self.head, lambda given, y: self.class_loss(given, y, batch.done))
-            return losses * self.weight_m[labels]
+            return self.transfer.losses(z, labels, self.head, lambda given, y: self.class_loss(given, y, batch.done))
         logits = self.head(z)
         if share is None:
-            return self.class_loss(logits, labels, batch.done) * self.weight_m[labels]
+            return self.class_loss(logits, labels, batch.done)
         partners = labels.roll(1, 0)
         first, second = mixed_loss(self.class_loss, logits, labels, partners, share, batch.done)
-        return first * self.weight_m[labels] + second * self.weight_m[partners]
+        return first + second
 
     @torch.no_grad()
     def _begin_transfer(self) -> None:
