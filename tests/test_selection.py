@@ -125,26 +125,34 @@ def test_without_a_gain_plain_logit_adjustment_is_chosen():
     assert "does not beat it" in found.sentence
 
 
-def test_the_real_minority_may_veto():
+def run_by_kind(gain_of_majority, gain_of_minority):
+    """``select`` with fits that take no work, where transfer does one thing to frequent classes, another to rare."""
     y, minority = labels()
 
-    def fit(clf, rows, rare):
-        return Candidate(clf.get_params(), rows)
-
     def log_proba(candidate, rows):
-        better = candidate.options["demixing"] != "none"
-        margin = np.where(minority[y[rows]], 1.0 - better, 1.0 + better) + 0.01 * np.cos(np.arange(len(rows)))
+        transfer = candidate.options["demixing"] != "none"
+        gain = np.where(minority[y[rows]], gain_of_minority, gain_of_majority)
         scores = np.zeros((len(rows), len(minority)))
-        scores[np.arange(len(rows)), y[rows]] = margin
+        scores[np.arange(len(rows)), y[rows]] = 1.0 + transfer * gain + 0.01 * np.cos(np.arange(len(rows)))
         return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
 
-    found = select(
-        ECRTClassifier(), fit, log_proba, y, minority, 8, trials=80, budget=1.0, rng=np.random.default_rng(0),
-        progress=SilentProgress(),
+    return select(
+        ECRTClassifier(), lambda clf, rows, rare: Candidate(clf.get_params(), rows), log_proba, y, minority, 8,
+        trials=80, budget=1.0, rng=np.random.default_rng(0), progress=SilentProgress(),
     )  # fmt: skip
+
+
+def test_the_real_minority_may_veto():
+    found = run_by_kind(1.0, -1.0)
     assert found.vetoed
     assert found.options == PLAIN
     assert "spoke against" in found.sentence
+
+
+def test_what_serves_the_real_minority_alone_is_chosen():
+    found = run_by_kind(0.0, 1.0)
+    assert found.transfer
+    assert "held-out rows of the real ones" in found.sentence
 
 
 def test_trials_bound_the_fits_and_fix_the_result():

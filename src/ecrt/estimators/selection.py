@@ -15,7 +15,7 @@ from torch import nn
 
 from ecrt.data.pseudo_minority import Problem, cross_validation_problem, pseudo_minority_problem
 from ecrt.errors import DivergenceError
-from ecrt.estimators.selection_evidence import Options, Tried, by_class, clearly_better, gain_of
+from ecrt.estimators.selection_evidence import Losses, Options, Tried, by_class, clearly_better, gain_of
 from ecrt.metrics import nll_per_sample
 from ecrt.training import Progress, stopped_at
 
@@ -29,7 +29,7 @@ PLAIN: Options = {"demixing": "none", "augmentation_weight": 0.0}
 MOST_JOINT = 128
 """Columns up to which joint diagonalisation is tried: its time grows with their cube."""
 
-FIRST_PROBLEMS, MOST_PROBLEMS, VETO_PROBLEMS = 2, 6, 3
+FIRST_PROBLEMS, MOST_PROBLEMS, REAL_PROBLEMS = 2, 6, 3
 SHARE_OF_QUESTIONS = 0.7
 """Share of trials or time that goes to questions; the rest settles the answer against plain logit adjustment."""
 
@@ -189,10 +189,11 @@ class _Race:
         self.has_most_classes = 2 * len(np.unique(y[self.problems[0].learn])) > len(np.unique(y))
         self.plain = Tried(dict(PLAIN))
         self.tried = [self.plain]
+        self.evidence: tuple[Tried, Tried] | None = None
         self.vetoed = False
 
     def run(self, asked: list[Question]) -> Tried:
-        """Answer the questions, then settle the best against plain logit adjustment, and let the minority veto."""
+        """Answer the questions, then settle the best against plain logit adjustment, the real minority heard too."""
         self._extend(self.plain, 1)
         if not self.plain.losses:  # nothing to compare with
             self.finished = False
@@ -213,11 +214,15 @@ class _Race:
                     best = challenger
         if best is None:
             return self.plain
-        if self.by == "pseudo-minority" and gain_of(self.plain, best)[0] > 0:
-            self.vetoed = self._minority_objects(best)
+        real = self._on_real_problems(best) if self.by == "pseudo-minority" else ([], [])
         for size in range(2, MOST_PROBLEMS + 1):
             if not (self._extend(self.plain, size) and self._extend(best, size)):
                 break
+        both = min(len(self.plain.losses), len(best.losses))
+        self.evidence = (
+            Tried(self.plain.options, self.plain.losses[:both] + real[0]),
+            Tried(best.options, best.losses[:both] + real[1], failed=best.failed),
+        )
         return best
 
     def _is_news(self, question: Question, answer: Options, base: Options) -> bool:
@@ -244,25 +249,32 @@ class _Race:
                 break
         return True
 
-    def _minority_objects(self, best: Tried) -> bool:
-        """Whether held-out rows of the real minority are worse off: h(s) against h(z), cross-validated.
+    def _on_real_problems(self, best: Tried) -> tuple[list[Losses], list[Losses]]:
+        """Losses of both on held-out rows of the real classes, cross-validated: h(z), then h(s).
 
-        Surely so, or, where it varies in a way that the majority does not know, likely so.
+        The minority's rows among them may veto: if they are surely worse off or, where the minority varies in a way
+        that the majority does not know, likely so.
         """
         plain, transfer = Tried(self.plain.options), Tried(best.options)
-        for _ in range(VETO_PROBLEMS):
+        rare: tuple[Tried, Tried] = (Tried(plain.options), Tried(best.options))
+        for _ in range(REAL_PROBLEMS):
             problem = cross_validation_problem(self.y, self.minority, self.rng)
-            rare = self.minority[self.y[problem.check]]
-            if not rare.any():
+            of_minority = self.minority[np.unique(self.y[problem.check])]
+            if not of_minority.any():
                 continue
-            problem = replace(problem, check=problem.check[rare], weight=problem.weight[rare])
             seed = int(self.rng.integers(2**31))
-            for one in (plain, transfer):
-                if not self._affordable(one) or not self._measure(one, problem, seed):
-                    break
-        both = min(len(plain.losses), len(transfer.losses))
-        confidence = LIKELY if self.unfamiliar() else SURE
-        return both > 0 and gain_of(plain, transfer, 2 * confidence - 1)[2] < 0
+            if not all(self._affordable(one) and self._measure(one, problem, seed) for one in (plain, transfer)):
+                break
+            if transfer.failed is not None:
+                break
+            for one, view in zip((plain, transfer), rare, strict=True):
+                losses, weight = one.losses[-1]
+                view.losses.append((losses[of_minority], weight[of_minority]))
+        both = len(rare[1].losses)
+        if both > 0:
+            confidence = LIKELY if self.unfamiliar() else SURE
+            self.vetoed = gain_of(*rare, 2 * confidence - 1)[2] < 0
+        return plain.losses[:both], transfer.losses[:both]
 
     def _extend(self, tried: Tried, size: int, share: float = 1.0) -> bool:
         """Measure on problems up to ``size``; False when that share of trials or time does not suffice."""
@@ -324,8 +336,8 @@ class _Race:
 
     def verdict(self, best: Tried) -> Selection:
         """Transfer if it is better beyond noise, plain logit adjustment otherwise."""
-        gain, low, high = gain_of(self.plain, best) if best is not self.plain else (0.0, 0.0, 0.0)
-        transfer = best is not self.plain and not self.vetoed and clearly_better(self.plain, best, SURE)
+        gain, low, high = gain_of(*self.evidence) if self.evidence else (0.0, 0.0, 0.0)
+        transfer = self.evidence is not None and not self.vetoed and clearly_better(*self.evidence, SURE)
         chosen = best if transfer else self.plain
         seconds = time.monotonic() - self.started
         records = [
@@ -343,13 +355,15 @@ class _Race:
 
 
 def _in_words(by: str, transfer: bool, vetoed: bool, best: Tried | None, gain: float, low: float, high: float) -> str:
-    how = "classes played down to minority size" if by == "pseudo-minority" else "held-out rows of every class"
+    how = "held-out rows of every class"
+    if by == "pseudo-minority":
+        how = "classes played down to minority size and on held-out rows of the real ones"
     if best is None:
         return f"Plain logit adjustment: no transfer could be measured on {how}."
     figures = f"{gain:+.3f} nats, 95 % interval {low:+.3f} to {high:+.3f}, measured on {how}"
     if transfer:
         return f"Transfer ({best.name}) saves on plain logit adjustment: {figures}."
-    if vetoed:
+    if vetoed and gain > 0:
         return (
             f"Plain logit adjustment: held-out rows of the real minority spoke against transfer ({best.name}), "
             f"whatever it does elsewhere ({figures})."

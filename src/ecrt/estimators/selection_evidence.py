@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
-__all__ = ["Options", "Tried", "by_class", "clearly_better", "gain_of"]
+__all__ = ["Losses", "Options", "Tried", "by_class", "clearly_better", "gain_of"]
 
 Array = NDArray[np.float64]
 Options = dict[str, Any]
+Losses = tuple[Array, Array]
+"""Mean loss of each class that was checked, and the classes' weights."""
 
 
 @dataclass
@@ -20,7 +22,7 @@ class Tried:
     """Options, and what they did to the checked rows of each problem: losses of its classes, weighted."""
 
     options: Options
-    losses: list[tuple[Array, Array]] = field(default_factory=list)
+    losses: list[Losses] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     failed: str | None = None
 
@@ -37,7 +39,7 @@ class Tried:
         return float(np.mean([weight @ losses for losses, weight in self.losses]))
 
 
-def by_class(losses: Array, y: NDArray[np.int64], weight: Array) -> tuple[Array, Array]:
+def by_class(losses: Array, y: NDArray[np.int64], weight: Array) -> Losses:
     """Mean loss of each class that was checked, and the classes' weights."""
     mass = np.bincount(y, weights=weight)
     present = mass > 0

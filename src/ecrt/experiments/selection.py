@@ -28,7 +28,7 @@ Row = dict[str, Any]
 Rows = NDArray[np.int64]
 
 SELECTED = "selected"
-SEED = 10
+SEED = 20
 """Of the draws; the draws of earlier ones were looked at when the selection was made."""
 FIXED: dict[str, Row] = {
     "logit adjustment": {"demixing": "none", "augmentation_weight": 0.0},
