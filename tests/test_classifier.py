@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +20,7 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from ecrt import DivergenceError, ECRTClassifier, ECRTWarning, InputError
+from ecrt.estimators import examples
 
 SMALL_FLOW = {"demixing": "flow", "epochs": 15, "flow_hidden": (16, 16), "critic_width": 8, "n_restarts": 1}
 CONFIGURATIONS = {
@@ -74,6 +78,23 @@ def test_every_option_gives_a_whole_classifier(table, options):
         assert np.isfinite(drawn).all()
     assert len(clf.diagnostics_.classes) == 5
     assert clf.diagnostics_.round_trip_error < 1e-6
+
+
+def test_diagnostics_wait_until_they_are_asked_for(table, monkeypatch):
+    measured = []
+    whole = examples.diagnose_sources
+    monkeypatch.setattr(examples, "diagnose_sources", lambda *given: measured.append(1) or whole(*given))
+    clf = ECRTClassifier(demixing="linear", head="gaussian", random_state=0)
+    assert not hasattr(clf, "diagnostics_")
+    clf.fit(*table).predict(table[0])
+    assert not measured
+    assert clf.theory_met_ == clf.diagnostics_.theory_met
+    assert clf.diagnostics_ is clf.diagnostics_
+    assert len(measured) == 1
+    monkeypatch.undo()
+    pending = clone(clf).fit(*table)
+    for copied in (pickle.loads(pickle.dumps(pending)), copy.deepcopy(pending), pending):
+        assert repr(copied.diagnostics_) == repr(clf.diagnostics_)  # NaN does not equal itself
 
 
 def test_same_seed_same_result_and_the_global_state_is_left_alone(table):

@@ -5,7 +5,7 @@ from ecrt.diagnostics.gaussianity import Gaussianity, SourceShape, source_gaussi
 from ecrt.diagnostics.gridding import ClassGrid, class_grids
 from ecrt.diagnostics.memorisation import Memorisation, feature_memorisation
 from ecrt.diagnostics.minority_gap import MinorityGap, minority_gap
-from ecrt.diagnostics.sources import ClassDiagnosis, SourceDiagnostics, diagnose_sources, theory_matrix
+from ecrt.diagnostics.sources import ClassDiagnosis, SourceDiagnostics, SourceRows, diagnose_sources, theory_matrix
 from ecrt.diagnostics.stability import Stability, source_stability
 from ecrt.diagnostics.unique_feature import UniqueFeature, unique_feature
 
@@ -18,6 +18,7 @@ __all__ = [
     "Memorisation",
     "MinorityGap",
     "SourceDiagnostics",
+    "SourceRows",
     "SourceShape",
     "Stability",
     "UniqueFeature",

@@ -12,10 +12,41 @@ from numpy.typing import NDArray
 from ecrt.flows import ClassPrior, Demixer
 from ecrt.metrics import hsic, max_abs_correlation
 
-__all__ = ["ClassDiagnosis", "SourceDiagnostics", "diagnose_sources", "theory_matrix"]
+__all__ = ["ClassDiagnosis", "SourceDiagnostics", "SourceRows", "diagnose_sources", "theory_matrix"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
+
+ROUND_TRIPS = 256
+"""Rows that are sent through the de-mixing and back."""
+
+
+@dataclass(frozen=True, eq=False)
+class SourceRows:
+    """What has to be kept of some rows to diagnose their sources, now or later.
+
+    Attributes
+    ----------
+    s, y : sources and class indices.
+    log_volume : what is left of the log-likelihood of each row without that of its sources.
+    first, spread : features of the first rows, for the round trip, and the standard deviation of all.
+    """
+
+    s: Array
+    y: Labels
+    log_volume: Array
+    first: Array
+    spread: Array
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, demixer: Demixer, z: Array, y: Labels) -> SourceRows:
+        """Rows of features z and classes y, in one pass through the de-mixing."""
+        # torch cannot mark memory as read-only, nor walk it backwards; nothing here writes to z.
+        rows = torch.from_numpy(np.require(z, requirements=["C", "W"]))
+        parts = [demixer.sources_and_volume(part) for part in rows.split(8192)]
+        s, log_volume = (torch.cat(values).numpy() for values in zip(*parts, strict=True))
+        return cls(s, y, log_volume, z[:ROUND_TRIPS].copy(), z.std(axis=0))
 
 
 @dataclass(frozen=True)
@@ -71,15 +102,16 @@ def theory_matrix(prior: ClassPrior, labels: Labels) -> Array:
 
 
 def diagnose_sources(
-    demixer: Demixer, z: Array, s: Array, y: Labels, classes: NDArray[Any], demixed_on: NDArray[np.bool_]
+    demixer: Demixer, measured: SourceRows, classes: NDArray[Any], demixed_on: NDArray[np.bool_]
 ) -> SourceDiagnostics:
     """Measure independence, likelihood, invertibility and the theorem's conditions.
 
     Parameters
     ----------
-    z, s, y : features, sources and class indices of the rows to measure on.
+    measured : the rows to measure on.
     classes : labels of the classes.
     """
+    s, y = measured.s, measured.y
     n_sources = s.shape[1]
     n_demixed = int(demixed_on.sum())
     enough = n_demixed >= 2 * n_sources + 1
@@ -88,9 +120,9 @@ def diagnose_sources(
         smallest = float(np.linalg.svd(theory_matrix(demixer.prior, np.flatnonzero(demixed_on)), compute_uv=False)[-1])
     with torch.no_grad():
         log_likelihood = np.concatenate([
-            demixer.log_prob(z_part, y_part).numpy()
-            for z_part, y_part in zip(torch.from_numpy(z).split(8192), torch.from_numpy(y).split(8192), strict=True)
-        ])  # fmt: skip
+            demixer.prior(s_part, y_part).numpy()
+            for s_part, y_part in zip(torch.from_numpy(s).split(8192), torch.from_numpy(y).split(8192), strict=True)
+        ]) + measured.log_volume  # fmt: skip
     found = []
     for index, label in enumerate(classes.tolist()):
         rows = np.flatnonzero(y == index)
@@ -106,17 +138,18 @@ def diagnose_sources(
         )
     return SourceDiagnostics(
         classes=tuple(found),
-        round_trip_error=_round_trip_error(demixer, z, s),
+        round_trip_error=_round_trip_error(demixer, measured),
         enough_classes=enough,
         smallest_singular_value=smallest,
     )
 
 
 @torch.no_grad()
-def _round_trip_error(demixer: Demixer, z: Array, s: Array, n_rows: int = 256) -> float:
+def _round_trip_error(demixer: Demixer, measured: SourceRows) -> float:
     """With the rest at its mean z itself cannot come back, but its sources must: compare after a second trip."""
-    restored = demixer.inverse(torch.from_numpy(s[:n_rows]))
+    s = measured.s[:ROUND_TRIPS]
+    restored = demixer.inverse(torch.from_numpy(s))
     if demixer.linear.n_rest == 0:
-        spread = np.maximum(z.std(axis=0), 1e-12)
-        return float((np.abs(restored.numpy() - z[:n_rows]) / spread).max(initial=0.0))
-    return float(np.abs(demixer(restored).numpy() - s[:n_rows]).max(initial=0.0))
+        spread = np.maximum(measured.spread, 1e-12)
+        return float((np.abs(restored.numpy() - measured.first) / spread).max(initial=0.0))
+    return float(np.abs(demixer(restored).numpy() - s).max(initial=0.0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from ecrt.data import ClassRoles, TableEncoder
+from ecrt.diagnostics import SourceDiagnostics
 from ecrt.errors import InputError
 from ecrt.estimators.inputs import array_items, check_class_counts, read_dataset, resolve_device, unlabelled
 from ecrt.estimators.options import encode_config, new_encoder
@@ -212,6 +213,20 @@ class ECRTBase(EstimatorBase):
     flow_blocks: int | Sequence[int] = 1
     flow_hidden: Sequence[int] = (128, 128)
     pseudo_samples: float = 10.0
+
+    @property
+    def diagnostics_(self) -> SourceDiagnostics:
+        """What ``fit`` kept of the sources, measured when it is first asked for."""
+        check_is_fitted(self)
+        found = self._diagnosis
+        if not isinstance(found, SourceDiagnostics):
+            self._diagnosis: SourceDiagnostics | Callable[[], SourceDiagnostics] = (found := found())
+        return found
+
+    @property
+    def theory_met_(self) -> bool:
+        """Whether the theorem's conditions on the classes hold."""
+        return self.diagnostics_.theory_met
 
     @property
     def _n_features_out(self) -> int:

@@ -164,7 +164,7 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
             config=DemixConfig(method="none", scaling=self.scaling), **vars(session),
         )  # fmt: skip
         self.demixer_ = standard.demixer
-        self.model_ = fit_model(self.method, standard.sources(z), y, options, session.rng)
+        self.model_ = fit_model(self.method, standard.learned, y, options, session.rng)
         self._model_counts = np.bincount(y, minlength=len(roles.counts))
 
     def _fit_head(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -11,9 +12,9 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from ecrt.data import thin_out
-from ecrt.diagnostics import diagnose_sources
+from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
-from ecrt.stages import AugmentConfig, augment_classes, sources_of
+from ecrt.stages import AugmentConfig, augment_classes
 
 __all__ = ["draw_samples", "keep_examples"]
 
@@ -25,12 +26,11 @@ EXAMPLES_PER_CLASS = 500
 def keep_examples(
     clf: Any, z: Array, y: NDArray[np.int64], demixed_on: NDArray[np.bool_], rng: np.random.Generator
 ) -> None:
-    """Keep some sources of each class, and measure independence on them."""
+    """Keep some sources of each class; independence is measured on them when it is asked for."""
     keep = thin_out(y, dict.fromkeys(range(len(clf.classes_)), EXAMPLES_PER_CLASS), rng)
-    s = sources_of(clf.demixer_, z[keep])
-    clf._examples = s, y[keep]
-    clf.diagnostics_ = diagnose_sources(clf.demixer_, z[keep], s, y[keep], clf.classes_, demixed_on)
-    clf.theory_met_ = clf.diagnostics_.theory_met
+    rows = SourceRows.of(clf.demixer_, z[keep], y[keep])
+    clf._examples = rows.s, rows.y
+    clf._diagnosis = partial(diagnose_sources, clf.demixer_, rows, clf.classes_, demixed_on)
 
 
 def draw_samples(

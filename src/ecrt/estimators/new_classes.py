@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
 from ecrt.data import ClassRoles, stratified_holdout
-from ecrt.diagnostics import SourceDiagnostics, diagnose_sources
+from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.inputs import read_dataset
 from ecrt.estimators.options import head_config
@@ -59,7 +59,7 @@ def add_classes(clf: Any, X: Any, y: Any) -> None:
         )  # fmt: skip
         head = choice.fit()
 
-    clf.diagnostics_ = _with_new(clf.diagnostics_, demixed.demixer, z, s, new, classes, demixed_on)
+    clf._diagnosis = _with_new(clf.diagnostics_, demixed.demixer, z, new, classes, demixed_on)
     clf.minority_classes_, clf.class_counts_ = classes[minority], counts
     clf.classes_, clf.demixer_, clf.head_ = classes, demixed.demixer, head
     clf._examples = all_s, all_y
@@ -102,6 +102,7 @@ def _as_demixed(clf: Any, s: Array, y: Labels, n_classes: int, old: Labels) -> D
     share = np.minimum(clf.signal_weight_**2, 1 - 1e-12)
     return DemixResult(
         demixer=demixer,
+        learned=s,
         within_variance=clf.within_variance_,
         signal_to_noise=share / (1 - share),
         weighted=clf.demixing_ != "none",
@@ -113,12 +114,12 @@ def _with_new(
     before: SourceDiagnostics,
     demixer: Demixer,
     z: Array,
-    s: Array,
     y: Labels,
     classes: NDArray[Any],
     demixed_on: NDArray[np.bool_],
 ) -> SourceDiagnostics:
     """What was measured in the fit, and the new classes beside it."""
-    measured = {one.label: one for one in diagnose_sources(demixer, z, s, y, classes, demixed_on).classes}
+    rows = SourceRows.of(demixer, z, y)
+    measured = {one.label: one for one in diagnose_sources(demixer, rows, classes, demixed_on).classes}
     measured |= {one.label: one for one in before.classes}
     return replace(before, classes=tuple(measured[label] for label in classes.tolist()))

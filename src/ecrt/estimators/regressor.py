@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -18,13 +19,13 @@ from torch.utils.data import Dataset
 
 from ecrt.augmentation.donors import draw_from_donors
 from ecrt.data.density import TargetRegions, quantile_bins, target_roles
-from ecrt.diagnostics import diagnose_sources
+from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase
 from ecrt.estimators.inputs import array_items, labelled_items, read_target_arrays
 from ecrt.estimators.options import BASE_CONSTRAINTS, MLP_SOURCES, demix_configs
 from ecrt.estimators.parts import in_parts
-from ecrt.stages import DemixConfig, head_outputs, sources_of
+from ecrt.stages import DemixConfig, head_outputs
 from ecrt.stages.regress import RegressConfig, regress
 from ecrt.training import TrainingConfig
 
@@ -184,12 +185,10 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
                 "head_setting": result.setting,
             }
             keep = np.sort(session.rng.permutation(len(z))[:MOST_EXAMPLES])
-        s = sources_of(self.demixer_, z[keep])
-        self._examples = s, targets[unseen][keep]
-        self.diagnostics_ = diagnose_sources(
-            self.demixer_, z[keep], s, bins[unseen][keep], np.arange(len(roles.counts)), roles.demixed_on
-        )
-        self.theory_met_ = self.diagnostics_.theory_met
+        kept = SourceRows.of(self.demixer_, z[keep], bins[unseen][keep])
+        self._examples = kept.s, targets[unseen][keep]
+        all_bins = np.arange(len(roles.counts))
+        self._diagnosis = partial(diagnose_sources, self.demixer_, kept, all_bins, roles.demixed_on)
         return self
 
     @in_parts

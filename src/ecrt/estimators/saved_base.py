@@ -106,8 +106,7 @@ def unpack_base(
     estimator.history_ = unpack_history(fields.part("history"))
     if diagnosed:
         with fields.part("diagnostics") as part:
-            estimator.diagnostics_ = unpack_diagnostics(part, store, classes)
-        estimator.theory_met_ = estimator.diagnostics_.theory_met
+            estimator._diagnosis = unpack_diagnostics(part, store, classes)
     elif not fields.is_null("diagnostics"):
         raise BadContentError("It has diagnostics, and should have none.")
     for name in vectors:

@@ -48,7 +48,7 @@ def fit_selected(clf: Any, X: Any, y: Any) -> None:
         warnings.warn(selection.sentence, ECRTWarning, stacklevel=4)
     chosen = clone(clf).set_params(**selection.options, selection=None).fit(X, y)
     for name, value in vars(chosen).items():
-        if name.endswith("_") or name == "_examples":
+        if name.endswith("_") or name in ("_examples", "_diagnosis"):
             setattr(clf, name, value)
     clf.selection_ = asdict(selection)
 

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
 from ecrt.data import MinorityRule, assign_roles, stratified_holdout
-from ecrt.diagnostics import diagnose_sources
+from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase
 from ecrt.estimators.options import BASE_CONSTRAINTS, MINORITY_CONSTRAINT, demix_configs
@@ -90,11 +90,11 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
         self.demixer_ = result.demixer
         self.signal_weight_ = result.signal_weight
         self.history_ = {"encoder": encoded.history, "restarts": result.restarts}
-        s = result.sources(z)
-        self.diagnostics_ = diagnose_sources(self.demixer_, z, s, y_rows, self.classes_, roles.demixed_on)
-        self.theory_met_ = self.diagnostics_.theory_met
+        rows = SourceRows.of(self.demixer_, z, y_rows)
+        # At once: nothing else here has to keep the sources of all rows.
+        self._diagnosis = diagnose_sources(self.demixer_, rows, self.classes_, roles.demixed_on)
         spread = z.std(axis=0)
-        lost = (z - self.inverse_transform(s)) / np.where(spread > 0, spread, 1.0)
+        lost = (z - self.inverse_transform(rows.s)) / np.where(spread > 0, spread, 1.0)
         self.reconstruction_error_ = float(np.sqrt((lost**2).mean()))
         return self
 

@@ -39,13 +39,18 @@ class Demixer(nn.Module):
         z_nd: Tensor = self.linear.inverse(s_nq if self.flow is None else self.flow.inverse(s_nq))
         return z_nd
 
-    def log_prob(self, z_nd: Tensor, y_n: Tensor) -> Tensor:
-        """log p(z | y)."""
+    def sources_and_volume(self, z_nd: Tensor) -> tuple[Tensor, Tensor]:
+        """Signal sources, and log p(z | y) less that of the signal's prior: what knows no class."""
         signal_nq, rest_nr = self.linear(z_nd)
         log_rest_n = -0.5 * (rest_nr**2 + math.log(2 * math.pi)).sum(1)
         log_det_n = self.linear.log_det
         if self.flow is not None:
             signal_nq, flow_log_det_n = self.flow(signal_nq)
             log_det_n = log_det_n + flow_log_det_n
-        log_prob_n: Tensor = self.prior(signal_nq, y_n) + log_rest_n + log_det_n
+        return signal_nq, log_rest_n + log_det_n
+
+    def log_prob(self, z_nd: Tensor, y_n: Tensor) -> Tensor:
+        """log p(z | y)."""
+        signal_nq, log_volume_n = self.sources_and_volume(z_nd)
+        log_prob_n: Tensor = self.prior(signal_nq, y_n) + log_volume_n
         return log_prob_n

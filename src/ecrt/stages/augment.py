@@ -59,8 +59,14 @@ def augment_classes(
     within_variance: Array,
     config: AugmentConfig,
     rng: np.random.Generator,
+    rows: Labels | None = None,
 ) -> Synthetic:
-    """Draw synthetic sources for every augmented class that has at least one sample."""
+    """Draw synthetic sources for every augmented class that has at least one sample.
+
+    ``rows`` : those of ``s`` and ``y`` to draw from, ``None`` for all.
+    """
+    rows = np.arange(len(y)) if rows is None else rows
+    y = y[rows]
     counts = np.bincount(y, minlength=len(augmented))
     labels = np.flatnonzero(augmented & (counts > 0)) if config.weight > 0 else np.empty(0, dtype=np.int64)
     if len(labels) == 0:
@@ -68,8 +74,8 @@ def augment_classes(
     size = config.n_synthetic or int(np.clip(len(y) // (2 * len(labels)), 20, max(counts.max(), 20)))
     generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     variance = torch.from_numpy(within_variance)
-    residuals = _residuals(s, y, augmented) if config.kind == "borrowed" else None
-    by_class = np.argsort(y, kind="stable")
+    residuals = _residuals(s[rows], y, augmented) if config.kind == "borrowed" else None
+    by_class = rows[np.argsort(y, kind="stable")]
     starts = np.concatenate([[0], np.cumsum(counts)])
     parts = [
         augment(
@@ -84,7 +90,7 @@ def augment_classes(
         for label in labels
     ]
     if config.mean_shrinkage > 0 and config.kind != "permutation":
-        shifts = _mean_shifts(s, y, within_variance, config.mean_shrinkage)
+        shifts = _mean_shifts(s[rows], y, within_variance, config.mean_shrinkage)
         parts = [part + shifts[label] for part, label in zip(parts, labels.tolist(), strict=True)]
     return Synthetic(np.concatenate(parts), np.repeat(labels, size))
 

@@ -41,6 +41,7 @@ __all__ = [
     "balanced_head",
     "class_fitter",
     "head_temperature",
+    "needs_temperature",
     "normalise_last_layer",
 ]
 
@@ -121,13 +122,18 @@ def balanced_head(head: nn.Module, counts_m: Tensor, config: HeadConfig, tempera
     return BalancedHead(head, torch.log(prior_m).to(next(iter(head.parameters()))))
 
 
+def needs_temperature(head: nn.Module, config: HeadConfig) -> bool:
+    """Whether a head's logits have a scale of their own, which has to be found."""
+    return config.loss in IMPROPER_LOSSES and not isinstance(head, GaussianHead | BalancedHead)
+
+
 def head_temperature(head: nn.Module, s: Array, y: Labels, counts_m: Tensor, config: HeadConfig) -> float:
     """What logits are to be divided by, from rows that the head has not seen, before any prior is taken off them.
 
     Proper losses leave log-probabilities, whose temperature is 1. Those of improper ones have a scale of their own, and
     a log prior means nothing to them; one number, fitted under the prior that the loss leaves, mends that.
     """
-    if config.loss not in IMPROPER_LOSSES or isinstance(head, GaussianHead | BalancedHead):
+    if not needs_temperature(head, config):
         return 1.0
     prior = effective_prior(config.loss, counts_m, **config.loss_options).cpu().numpy()
     weight = prior[y] / np.bincount(y, minlength=len(prior))[y]
@@ -176,6 +182,7 @@ def class_fitter(
             torch_generator(rng), progress,
             risk_of=partial(make_risk, config.risk, counts_m=counts_m, options=config.risk_options),
             all_epochs=config.loss in DEFERRED_LOSSES,
+            steps_alike=config.risk == "plain" and config.loss not in DEFERRED_LOSSES,
         )  # fmt: skip
     return fitter if config.second_step is None else _two_steps(fitter, counts_m, config)
 

@@ -44,6 +44,7 @@ class DemixResult:
     Attributes
     ----------
     demixer : f, float64 on the CPU.
+    learned : sources of the rows that it was given.
     within_variance : mean within-class variance of each source.
     signal_to_noise : b, the between-class variance of each source over its within-class variance.
     weighted : whether the head's input is weighted by signal.
@@ -51,6 +52,7 @@ class DemixResult:
     """
 
     demixer: Demixer
+    learned: Array
     within_variance: Array
     signal_to_noise: Array
     weighted: bool
@@ -130,6 +132,7 @@ def demix(
         demixer.prior = _fit_priors(s, row, y, n_classes, within, config.pseudo_samples)
     return DemixResult(
         demixer=demixer,
+        learned=s,
         within_variance=within,
         signal_to_noise=between_class_variance(means, mass, within),
         weighted=config.method != "none",

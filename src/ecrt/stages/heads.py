@@ -26,6 +26,7 @@ __all__ = [
     "LinearFitter",
     "MLPFitter",
     "TwoStepFitter",
+    "device_outputs",
     "head_outputs",
 ]
 
@@ -37,6 +38,8 @@ HeadLoss = Callable[[Tensor, Tensor], Tensor]
 WEIGHT_DECAYS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 PSEUDO_SAMPLES = (1e6, 100.0, 20.0, 5.0, 1.0)
 ROWS_AT_ONCE = 8192
+SCORES_AT_ONCE = 2**26
+"""On a GPU rows go together up to this many outputs, 256 MiB: every block there costs launches, and a wait."""
 PATH_ITERATIONS, FINAL_ITERATIONS = 40, 120
 
 
@@ -53,11 +56,15 @@ class HeadFitter(Protocol):
 
 
 @torch.no_grad()
+def device_outputs(head: nn.Module, scaled_sources: Tensor) -> Tensor:
+    """What a head gives for rows, in batches and in its own precision, as float64 where the head is."""
+    reference = next(iter(head.state_dict().values()))
+    return torch.cat([head(part.to(reference)).double() for part in scaled_sources.split(ROWS_AT_ONCE)])
+
+
 def head_outputs(head: nn.Module, scaled_sources: NDArray[np.float64]) -> NDArray[np.float64]:
     """What a head gives for rows, in batches and in its own precision, as an array."""
-    reference = next(iter(head.state_dict().values()))
-    parts = torch.from_numpy(scaled_sources).split(ROWS_AT_ONCE)
-    return np.concatenate([head(part.to(reference)).double().cpu().numpy() for part in parts])
+    return device_outputs(head, torch.from_numpy(scaled_sources)).cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -93,17 +100,19 @@ class LinearFitter:
 
     def _minimise(self, head: nn.Module, sample: HeadSample, decay: float, iterations: int) -> None:
         weight = head.get_parameter("weight")
+        # In blocks, so that memory holds the logits of a block only.
+        at_once = max(SCORES_AT_ONCE // self.n_outputs, 1) if sample.s.is_cuda else ROWS_AT_ONCE
+        blocks = list(zip(*(t.split(at_once) for t in (sample.s, sample.y, sample.weight)), strict=True))
 
         def loss_and_backward() -> float:
-            total = 0.0
-            # In blocks, so that memory holds the logits of a block only.
-            for s, y, w in zip(*(t.split(ROWS_AT_ONCE) for t in (sample.s, sample.y, sample.weight)), strict=True):
+            total = torch.zeros((), dtype=torch.float64, device=sample.s.device)
+            for s, y, w in blocks:
                 loss = (self.loss(head(s), y) * w).sum()
                 loss.backward()
-                total += loss.item()
+                total += loss.detach()
             penalty = 0.5 * decay * (weight**2).sum()
             penalty.backward()
-            return total + penalty.item()
+            return (total + penalty.detach()).item()  # the one wait for the device
 
         minimise_convex(head, loss_and_backward, stage="linear head", max_iterations=iterations)
 
@@ -120,6 +129,7 @@ class MLPFitter:
     generator : of the batches.
     risk_of : what a step minimises, made from the loss, anew for each run.
     all_epochs : never stop early; for losses that change in the course of training.
+    steps_alike : whether a step asks nothing of the host, neither how far training is nor a random number.
     """
 
     n_outputs: int
@@ -131,6 +141,7 @@ class MLPFitter:
     progress: Progress | None = None
     risk_of: Callable[[Any], BatchRisk] = plain_risk
     all_epochs: bool = False
+    steps_alike: bool = False
 
     def path(
         self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
@@ -142,7 +153,7 @@ class MLPFitter:
         head = self._new(sample)
         history = train(
             head, self._loss(head, sample), self._batches(sample), lambda: held_out_loss(head), self.training,
-            stage=self._stage(), progress=self.progress,
+            stage=self._stage(), graphs=self.steps_alike, progress=self.progress,
         )  # fmt: skip
         yield history.best_epoch + 1, head
 
@@ -151,7 +162,8 @@ class MLPFitter:
         head = self._new(sample)
         train(
             head, self._loss(head, sample), self._batches(sample), None, self.training,
-            stage=f"{self._stage()}, all rows", stop_after=int(setting), progress=self.progress,
+            stage=f"{self._stage()}, all rows", stop_after=int(setting), graphs=self.steps_alike,
+            progress=self.progress,
         )  # fmt: skip
         return head
 
@@ -166,13 +178,13 @@ class MLPFitter:
         n_steps = len(self._batches(sample)) * self.training.epochs
 
         def loss(batch: Tensor) -> Tensor:
-            losses = risk(head, sample, batch.to(sample.s.device), next(step) / n_steps)
+            losses = risk(head, sample, batch, next(step) / n_steps)
             return losses.mean() * len(sample.y)
 
         return loss
 
     def _batches(self, sample: HeadSample) -> IndexBatches:
-        return IndexBatches(len(sample.y), self.training.batch_size, self.generator)
+        return IndexBatches(len(sample.y), self.training.batch_size, self.generator, sample.s.device)
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def transfer_labels(
 
     def choose_for(demixed: DemixResult) -> HeadChoice:
         choice, logits = choose_label_head(
-            demixed.sources(z), demixed, labelled, train_rows, held_out_rows, roles, head_config, rng, device, progress
+            demixed.learned, demixed, labelled, train_rows, held_out_rows, roles, head_config, rng, device, progress
         )
         trial[id(choice)] = logits
         return choice

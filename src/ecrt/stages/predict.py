@@ -14,11 +14,18 @@ from torch import Tensor, nn
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.errors import InputError
 from ecrt.losses import class_mass, sample_weights
-from ecrt.metrics import better_under_weights, nll_per_sample
+from ecrt.metrics import better_under_weights
 from ecrt.stages.augment import Synthetic, augment_classes
-from ecrt.stages.class_heads import BalancedHead, HeadConfig, balanced_head, class_fitter, head_temperature
+from ecrt.stages.class_heads import (
+    BalancedHead,
+    HeadConfig,
+    balanced_head,
+    class_fitter,
+    head_temperature,
+    needs_temperature,
+)
 from ecrt.stages.demix import DemixResult
-from ecrt.stages.heads import HeadFitter, HeadName, HeadSample, head_outputs
+from ecrt.stages.heads import HeadFitter, HeadName, HeadSample, device_outputs
 from ecrt.training import Progress, seeded, stop_requested
 
 __all__ = [
@@ -83,23 +90,31 @@ def choose_head(
     counts_m = torch.from_numpy(roles.counts)
     mass_m = class_mass(counts_m, config.mass)
     risk_counts_m = counts_m if config.mass == "training" else mass_m * counts_m.sum()
-    scale = demixed.head_scale
+    # On the device once; on the CPU this is the same memory.
+    s_nd, scale_d = torch.from_numpy(s).to(device), torch.from_numpy(demixed.head_scale).to(device)
+
+    def scaled(rows: Labels) -> Tensor:
+        return s_nd[torch.from_numpy(rows).to(device)].mul_(scale_d)
 
     def sample(rows: Labels) -> HeadSample:
         synthetic = (
             draw(rows)
             if draw is not None
-            else augment_classes(s[rows], y[rows], roles.augmented, demixed.within_variance, config.augmentation, rng)
+            else augment_classes(s, y, roles.augmented, demixed.within_variance, config.augmentation, rng, rows)
         )
-        return _sample(s[rows], y[rows], synthetic, scale, mass_m, roles, config, device)
+        drawn = torch.from_numpy(synthetic.s).to(device) * scale_d
+        return _sample(torch.cat([scaled(rows).float(), drawn.float()]), y[rows], synthetic, mass_m, roles, config)
 
     def temperature_on(rows: Labels, head: nn.Module) -> float:
-        return head_temperature(head, s[rows] * scale, y[rows], risk_counts_m, config)
+        if not needs_temperature(head, config):
+            return 1.0
+        return head_temperature(head, scaled(rows).cpu().numpy(), y[rows], risk_counts_m, config)
 
     def losses_on(rows: Labels, head: nn.Module) -> Array:
         head = balanced_head(head.eval(), risk_counts_m, config, temperature_on(rows, head.eval()))
-        logits = head_outputs(head, s[rows] * scale)
-        return nll_per_sample(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True), y[rows])
+        logits = device_outputs(head, scaled(rows))
+        true = torch.from_numpy(y[rows]).to(logits.device)
+        return nn.functional.cross_entropy(logits, true, reduction="none").cpu().numpy()
 
     folds = head_folds(y, train_rows, held_out_rows, rng)
     with seeded(int(rng.integers(2**62))):
@@ -225,20 +240,14 @@ def _synthetic_share(y: Labels, synthetic: Synthetic, roles: ClassRoles, weight:
 
 
 def _sample(
-    s: Array,
-    y: Labels,
-    synthetic: Synthetic,
-    scale: Array,
-    mass_m: Tensor,
-    roles: ClassRoles,
-    config: HeadConfig,
-    device: torch.device,
+    scaled: Tensor, y: Labels, synthetic: Synthetic, mass_m: Tensor, roles: ClassRoles, config: HeadConfig
 ) -> HeadSample:
+    """Real and synthetic rows, scaled, with the weights that their classes give them."""
     labels = torch.from_numpy(np.concatenate([y, synthetic.y]))
     is_synthetic = torch.arange(len(labels)) >= len(y)
     share_m = torch.from_numpy(_synthetic_share(y, synthetic, roles, config.augmentation.weight))
     weight = sample_weights(labels, is_synthetic, mass_m, share_m)
     # Classes that none of these rows belong to (one sample, held out) leave some mass over.
     weight = weight / weight.sum()
-    scaled = torch.from_numpy(np.concatenate([s, synthetic.s]) * scale)
-    return HeadSample(scaled.float().to(device), labels.to(device), weight.float().to(device), is_synthetic.to(device))
+    device = scaled.device
+    return HeadSample(scaled, labels.to(device), weight.float().to(device), is_synthetic.to(device))

@@ -246,7 +246,7 @@ class _Work:
 
     def measure(self, plan: Plan, demixed: DemixResult) -> _Tried:
         """Held-out losses of every row that is held out, under the best setting."""
-        s = demixed.sources(self.z)
+        s = demixed.learned
         paths = []
         for learn, check in self.folds:
             losses_of = self._losses_of(s[check] * plan.scale(demixed), self.y[check])
@@ -265,7 +265,7 @@ class _Work:
         """The chosen plan on all rows."""
         rows = np.arange(len(self.y))
         with seeded(int(self.rng.integers(2**62))):
-            sample = self._sample(chosen.plan, demixed, demixed.sources(self.z), rows)
+            sample = self._sample(chosen.plan, demixed, demixed.learned, rows)
             return self._fitter(chosen.plan.head).fit(sample, chosen.setting).double().cpu().eval()
 
     def _losses_of(self, scaled: Array, y: Array) -> Callable[[nn.Module], Array]:

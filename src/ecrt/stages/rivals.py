@@ -73,7 +73,7 @@ def _flow_drawing(
             s, y, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=roles.demixed_on, config=config,
             rng=rng, device=device, progress=progress,
         )  # fmt: skip
-        sources = demixed.sources(s)
+        sources = demixed.learned
 
         def draw(rows: Labels) -> Synthetic:
             drawn = augment_classes(sources[rows], y[rows], roles.augmented, demixed.within_variance, augmentation, rng)

@@ -84,9 +84,8 @@ def transfer(
     held_out_y = y[held_out_rows]
 
     def choose_for(demixed: DemixResult) -> HeadChoice:
-        s = demixed.sources(z)
-        draw = None if drawing is None else drawing(s, y, train_rows, held_out_rows)
-        return choose_head(s, y, roles=roles, demixed=demixed, config=head_config, draw=draw, **shared)
+        draw = None if drawing is None else drawing(demixed.learned, y, train_rows, held_out_rows)
+        return choose_head(demixed.learned, y, roles=roles, demixed=demixed, config=head_config, draw=draw, **shared)
 
     return best_transfer(
         candidates,
