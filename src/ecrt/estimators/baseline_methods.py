@@ -58,7 +58,7 @@ BASELINE_METHODS: dict[str, BaselineMethod] = {
         kind="draw", reference="Yang et al., ICLR 2021.", options={"power": 0.5, "n_nearest": 2, "spread": 0.21}
     ),
     "cgan": BaselineMethod(
-        kind="draw", reference="Mirza and Osindero, 2014.", options={"n_steps": 500, "width": 64}
+        kind="draw", reference="Mirza and Osindero, 2014.", options={"n_steps": 500, "width": 64, "n_noise": 32}
     ),
     "flow-augmentation": BaselineMethod(
         kind="draw", loss="logit-adjusted", reference="The ECRT paper's ablation: a head on features, NeurIPS 2021.",

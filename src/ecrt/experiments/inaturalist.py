@@ -27,35 +27,20 @@ from sklearn.model_selection import train_test_split
 
 from ecrt.data import ClassRoles, Split, assign_roles, data_folder, load_embeddings
 from ecrt.errors import ECRTWarning
-from ecrt.estimators import BaselineClassifier, ECRTClassifier
 from ecrt.experiments.frequency import BY_CLASS, by_class
-from ecrt.experiments.one_flow import Sample, choose, find_sources, paper_share, predicted, split
+from ecrt.experiments.one_flow import Sample, choose, find_sources, predicted, split
 from ecrt.experiments.summary import Estimate, t_interval
+from ecrt.experiments.table_one import PAPER_PRIORS, RIVALS, fit_paper, fit_rival
 from ecrt.metrics import PriorName, mean_over_classes, prediction_metrics, top_k_hits
-from ecrt.nn import MLP
 from ecrt.stages import AugmentConfig, DemixConfig, DemixResult, HeadConfig, augment_classes
 
-__all__ = ["RIVALS", "WEIGHTS", "cells", "run_cell", "summarise"]
+__all__ = ["WEIGHTS", "cells", "run_cell", "summarise"]
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 SUBJECT, PLAIN = "ECRT", "ECRT without augmentation"
-PAPER = {"ECRT-1P, paper preset": "shared", "ECRT-MP, paper preset": "per-class"}
-RIVALS: dict[str, Row] = {
-    "ERM": {"method": "erm", "class_prior": "training"},
-    "IW": {"method": "weighted"},
-    "GAN": {"method": "cgan", "method_options": {"width": 256}},
-    "VAT": {"method": "vat", "learning_rate": 1e-4},
-    "FOCAL": {"method": "focal"},
-    "LDAM": {"method": "ldam"},
-    "SMOTE": {"method": "smote"},
-    "LA": {"method": "logit-adjusted"},
-}
-"""Table 1's methods, and two more that any table of today should have."""
-
-VAT_RADII = (0.02, 0.1)
 SEEDS = (0, 1, 2)
 N_COLUMNS = 96
 TRIAL_COLUMNS = 16
@@ -71,7 +56,7 @@ WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 """Shares of synthetic samples, lambda; the table's ECRT has the default."""
 DEFAULT_WEIGHT = 0.5
 
-PAPER_STRENGTH, PAPER_LIKELIHOOD, PAPER_SOURCES = 1e-3, 5e-3, 32
+PAPER_LIKELIHOOD, PAPER_DECODER = 5e-3, (32, 512)
 SHOWN_CLASSES, SHOWN_POINTS = 8, 60
 
 
@@ -82,7 +67,7 @@ def cells(smoke: bool) -> Iterable[Row]:
         yield {"part": "ECRT", "seed": seed, **size}
         for method in ("ERM",) if smoke else RIVALS:
             yield {"part": "rival", "method": method, "seed": seed, **size}
-    for method in () if smoke else PAPER:
+    for method in () if smoke else PAPER_PRIORS:
         yield {"part": "paper", "method": method, "seed": SEEDS[0], **size}
     yield {"part": "picture", "seed": SEEDS[0], **size}
 
@@ -94,19 +79,15 @@ def run_cell(*, part: str, seed: int, n_classes: int | None, method: str = SUBJE
         return _ecrt(data, seed, trial=n_classes is not None)
     if part == "picture":
         return _picture(data, seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ECRTWarning)
-        fitted = [clf.fit(data.X_train, data.y_train) for clf in _classifiers(part, method, data, seed)]
-    best = min(fitted, key=lambda clf: float(min(clf.history_["head_candidates"].values())))
-    return {"runs": {method: _score(best.predict_log_proba(data.X_test), data, best.class_prior)}, "data": _source()}
-
-
-def _classifiers(part: str, method: str, data: Split, seed: int) -> list[Any]:
-    """The classifier of a method, or several to choose from on held-out rows."""
     if part == "paper":
-        return [_paper(data, PAPER[method], seed)]
-    tried: list[Row] = [{"method_options": {"epsilon": radius}} for radius in VAT_RADII] if method == "VAT" else [{}]
-    return [BaselineClassifier(random_state=seed, device="cpu", **RIVALS[method], **further) for further in tried]
+        fitted: Any = fit_paper(
+            method, data.X_train, data.y_train, minority=MINORITY, likelihood=PAPER_LIKELIHOOD, decoder=PAPER_DECODER,
+            seed=seed, device="cpu",
+        )  # fmt: skip
+    else:
+        fitted = fit_rival(method, data.X_train, data.y_train, seed, device="cpu")
+    log_proba = fitted.predict_log_proba(data.X_test)
+    return {"runs": {method: _score(log_proba, data, fitted.class_prior)}, "data": _source()}
 
 
 # --- data ---------------------------------------------------------------------------------------------------------
@@ -194,19 +175,6 @@ def _ecrt(data: Split, seed: int, *, trial: bool) -> Row:
     return {"runs": {PLAIN: plain, SUBJECT: full}, "strengths": strengths, "data": _source()}
 
 
-def _paper(data: Split, prior: Any, seed: int) -> ECRTClassifier:
-    """The supplement's networks and strengths; lambda is turned into the share of a minority class of median size."""
-    counts = np.bincount(data.y_train)
-    share = paper_share(PAPER_STRENGTH, len(data.y_train), int(np.median(counts[counts < MINORITY])))
-    encoder = MLP(data.X_train.shape[1], (1024, 512), PAPER_SOURCES, dropout=0.1)
-    return ECRTClassifier(
-        encoder=encoder, encoder_epochs=20, demixing="flow", n_restarts=1, flow_blocks=4,
-        critic="cosine", label_marginal="batch", likelihood_weight=PAPER_LIKELIHOOD * PAPER_SOURCES,
-        source_prior=prior, minority=MINORITY, augmentation="permutation", augmentation_weight=share, head="mlp",
-        head_hidden=(32, 512), head_dropout=0.1, epochs=20, batch_size=256, random_state=seed, device="cpu",
-    )  # fmt: skip
-
-
 def _picture(data: Split, seed: int) -> Row:
     """t-SNE of sources of eight classes, half of them minority, and of synthetic sources of these, all in one."""
     roles = _roles(data)
@@ -244,7 +212,7 @@ def summarise(rows: list[Row]) -> list[Row]:
         for method, found in row.get("runs", {}).items():
             runs.setdefault(method, {})[row["cell"]["seed"]] = found
     lines = []
-    for method in (name for name in (*RIVALS, *PAPER, PLAIN, SUBJECT) if name in runs):
+    for method in (name for name in (*RIVALS, *PAPER_PRIORS, PLAIN, SUBJECT) if name in runs):
         line: Row = {"what": method, "seeds": len(runs[method])}
         for name in ("top1", "top5", "nll", "macro_f1", "many", "medium", "few"):
             values = [run[name] for run in runs[method].values() if name in run]

@@ -85,7 +85,7 @@ def _sources_matter_most(results: PaperResults) -> Judgement:
         parts.append(by_sources > by_drawing)
         texts.append(f"{by_sources:.2f} and {by_drawing:.2f} with {erm['n_per_class']} samples")
     tiny = {name: results.value("tinyimagenet", "nll", what=name)
-            for name in ("logit adjustment", "ECRT without augmentation", "ECRT")}  # fmt: skip
+            for name in ("LA", "ECRT without augmentation", "ECRT")}  # fmt: skip
     la, without_nll, ecrt = tiny.values()
     if la is not None and without_nll is not None and ecrt is not None:
         parts.append(la - without_nll > without_nll - ecrt)

@@ -46,6 +46,7 @@ def generate_rows(
     device: torch.device,
     n_steps: int = 500,
     width: int = 64,
+    n_noise: int = 32,
     progress: Progress | None = None,
 ) -> tuple[Array, Labels]:
     """Train a conditional GAN on all classes, and draw until each is as large as the largest.
@@ -61,7 +62,7 @@ def generate_rows(
     counts = np.bincount(y)
     labels = torch.from_numpy(y)
     rows = torch.from_numpy(z).float().to(device)
-    gan = ConditionalGAN(z.shape[1], len(counts), width=width).to(device)
+    gan = ConditionalGAN(z.shape[1], len(counts), n_noise=n_noise, width=width).to(device)
 
     def loss(batch: Tensor) -> Tensor:
         real, classes = rows[batch.to(device)], labels[batch].to(device)
