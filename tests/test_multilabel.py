@@ -22,7 +22,15 @@ from ecrt.experiments import arxiv_tuning
 from ecrt.experiments.arxiv import METHODS, TUNED, paired_bootstrap
 from ecrt.flows import fit_linear_demixing, within_class_residuals, within_label_moments
 from ecrt.losses import label_odds, masked_bce, row_mass
-from ecrt.losses.multilabel import ABSENT, PRESENT, SYNTHETIC, UNKNOWN
+from ecrt.losses.multilabel import (
+    ABSENT,
+    PRESENT,
+    SYNTHETIC,
+    UNKNOWN,
+    label_margins,
+    masked_focal,
+    masked_ldam,
+)
 from ecrt.metrics import (
     bce_per_row,
     best_thresholds,
@@ -138,6 +146,46 @@ def test_masked_bce_is_its_loop(dtype):
     )
 
 
+TARGET_NM = torch.tensor([[0, 1, 0, 0, 1, 1], [0] * 6, [-1, -1, 2, -1, -1, -1], [1, 0, -1, 2, 0, 1]], dtype=torch.int8)
+
+
+def two_class_loop(loss_of):
+    """Every label on its own: ``loss_of`` a logit, whether the label holds, and which label it is."""
+    share = torch.linspace(0.5, 1, 6, dtype=torch.float64)
+    expected = []
+    for row, codes in zip(SCORES[:4], TARGET_NM.tolist(), strict=True):
+        total = 0.0
+        for m, code in enumerate(codes):
+            if code != UNKNOWN:
+                total += (share[m].item() if code == PRESENT else 1.0) * loss_of(row[m], code != ABSENT, m)
+        expected.append(total)
+    return share, torch.tensor(expected, dtype=torch.float64)
+
+
+def test_focal_loss_of_labels_is_its_loop():
+    def focal(logit, holds, m):
+        p = 1 / (1 + math.exp(-logit if holds else logit))
+        return -((1 - p) ** 1.5) * math.log(p)
+
+    share, expected = two_class_loop(focal)
+    found = masked_focal(torch.from_numpy(SCORES[:4]), TARGET_NM, share, gamma=1.5)
+    torch.testing.assert_close(found, expected)
+
+
+def test_margins_of_labels_are_those_of_two_classes():
+    counts, n = torch.tensor([1, 16, 81, 3, 5, 7]), 97
+    present, absent = label_margins(counts, n, 0.4)
+    assert present[0].item() == pytest.approx(0.4)  # the rarest class of all
+    np.testing.assert_allclose(absent / present[0], (n - counts.double()) ** -0.25)
+
+    def ldam(logit, holds, m):
+        moved = logit - present[m].item() if holds else -(logit + absent[m].item())
+        return math.log1p(math.exp(-moved))
+
+    share, expected = two_class_loop(ldam)
+    torch.testing.assert_close(masked_ldam(torch.from_numpy(SCORES[:4]), TARGET_NM, share, present, absent), expected)
+
+
 def test_a_synthetic_row_has_a_gradient_on_its_own_column_alone():
     logits = torch.zeros(1, 4, requires_grad=True)
     target = torch.tensor([[UNKNOWN, UNKNOWN, SYNTHETIC, UNKNOWN]])
@@ -161,9 +209,8 @@ def test_augmentation_leaves_the_mass_of_positives_as_it_was(weight, mass):
     augmented = np.array([False, True, True, False, False, True])
     config = HeadConfig(mass=mass, augmentation=AugmentConfig(weight=weight, n_synthetic=7))
     s = RNG.normal(size=(40, 3))
-    sample = _sample(
-        s, labelled, np.ones(3), augmented, np.ones(3), config, np.random.default_rng(0), torch.device("cpu")
-    )
+    drawn = augment_labels(s, labelled, augmented, np.ones(3), config.augmentation, np.random.default_rng(0))
+    sample = _sample(s, labelled, drawn, np.ones(3), config, torch.device("cpu"))
     assert len(sample.s) == 40 + 3 * 7
     share = 1 - weight * augmented
     expected = labelled.indicator.T @ row_mass(labelled.indicator, mass)
@@ -267,6 +314,8 @@ def fitted(table):
         {**LINEAR, "class_mass": "balanced", "augmentation": "permutation", "thresholds": "validation"},
         {**LINEAR, "class_mass": "tempered", "encoder": "autoencoder", "encoder_epochs": 3, "n_features": 8},
         {**LINEAR, "class_prior": "training", "n_sources": 4},
+        {**LINEAR, "head_loss": "focal", "head_loss_options": {"gamma": 1.0}},
+        {**LINEAR, "head_loss": "ldam"},
     ],
 )
 @pytest.mark.filterwarnings("ignore::ecrt.ECRTWarning")
@@ -396,6 +445,7 @@ def test_no_array_of_rows_by_labels_by_sources(table):
     ("options", "y", "message"),
     [
         ({"head": "gaussian"}, None, "cannot tell several labels"),
+        ({"head_loss": "hinge"}, None, "trained by one of .* not 'hinge'"),
         ({}, np.zeros((600, 3), dtype=int), "None of the 3 labels"),
         ({}, 2 * np.eye(3, dtype=int)[np.arange(600) % 3], "zeros and ones alone"),
         ({}, sparse.csr_matrix(np.ones((600, 1))), "two columns"),

@@ -9,7 +9,12 @@ from ecrt.losses import make_class_loss
 from ecrt.losses.adversarial import discriminator_loss, generator_loss
 from ecrt.losses.isda import isda, isda_shift
 from ecrt.losses.mixing import mix, mixed_loss, remix_label_share
-from ecrt.losses.smoothness import adversarial_direction, kl_divergence, virtual_adversarial_loss
+from ecrt.losses.smoothness import (
+    adversarial_direction,
+    bernoulli_divergence,
+    kl_divergence,
+    virtual_adversarial_loss,
+)
 
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 B, M, D = 5, 3, 4
@@ -110,6 +115,17 @@ def test_divergence_is_its_loop(dtype):
         p, q = softmax(p_logits[i].tolist()), softmax(q_logits[i].tolist())
         expected = sum(p[m] * math.log(p[m] / q[m]) for m in range(M))
         assert found[i].item() == pytest.approx(expected, rel=1e-4 if dtype == torch.float32 else 1e-10)
+
+
+def test_the_divergence_of_labels_is_that_of_two_classes_each():
+    reference, logits = torch.randn(2, 5, M, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    each = [
+        kl_divergence(
+            *(torch.stack([column, torch.zeros_like(column)], 1) for column in (reference[:, m], logits[:, m]))
+        )
+        for m in range(M)
+    ]
+    torch.testing.assert_close(bernoulli_divergence(reference, logits), torch.stack(each).sum(0))
 
 
 def test_the_adversarial_direction_is_the_top_eigenvector_of_the_divergence():

@@ -7,13 +7,26 @@ of label m says that m holds, and nothing of the other labels.
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
 from ecrt.losses.risk import ClassMass
+from ecrt.losses.rivals import ldam_margins
 
-__all__ = ["ABSENT", "PRESENT", "SYNTHETIC", "UNKNOWN", "label_odds", "masked_bce", "row_mass"]
+__all__ = [
+    "ABSENT",
+    "PRESENT",
+    "SYNTHETIC",
+    "UNKNOWN",
+    "label_margins",
+    "label_odds",
+    "masked_bce",
+    "masked_focal",
+    "masked_ldam",
+    "row_mass",
+]
 
 Array = NDArray[np.float64]
 
@@ -33,11 +46,52 @@ def masked_bce(logits_nm: Tensor, target_nm: Tensor, log_odds_m: Tensor, real_sh
     real_share_m : 1 - lambda_m, the share of a label's positive mass that real rows hold.
     """
     shifted_nm = logits_nm + log_odds_m
-    positive_nm = (target_nm == PRESENT) * real_share_m + (target_nm == SYNTHETIC)
-    absent_nm = target_nm == ABSENT
+    positive_nm, absent_nm = _shares(target_nm, real_share_m)
     # softplus(-l) = softplus(l) - l: one softplus serves both signs
     losses_nm = nn.functional.softplus(shifted_nm) * (positive_nm + absent_nm) - shifted_nm * positive_nm
     return losses_nm.sum(1)
+
+
+def masked_focal(logits_nm: Tensor, target_nm: Tensor, real_share_m: Tensor, gamma: float = 2.0) -> Tensor:
+    r"""Focal loss of each label on its own, which is how it was proposed: :math:`(1 - p)^\gamma (-\log p)`.
+
+    p is the probability of what holds, that the label is present or that it is absent.
+
+    References
+    ----------
+    Lin, Goyal, Girshick, He, Dollar: Focal loss for dense object detection, ICCV 2017, Eq. 4.
+    """
+    positive_nm, absent_nm = _shares(target_nm, real_share_m)
+    log_present_nm, log_absent_nm = nn.functional.logsigmoid(logits_nm), nn.functional.logsigmoid(-logits_nm)
+    faded_nm = (gamma * log_absent_nm).exp() * log_present_nm * positive_nm
+    faded_nm = faded_nm + (gamma * log_present_nm).exp() * log_absent_nm * absent_nm
+    return -faded_nm.sum(1)
+
+
+def label_margins(counts_m: Tensor, n_rows: int, largest: float = 0.5) -> tuple[Tensor, Tensor]:
+    """LDAM's margins where every label is a problem of two classes: of presence, and of absence."""
+    present_m, absent_m = ldam_margins(torch.cat([counts_m, n_rows - counts_m]), largest).chunk(2)
+    return present_m, absent_m
+
+
+def masked_ldam(
+    logits_nm: Tensor, target_nm: Tensor, real_share_m: Tensor, present_margin_m: Tensor, absent_margin_m: Tensor
+) -> Tensor:
+    """Binary cross-entropy after each logit was moved to the wrong side by the margin of what holds.
+
+    References
+    ----------
+    Cao, Wei, Gaidon, Arechiga, Ma: Learning imbalanced datasets with label-distribution-aware margin loss,
+    NeurIPS 2019.
+    """
+    positive_nm, absent_nm = _shares(target_nm, real_share_m)
+    present_nm = nn.functional.softplus(present_margin_m - logits_nm) * positive_nm
+    return (present_nm + nn.functional.softplus(logits_nm + absent_margin_m) * absent_nm).sum(1)
+
+
+def _shares(target_nm: Tensor, real_share_m: Tensor) -> tuple[Tensor, Tensor]:
+    """How much each entry counts as present, and as absent."""
+    return (target_nm == PRESENT) * real_share_m + (target_nm == SYNTHETIC), target_nm == ABSENT
 
 
 def row_mass(indicator: sparse.csr_array, mass: ClassMass) -> Array:

@@ -47,9 +47,10 @@ def generate_rows(
     n_steps: int = 500,
     width: int = 64,
     n_noise: int = 32,
+    wanted: Labels | None = None,
     progress: Progress | None = None,
 ) -> tuple[Array, Labels]:
-    """Train a conditional GAN on all classes, and draw until each is as large as the largest.
+    """Train a conditional GAN on all classes, and draw rows of those wanted, by default until all are equally large.
 
     Both networks learn in the same step, the discriminator under the binary cross-entropy, the generator under the
     non-saturating loss, which passes no gradient to the discriminator. Classes are drawn alike, so that rare ones are
@@ -58,6 +59,7 @@ def generate_rows(
     Parameters
     ----------
     z : standardised features.
+    wanted : classes of the rows to draw.
     """
     counts = np.bincount(y)
     labels = torch.from_numpy(y)
@@ -76,7 +78,8 @@ def generate_rows(
         gan, loss, batches, None, TrainingConfig(epochs=epochs, learning_rate=1e-3), stage="conditional GAN",
         progress=progress,
     )  # fmt: skip
-    wanted = np.repeat(np.arange(len(counts)), np.where(counts > 0, counts.max() - counts, 0))
+    if wanted is None:
+        wanted = np.repeat(np.arange(len(counts)), np.where(counts > 0, counts.max() - counts, 0))
     with torch.no_grad():
         classes = torch.from_numpy(wanted).to(device)
         parts = [gan.generate(torch.randn(len(part), gan.n_noise, device=device), part) for part in classes.split(8192)]

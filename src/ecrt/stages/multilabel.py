@@ -5,8 +5,9 @@ A row without labels takes no part in de-mixing; the head learns from it that no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,11 +18,12 @@ from torch import nn
 from ecrt.augmentation import augment
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.errors import InputError
-from ecrt.losses.multilabel import ABSENT, PRESENT, SYNTHETIC, UNKNOWN, label_odds, masked_bce, row_mass
+from ecrt.losses.multilabel import ABSENT, PRESENT, SYNTHETIC, UNKNOWN, label_odds, row_mass
 from ecrt.metrics import bce_per_row
 from ecrt.stages.augment import AugmentConfig, Synthetic
 from ecrt.stages.demix import DemixConfig, DemixResult, Incidences, demix
-from ecrt.stages.heads import HeadFitter, HeadName, HeadSample, LinearFitter, MLPFitter, head_outputs
+from ecrt.stages.heads import HeadSample, head_outputs
+from ecrt.stages.label_heads import adjusts, label_fitter
 from ecrt.stages.predict import BalancedHead, HeadChoice, HeadConfig, choose_among, head_folds
 from ecrt.stages.transfer import TransferResult, best_transfer
 from ecrt.training import Progress, seeded, torch_generator
@@ -184,14 +186,25 @@ def choose_label_head(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
+    draw: Callable[[Labels], Synthetic] | None = None,
 ) -> tuple[HeadChoice, Array]:
-    """The head that held-out rows choose, and its logits of those rows before it has seen them."""
+    """The head that held-out rows choose, and its logits of those rows before it has seen them.
+
+    ``draw`` makes synthetic sources from rows; ``None`` for those of ``config.augmentation``.
+    """
     scale = demixed.head_scale
     odds = label_odds(labelled.indicator, row_mass(labelled.indicator, config.mass))
     balanced = label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced"))
 
     def sample(rows: Labels) -> HeadSample:
-        return _sample(s[rows], labelled[rows], scale, roles.augmented, demixed.within_variance, config, rng, device)
+        synthetic = (
+            draw(rows)
+            if draw is not None
+            else augment_labels(
+                s[rows], labelled[rows], roles.augmented, demixed.within_variance, config.augmentation, rng
+            )
+        )
+        return _sample(s[rows], labelled[rows], synthetic, scale, config, device)
 
     def logits_on(rows: Labels, head: nn.Module) -> Array:
         return head_outputs(_balanced(head.eval(), odds, config), s[rows] * scale)
@@ -201,7 +214,9 @@ def choose_label_head(
 
     folds = head_folds(labelled.rarest, train_rows, held_out_rows, rng)
     with seeded(int(rng.integers(2**62))):
-        fitters = {name: _fitter(name, odds, roles, config, rng, device, progress) for name in config.heads}
+        fitters = {
+            name: label_fitter(name, odds, len(s), roles, config, rng, device, progress) for name in config.heads
+        }
         chosen, tried = choose_among(fitters, folds, sample, losses_on, lambda rows: held_out_weights(labelled[rows]))
 
     def fit() -> nn.Module:
@@ -218,21 +233,18 @@ def choose_label_head(
 
 def _balanced(head: nn.Module, odds: Array, config: HeadConfig) -> nn.Module:
     """Logits free of the labels' frequencies: without adjustment their log-odds are taken off afterwards."""
-    return head if _adjusts(config) else BalancedHead(head, torch.from_numpy(odds).to(next(head.parameters())))
+    return head if adjusts(config) else BalancedHead(head, torch.from_numpy(odds).to(next(head.parameters())))
 
 
 def _sample(
     s: Array,
     labelled: Labelled,
+    synthetic: Synthetic,
     scale: Array,
-    augmented: NDArray[np.bool_],
-    within_variance: Array,
     config: HeadConfig,
-    rng: np.random.Generator,
     device: torch.device,
 ) -> HeadSample:
     """Real rows with all their columns, synthetic rows with one; the mass of a column's positives stays what it was."""
-    synthetic = augment_labels(s, labelled, augmented, within_variance, config.augmentation, rng)
     weight = row_mass(labelled.indicator, config.mass)
     positives = np.asarray(labelled.indicator.T @ weight, dtype=np.float64)
     n, n_synthetic = len(s), len(synthetic.y)
@@ -251,34 +263,3 @@ def _sample(
         weight=torch.from_numpy(np.concatenate([weight, artificial[synthetic.y]])).float().to(device),
         synthetic=(torch.arange(n + n_synthetic) >= n).to(device),
     )
-
-
-def _fitter(
-    name: HeadName,
-    odds: Array,
-    roles: ClassRoles,
-    config: HeadConfig,
-    rng: np.random.Generator,
-    device: torch.device,
-    progress: Progress | None,
-) -> HeadFitter:
-    shift = torch.from_numpy(odds if _adjusts(config) else np.zeros_like(odds)).float().to(device)
-    real_share = 1 - config.augmentation.weight * (roles.augmented & (roles.counts > 0))
-    loss = partial(masked_bce, log_odds_m=shift, real_share_m=torch.from_numpy(real_share).float().to(device))
-    if name == "linear":
-        return LinearFitter(len(odds), loss, config.weight_decay)
-    if name == "mlp":
-        return MLPFitter(
-            len(odds), loss, config.hidden, config.dropout, config.training, torch_generator(rng), progress
-        )
-    raise InputError(f"head={name!r} cannot tell several labels a row: use 'auto', 'linear' or 'mlp'.")
-
-
-def _adjusts(config: HeadConfig) -> bool:
-    """Whether log-odds are added in training; other losses have no meaning for several labels a row."""
-    if config.loss not in ("logit-adjusted", "cross-entropy") or config.risk != "plain":
-        what = repr(config.loss) if config.risk == "plain" else config.risk
-        raise InputError(
-            f"With several labels a row the head is trained by 'logit-adjusted' or 'cross-entropy', not {what}."
-        )
-    return config.loss == "logit-adjusted"

@@ -13,7 +13,7 @@ from ecrt.errors import InputError
 from ecrt.losses import ClassLoss
 from ecrt.losses.isda import isda_shift
 from ecrt.losses.mixing import mix, mixed_loss, remix_label_share
-from ecrt.losses.smoothness import virtual_adversarial_loss
+from ecrt.losses.smoothness import Divergence, kl_divergence, virtual_adversarial_loss
 
 __all__ = ["RISK_OPTIONS", "BatchRisk", "HeadSample", "RiskName", "last_layer", "make_risk", "plain_risk"]
 
@@ -65,8 +65,14 @@ def plain_risk(loss: Callable[[Tensor, Tensor], Tensor]) -> BatchRisk:
     return risk
 
 
-def make_risk(kind: RiskName, loss: ClassLoss, counts_m: Tensor, options: Mapping[str, float]) -> BatchRisk:
-    """A risk for one run of training, over any loss."""
+def make_risk(
+    kind: RiskName,
+    loss: ClassLoss,
+    counts_m: Tensor,
+    options: Mapping[str, float],
+    divergence: Divergence = kl_divergence,
+) -> BatchRisk:
+    """A risk for one run of training, over any loss; ``divergence`` is what VAT keeps small."""
     if kind not in RISK_OPTIONS:
         raise InputError(f"risk={kind!r}: choose one of {sorted(RISK_OPTIONS)}.")
     unknown = sorted(set(options) - set(RISK_OPTIONS[kind]))
@@ -76,7 +82,7 @@ def make_risk(kind: RiskName, loss: ClassLoss, counts_m: Tensor, options: Mappin
     if kind in ("mixup", "remix"):
         return _MixupRisk(loss, counts_m if kind == "remix" else None, chosen)
     if kind == "vat":
-        return _AdversarialRisk(loss, chosen)
+        return _AdversarialRisk(loss, chosen, divergence)
     if kind == "isda":
         return _ISDARisk(loss, len(counts_m), chosen["strength"])
 
@@ -117,6 +123,7 @@ class _AdversarialRisk:
 
     loss: ClassLoss
     options: Mapping[str, float]
+    divergence: Divergence
 
     def __call__(self, head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
         s = sample.s[rows]
@@ -126,7 +133,7 @@ class _AdversarialRisk:
         roughness = virtual_adversarial_loss(
             head, s, torch.randn_like(s),
             epsilon=self.options["epsilon"] * s[0].numel() ** 0.5, xi=self.options["xi"],
-            power_iterations=int(self.options["power_iterations"]),
+            power_iterations=int(self.options["power_iterations"]), divergence=self.divergence,
         )  # fmt: skip
         head.train(training)
         return plain + self.options["weight"] * roughness / len(sample.y)
