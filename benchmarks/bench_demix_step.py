@@ -1,18 +1,14 @@
 """One de-mixing step (flow, critic, loss, backward, optimizer) beside the paper's description taken literally.
 
 The rival: a loop over coordinates, each with a critic of its own of 1-512-512-M units; one pass through the flow for
-the sources and another for the likelihood; FDV with the labels of the batch as negatives; Adam, at the better of two
-rates. Both see the same rows. Held-out contrastive loss (exact label marginal, lower is better, no skill is 0) is
-measured every ``EVERY`` steps outside the clock; each is trained until it no longer improves, and told at its best.
+the sources and another for the likelihood; FDV with the labels of the batch as negatives; Adam. What both learn is
+measured by bench_demix_loss.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-import measuring
 import numpy as np
 import torch
 from measuring import arguments, growth, interleaved, write
@@ -21,59 +17,62 @@ from torch import Tensor, nn
 from ecrt import ECRTClassifier
 from ecrt.estimators.options import demix_configs
 from ecrt.flows import ClassPrior, MaskedFlow, class_moments, fit_linear_demixing
-from ecrt.losses import dv_exact, fdv_in_batch, flow_nll
+from ecrt.losses import fdv_in_batch, flow_nll
 from ecrt.nn import make_critic
 from ecrt.stages.contrast import ContrastiveModel
 from ecrt.training import IndexBatches
 from ecrt.training.steps import Schedule, WatchedSteps
 
 D, M, BATCH = 32, 50, 512
-N_TRAIN, N_HELD_OUT = 20_000, 4000
-RIVAL_RATES = (5e-4, 2e-3)
-TRIAL_STEPS, RIVAL_SECONDS, PATIENCE = 20, 110, 5
-EVERY = 20
-OUR_STEPS = 800
+N_TRAIN = 20_000
+STEPS = 800
+"""Of the schedule: twenty epochs."""
 
 
-def data(d: int, n_classes: int, n: int) -> tuple[Tensor, Tensor]:
+def data(d: int, n_classes: int, n: int, seed: int = 0, device: str = "cpu") -> tuple[Tensor, Tensor]:
     """Sources with a mean and a scale for each class, each mixed with the ones before through a curve, whitened."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, n)
     s = rng.normal(size=(n_classes, d))[y] + np.exp(0.5 * rng.normal(size=(n_classes, d)))[y] * rng.normal(size=(n, d))
     z = s.copy()
     for k in range(1, d):
         z[:, k] += np.sin(2 * z[:, k - 1]) + 0.5 * np.tanh(z[:, max(k - 2, 0)])
     linear = fit_linear_demixing(z, y, rotation="triangular")
-    return linear(torch.from_numpy(z))[0].float(), torch.from_numpy(y)
+    return linear(torch.from_numpy(z))[0].float().to(device), torch.from_numpy(y).to(device)
 
 
 class Ours:
     """The model of the library in the loop's own step, as ``ECRTClassifier`` sets it up for d features but for this.
 
-    ``n_blocks``, ``width``: blocks of the flow and units of the critic's layers, ``None`` for what the default is.
+    ``n_blocks``, ``width``, ``critic``: blocks of the flow, units of the critic's layers (``None`` for what the default
+    is) and which critic.
     """
 
     def __init__(
-        self, z: Tensor, y: Tensor, n_classes: int, n_blocks: int | None = None, width: int | None = None,
-        total_steps: int = OUR_STEPS,
+        self, z: Tensor, y: Tensor, n_classes: int, n_blocks: int = 1, width: int | None = None,
+        critic: str = "additive", seed: int = 0,
     ) -> None:  # fmt: skip
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         d = z.shape[1]
-        options = {"flow_blocks": n_blocks or 1, "critic_width": width}
+        options = {"flow_blocks": n_blocks, "critic_width": width, "critic": critic}
         config = demix_configs(ECRTClassifier(demixing="flow", **options), len(y), d)[0]
         self.z, self.y = z, y
         self.label_prior = torch.bincount(y, minlength=n_classes) / len(y)
-        prior = ClassPrior(n_classes, d)
-        prior.set_class(*class_moments(z, y, torch.ones(d), config.pseudo_samples))
-        critic = make_critic(config.critic, d, n_classes, config.critic_width)
-        self.model = ContrastiveModel(MaskedFlow(d, config.n_blocks[0], config.hidden), critic, prior, config)
+        self.model = ContrastiveModel(
+            MaskedFlow(d, n_blocks, config.hidden),
+            make_critic(config.critic, d, n_classes, config.critic_width),
+            ClassPrior(n_classes, d),
+            config,
+        ).to(z.device)
+        self.model.start_at(z, y)
         parameters = list(self.model.parameters())
         optimizer = torch.optim.AdamW(parameters, lr=config.training.learning_rate, weight_decay=0.0, fused=True)
-        schedule = Schedule(optimizer, config.training.learning_rate, len(y) // BATCH, total_steps)
+        schedule = Schedule(optimizer, config.training.learning_rate, len(y) // BATCH, STEPS)
         self.step = WatchedSteps(
             self._loss, parameters, optimizer, schedule, gradient_norm=config.training.gradient_norm, stage="step"
         )
-        self.name = f"ours, {config.n_blocks[0]} block{'s' * (config.n_blocks[0] > 1)}, critic {config.critic_width}"
+        kind = "" if critic == "additive" else f"{critic} "
+        self.name = f"ours, {n_blocks} block{'s' * (n_blocks > 1)}, {kind}critic {config.critic_width}"
 
     def _loss(self, rows: Tensor) -> Tensor:
         contrast, nll = self.model.losses(self.z[rows], self.y[rows], self.label_prior, exact=True)
@@ -86,17 +85,17 @@ class Ours:
 class Rival:
     """The paper's description, coordinate by coordinate."""
 
-    def __init__(self, z: Tensor, y: Tensor, n_classes: int, n_blocks: int, rate: float = RIVAL_RATES[0]) -> None:
-        torch.manual_seed(0)
+    def __init__(self, z: Tensor, y: Tensor, n_classes: int, n_blocks: int, rate: float = 5e-4, seed: int = 0) -> None:
+        torch.manual_seed(seed)
         self.z, self.y = z, y
         d = z.shape[1]
-        self.flow = MaskedFlow(d, n_blocks)
+        self.flow = MaskedFlow(d, n_blocks).to(z.device)
         self.critics = nn.ModuleList(
             nn.Sequential(nn.Linear(1, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, n_classes))
             for _ in range(d)
-        )
-        self.prior = ClassPrior(n_classes, d)
-        self.prior.set_class(*class_moments(z, y, torch.ones(d), 10.0))
+        ).to(z.device)
+        self.prior = ClassPrior(n_classes, d).to(z.device)
+        self.prior.set_class(*class_moments(z, y, torch.ones(d, device=z.device), 10.0))
         parameters = [*self.flow.parameters(), *self.critics.parameters(), *self.prior.parameters()]
         self.optimizer = torch.optim.Adam(parameters, lr=rate)
 
@@ -112,70 +111,10 @@ class Rival:
 
     def scores(self, z: Tensor) -> Tensor:
         s = self.flow(z)[0]
-        total = torch.zeros(())
+        total = torch.zeros((), device=z.device)
         for coordinate, critic in enumerate(self.critics):
             total = total + critic(s[:, coordinate : coordinate + 1])
         return total
-
-
-@torch.no_grad()
-def held_out(model: Ours | Rival, z: Tensor, y: Tensor, label_prior: Tensor) -> float:
-    return dv_exact(model.scores(z), y, label_prior).mean().item()
-
-
-@dataclass
-class Learning:
-    """Held-out contrast against steps and seconds of training, evaluation not counted."""
-
-    steps: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    held_out_contrast: list[float] = field(default_factory=list)
-
-    def best(self) -> dict[str, float]:
-        at = int(np.argmin(self.held_out_contrast))
-        return {
-            "steps": self.steps[at], "seconds": self.seconds[at], "held_out_contrast": self.held_out_contrast[at]
-        }  # fmt: skip
-
-    def first_at(self, contrast: float) -> dict[str, float] | None:
-        """When a loss was first reached."""
-        reached = [at for at, value in enumerate(self.held_out_contrast) if value <= contrast]
-        return {"steps": self.steps[reached[0]], "seconds": self.seconds[reached[0]]} if reached else None
-
-
-def train(
-    model: Ours | Rival, batches: Callable[[], Tensor], check: tuple[Tensor, Tensor, Tensor], learning: Learning,
-    *, steps: int, seconds: float = np.inf, patience: float = np.inf,
-) -> None:  # fmt: skip
-    """So many steps more, or as many as fit into the seconds or bring a better held-out loss within the patience."""
-    last = learning.steps[-1] + steps if learning.steps else steps
-    while (learning.steps or [0])[-1] < last and (learning.seconds or [0.0])[-1] < seconds:
-        started = measuring.clock()
-        for _ in range(EVERY):
-            model.step(batches())
-        learning.seconds.append((learning.seconds or [0.0])[-1] + measuring.clock() - started)
-        learning.steps.append((learning.steps or [0])[-1] + EVERY)
-        learning.held_out_contrast.append(held_out(model, *check))
-        since_best = len(learning.steps) - 1 - int(np.argmin(learning.held_out_contrast))
-        if since_best >= patience:
-            break
-
-
-def batches_of(n: int) -> Callable[[], Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return lambda: torch.randint(n, (BATCH,), generator=generator)
-
-
-def rival_at_its_best(rows: tuple[Tensor, Tensor], check: tuple[Tensor, Tensor, Tensor]) -> tuple[float, Learning]:
-    """The rival at the rate that is ahead after a few steps, trained on until it no longer improves."""
-    started = {}
-    for rate in RIVAL_RATES:
-        started[rate] = Rival(*rows, M, 4, rate), batches_of(N_TRAIN), Learning()
-        train(started[rate][0], started[rate][1], check, started[rate][2], steps=TRIAL_STEPS)
-    rate = min(started, key=lambda rate: started[rate][2].held_out_contrast[-1])
-    model, batches, learning = started[rate]
-    train(model, batches, check, learning, steps=10**6, seconds=RIVAL_SECONDS, patience=PATIENCE)
-    return rate, learning
 
 
 def step_growth() -> dict[str, Any]:
@@ -206,45 +145,27 @@ def epoch_growth() -> dict[str, Any]:
         model = Ours(*data(D, M, n), M)
         batches = IndexBatches(n, BATCH, torch.Generator().manual_seed(0))
         runs[n] = lambda model=model, batches=batches: [model.step(rows) for rows in batches]
-    seconds = interleaved(runs, 3)
+    seconds = interleaved(runs, 9)  # an epoch of 2,500 rows has five steps: with few repeats it is all noise
     print("n", seconds, flush=True)
     return {"seconds": seconds, "growth": growth(seconds)}
 
 
 def main() -> None:
     chosen = arguments(__doc__)
-    z, y = data(D, M, N_TRAIN + N_HELD_OUT)
-    rows = z[:N_TRAIN], y[:N_TRAIN]
-    check = z[N_TRAIN:], y[N_TRAIN:], torch.bincount(rows[1], minlength=M) / N_TRAIN
-
-    ours = [Ours(*rows, M), Ours(*rows, M, 4), Ours(*rows, M, 4, 64)]
+    z, y = data(D, M, N_TRAIN)
+    ours = [Ours(z, y, M), Ours(z, y, M, critic="gaussian"), Ours(z, y, M, 4), Ours(z, y, M, 4, 64)]
     first = torch.arange(BATCH)
     steps = {model.name: lambda model=model: model.step(first) for model in ours}
-    rival = Rival(*rows, M, 4)
+    rival = Rival(z, y, M, 4)
     seconds = interleaved({**steps, "rival, 4 blocks": lambda: rival.step(first)}, 9)
     print(seconds, flush=True)
-    grown = {"n": epoch_growth(), **step_growth()}
-
-    rate, rival_learning = rival_at_its_best(rows, check)
-    learned = {"rival": rival_learning}
-    to_reach = rival_learning.best()
-    print("rival", to_reach, flush=True)
-    for fresh in (Ours(*rows, M), Ours(*rows, M, 4)):
-        learned[fresh.name] = Learning()
-        train(fresh, batches_of(N_TRAIN), check, learned[fresh.name], steps=OUR_STEPS)
-        print(fresh.name, learned[fresh.name].best(), flush=True)
     document = {
         "d": D, "classes": M, "batch": BATCH,
         "default": ours[0].name,
+        "gaussian": ours[1].name,
         "step_seconds": seconds,
         "rival_over_ours": {name: seconds["rival, 4 blocks"] / value for name, value in seconds.items()},
-        "rival_rate": rate,
-        "best": {name: learning.best() for name, learning in learned.items()},
-        "reaching_the_rivals_best": {
-            name: learning.first_at(to_reach["held_out_contrast"]) for name, learning in learned.items()
-        },
-        "learned": {name: vars(learning) for name, learning in learned.items()},
-        "growth": grown,
+        "growth": {"n": epoch_growth(), **step_growth()},
     }  # fmt: skip
     write("demix_step", document, chosen)
 

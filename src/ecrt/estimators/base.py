@@ -205,7 +205,7 @@ class ECRTBase(EstimatorBase):
     rotation: Literal["symmetric", "discriminant", "joint"] = "symmetric"
     objective: Literal["fdv", "gcl", "infonce"] = "fdv"
     label_marginal: Literal["auto", "exact", "batch"] = "auto"
-    critic: Literal["additive", "cosine", "label-network"] = "additive"
+    critic: Literal["additive", "cosine", "gaussian", "label-network"] = "additive"
     critic_width: int | None = None
     likelihood_weight: float = 1.0
     source_prior: Literal["per-class", "shared"] = "per-class"

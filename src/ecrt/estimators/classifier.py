@@ -80,8 +80,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     label_marginal : {"auto", "exact", "batch"}, default="auto"
         Negative labels from the batch, or all labels with their frequencies; ``"auto"`` is exact up to 1,024 classes
         and, beyond, for a row's own label.
-    critic : {"additive", "cosine", "label-network"}, default="additive"
-        How labels and sources are compared.
+    critic : {"additive", "cosine", "gaussian", "label-network"}, default="additive"
+        How labels and sources are compared; ``"gaussian"`` is the additive one, started at the classes' Gaussians.
     critic_width : int or None, default=None
         Units of the critic's hidden layers; ``None`` for 64 on up to 8 sources and 32 on more.
     likelihood_weight : float, default=1.0

@@ -81,7 +81,7 @@ BASE_CONSTRAINTS: dict[str, list[Any]] = ESTIMATOR_CONSTRAINTS | {
     "rotation": [StrOptions({"symmetric", "discriminant", "joint"})],
     "objective": [StrOptions({"fdv", "gcl", "infonce"})],
     "label_marginal": [StrOptions({"auto", "exact", "batch"})],
-    "critic": [StrOptions({"additive", "cosine", "label-network"})],
+    "critic": [StrOptions({"additive", "cosine", "gaussian", "label-network"})],
     "critic_width": [None, Interval(Integral, 1, None, closed="left")],
     "likelihood_weight": [Interval(Real, 0, None, closed="left")],
     "source_prior": [StrOptions({"per-class", "shared"})],

@@ -24,7 +24,7 @@ from ecrt.flows import (
     make_prior,
 )
 from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
-from ecrt.nn import Critic, CriticName, make_critic
+from ecrt.nn import Critic, CriticName, GaussianCritic, make_critic
 from ecrt.training import History, IndexBatches, Progress, TrainingConfig, torch_generator, train
 
 __all__ = ["DemixConfig", "Incidences", "Restart", "TrainedFlow", "train_flow", "worse_beyond_noise"]
@@ -133,6 +133,16 @@ class ContrastiveModel(nn.Module):
         self.flow, self.critic, self.prior = flow, critic, prior
         self.config = config
 
+    def start_at(self, z_nq: Tensor, y_n: Tensor) -> None:
+        """Start what is Gaussian at the moments of each class; every label must have a row."""
+        if isinstance(self.prior, ClassPrior) or isinstance(self.critic, GaussianCritic):
+            common_q = torch.ones(z_nq.shape[1], device=z_nq.device)
+            labels_m, mean_mq, variance_mq = class_moments(z_nq, y_n, common_q, self.config.pseudo_samples)
+            if isinstance(self.prior, ClassPrior):
+                self.prior.set_class(labels_m, mean_mq, variance_mq)
+            if isinstance(self.critic, GaussianCritic):
+                self.critic.start_at(mean_mq, variance_mq)
+
     def contrast(self, s_bq: Tensor, y_b: Tensor, label_prior_m: Tensor, *, exact: bool) -> Tensor:
         if exact:
             scores_bm = self.critic(s_bq)
@@ -186,16 +196,14 @@ def train_flow(
     label_prior_m = torch.from_numpy(mass / mass.sum()).float().to(device)
     exact = config.label_marginal == "exact" or (config.label_marginal == "auto" and len(classes) <= MODERATE_CLASSES)
     rows_at_once = min(4096, max(SCORES_AT_ONCE // len(classes), 1))
-    prior = make_prior(config.source_prior, len(classes), n_sources).to(device)
-    if isinstance(prior, ClassPrior):
-        common = torch.ones(n_sources, device=device)
-        prior.set_class(*class_moments(signal[row_train], y_train, common, config.pseudo_samples))
+    prior = make_prior(config.source_prior, len(classes), n_sources)
     model = ContrastiveModel(
         MaskedFlow(n_sources, n_blocks, config.hidden),
         make_critic(config.critic, n_sources, len(classes), config.critic_width),
         prior,
         config,
     ).to(device)
+    model.start_at(signal[row_train], y_train)
 
     def loss(batch: Tensor) -> Tensor:
         pairs = batch.to(device)
