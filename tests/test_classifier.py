@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
+import ecrt
 from ecrt import DivergenceError, ECRTClassifier, ECRTWarning, InputError
 from ecrt.estimators import examples
 
@@ -95,6 +97,24 @@ def test_diagnostics_wait_until_they_are_asked_for(table, monkeypatch):
     pending = clone(clf).fit(*table)
     for copied in (pickle.loads(pickle.dumps(pending)), copy.deepcopy(pending), pending):
         assert repr(copied.diagnostics_) == repr(clf.diagnostics_)  # NaN does not equal itself
+
+
+@pytest.mark.parametrize("options", [{"demixing": "linear", "head": "linear"}, {**SMALL_FLOW, "head": "gaussian"}])
+def test_float32_on_request(table, options, tmp_path):
+    X, y = table
+    clf = ECRTClassifier(random_state=0, **{**options, "epochs": 2}).fit(X, y)
+    methods = ("predict_proba", "predict_log_proba", "decision_function", "transform")
+    exact = {name: getattr(clf, name)(X) for name in methods}
+    assert all(values.dtype == np.float64 for values in exact.values())
+    clf.set_params(precision="float32").save(tmp_path / "model")
+    loaded = ecrt.load(tmp_path / "model")
+    with ThreadPoolExecutor(4) as pool:
+        for name, values in exact.items():
+            for quick in pool.map(getattr(clf, name), [X] * 4):
+                assert quick.dtype == np.float32
+                np.testing.assert_allclose(quick, values, rtol=1e-4, atol=1e-4)
+            np.testing.assert_array_equal(getattr(loaded, name)(X), quick)
+    np.testing.assert_array_equal(clf.set_params(precision="float64").predict_proba(X), exact["predict_proba"])
 
 
 def test_same_seed_same_result_and_the_global_state_is_left_alone(table):

@@ -11,7 +11,7 @@ from ecrt.flows import Demixer, LinearDemixing, MaskedFlow, SharedPrior
 from ecrt.nn import GaussianHead, make_head
 from ecrt.stages import head_outputs, sources_of
 from ecrt.stages.class_heads import BalancedHead
-from ecrt.stages.scoring import _saves_work, predict_outputs
+from ecrt.stages.scoring import _saves_work, predict_outputs, predict_sources
 
 D, KEPT, N_SIGNAL, N_CLASSES = 7, 5, 4, 3
 
@@ -53,6 +53,26 @@ def test_the_path_of_prediction_gives_what_the_stages_give(with_flow: bool, head
     for rows in (z, z[:, ::-1][:, ::-1], np.asfortranarray(z)):
         np.testing.assert_allclose(predict_outputs(demixer, scale, module, rows), staged, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(z, before)
+
+
+@pytest.mark.parametrize("with_flow", [False, True], ids=["linear", "flow"])
+@pytest.mark.parametrize("head", heads())
+def test_in_float32_it_gives_the_same_but_for_rounding(with_flow: bool, head: str) -> None:
+    demixer, module = a_demixer(with_flow=with_flow), heads()[head]
+    scale = np.array([0.5, 1.0, 2.0, 0.1])
+    z = 1e4 + np.random.default_rng(0).normal(size=(300, D))
+    state = {name: value.clone() for name, value in [*demixer.state_dict().items(), *module.state_dict().items()]}
+    exact = predict_outputs(demixer, scale, module, z)
+    quick = predict_outputs(demixer, scale, module, z, torch.float32)
+    assert quick.dtype == np.float32
+    assert not np.array_equal(quick, exact)
+    np.testing.assert_allclose(quick, exact, rtol=1e-4, atol=1e-4)
+    sources = predict_sources(demixer, z, torch.float32)
+    assert sources.dtype == np.float32
+    np.testing.assert_allclose(sources, sources_of(demixer, z), rtol=1e-4, atol=1e-4)
+    for name, value in [*demixer.state_dict().items(), *module.state_dict().items()]:  # another thread may use them
+        assert value.dtype == state[name].dtype
+        assert torch.equal(value, state[name])
 
 
 def test_maps_are_made_one_only_where_that_saves_work() -> None:

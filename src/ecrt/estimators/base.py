@@ -26,7 +26,8 @@ from ecrt.errors import InputError
 from ecrt.estimators.inputs import array_items, check_class_counts, read_dataset, resolve_device, unlabelled
 from ecrt.estimators.options import encode_config, new_encoder
 from ecrt.losses import LossName
-from ecrt.stages import EncodeConfig, EncodeResult, encode, features_of, sources_of
+from ecrt.stages import EncodeConfig, EncodeResult, encode, features_of
+from ecrt.stages.scoring import predict_sources
 from ecrt.training import BarProgress, Progress, SilentProgress, seeded
 
 __all__ = ["ECRTBase", "EstimatorBase", "Session"]
@@ -213,6 +214,7 @@ class ECRTBase(EstimatorBase):
     flow_blocks: int | Sequence[int] = 1
     flow_hidden: Sequence[int] = (128, 128)
     pseudo_samples: float = 10.0
+    precision: Literal["float64", "float32"] = "float64"
 
     @property
     def diagnostics_(self) -> SourceDiagnostics:
@@ -242,4 +244,9 @@ class ECRTBase(EstimatorBase):
     def _sources(self, X: Any) -> Array:
         """s = f(e(x)), whatever output format ``transform`` is set to."""
         features = self._features(X)
-        return sources_of(self.demixer_, features)
+        return predict_sources(self.demixer_, features, self._dtype)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        """Precision that predictions are made in."""
+        return torch.float32 if self.precision == "float32" else torch.float64

@@ -109,6 +109,9 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         the largest.
     pseudo_samples : float, default=10
         How many samples the common variance counts for in the variance of a class.
+    precision : {"float64", "float32"}, default="float64"
+        Of predictions and of ``transform``; training does not depend on it, and it may be set after ``fit``. In
+        float32 they are quicker and half as large, and differ by about 1e-5.
     mean_shrinkage : float, default=0
         How far the mean that synthetic sources are drawn around is drawn towards that of all classes: 0 not at all, 1
         as far as its error and the spread of class means warrant. Not used with several labels a row.
@@ -361,7 +364,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     def _scores(self, X: Any) -> Array:
         """Balanced logits plus log class prior."""
         features = self._features(X)
-        scores = predict_outputs(self.demixer_, self.head_scale_, self.head_, features) + log_class_prior(self)
+        scores = predict_outputs(self.demixer_, self.head_scale_, self.head_, features, self._dtype)
+        scores = scores + log_class_prior(self).astype(scores.dtype)
         if self.multilabel_:
             never = self.class_counts_ == 0
             scores[:, never] = self.label_log_odds_[0, never]

@@ -89,6 +89,7 @@ BASE_CONSTRAINTS: dict[str, list[Any]] = ESTIMATOR_CONSTRAINTS | {
     "flow_blocks": [Interval(Integral, 1, None, closed="left"), "array-like"],
     "flow_hidden": ["array-like"],
     "pseudo_samples": [Interval(Real, 0, None, closed="neither")],
+    "precision": [StrOptions({"float64", "float32"})],
 }
 """What the options of ``ECRTBase`` may be."""
 

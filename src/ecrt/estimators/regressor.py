@@ -25,8 +25,9 @@ from ecrt.estimators.base import ECRTBase
 from ecrt.estimators.inputs import array_items, labelled_items, read_target_arrays
 from ecrt.estimators.options import BASE_CONSTRAINTS, MLP_SOURCES, demix_configs
 from ecrt.estimators.parts import in_parts
-from ecrt.stages import DemixConfig, head_outputs
+from ecrt.stages import DemixConfig
 from ecrt.stages.regress import RegressConfig, regress
+from ecrt.stages.scoring import predict_outputs
 from ecrt.training import TrainingConfig
 
 __all__ = ["ECRTRegressor"]
@@ -194,8 +195,8 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     @in_parts
     def predict(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Targets in the units of y, shaped as in ``fit``."""
-        scaled = self._sources(X) * self.head_scale_
-        predicted = self.regions_.restore(head_outputs(self.head_, scaled))
+        outputs = predict_outputs(self.demixer_, self.head_scale_, self.head_, self._features(X), self._dtype)
+        predicted = self.regions_.restore(outputs).astype(outputs.dtype)
         return predicted[:, 0] if self.one_output_ else predicted
 
     @in_parts

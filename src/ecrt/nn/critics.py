@@ -100,10 +100,11 @@ class GaussianCritic(AdditiveCritic):
 
     def forward(self, s_nd: Tensor, labels_k: Tensor | None = None) -> Tensor:
         """Scores, a row for each source vector and a column for each label."""
-        linear, square, constant = self.linear_dm, self.square_dm, self.constant_m
-        if labels_k is not None:
-            linear, square, constant = linear[:, labels_k], square[:, labels_k], constant[labels_k]
-        return super().forward(s_nd, labels_k) + (s_nd @ linear + s_nd**2 @ square + constant)
+        scores_nk = super().forward(s_nd, labels_k)
+        if labels_k is None:
+            return scores_nk + (s_nd @ self.linear_dm + s_nd**2 @ self.square_dm + self.constant_m)
+        linear_dk, square_dk = self.linear_dm[:, labels_k], self.square_dm[:, labels_k]
+        return scores_nk + (s_nd @ linear_dk + s_nd**2 @ square_dk + self.constant_m[labels_k])
 
 
 class LabelNetworkCritic(Critic):

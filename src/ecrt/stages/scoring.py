@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.flows import Demixer
-from ecrt.nn import MLP
+from ecrt.nn import MLP, GaussianHead
 from ecrt.stages.class_heads import BalancedHead
+from ecrt.stages.demix import sources_of
 
-__all__ = ["predict_outputs"]
+__all__ = ["predict_outputs", "predict_sources"]
 
 Array = NDArray[np.float64]
 Map = Callable[[Tensor], Tensor]
@@ -23,37 +26,66 @@ ROWS_AT_ONCE = 1024
 
 
 @torch.no_grad()
-def predict_outputs(demixer: Demixer, head_scale: Array, head: nn.Module, z: Array) -> Array:
+def predict_outputs(
+    demixer: Demixer, head_scale: Array, head: nn.Module, z: Array, dtype: torch.dtype = torch.float64
+) -> NDArray[Any]:
     """h(f(z) * scale) of every row: what ``head_outputs`` gives of scaled ``sources_of``, but for rounding.
 
     Without a flow the first layer of the head is multiplied into the linear map where that saves work: a linear head
     then costs what it would cost on the features themselves.
+
+    Parameters
+    ----------
+    dtype : precision of all that follows the centring of the features, and of the answer.
     """
-    steps, center = _steps(demixer, torch.from_numpy(head_scale), head, len(z)), demixer.linear.center_d.numpy()
+    center = demixer.linear.center_d.numpy()
+    steps = _steps(demixer, torch.from_numpy(head_scale), head, len(z), dtype)
     outputs = []
     for start in range(0, len(z), ROWS_AT_ONCE):
         # Centred before all else: folded into a bias, a mean far from zero would cost digits.
-        values = torch.from_numpy(z[start : start + ROWS_AT_ONCE] - center)
+        values = torch.from_numpy(z[start : start + ROWS_AT_ONCE] - center).to(dtype)
         for step in steps:
             values = step(values)
         outputs.append(values.numpy())
     return np.concatenate(outputs)
 
 
-def _steps(demixer: Demixer, scale_q: Tensor, head: nn.Module, n_rows: int) -> list[Map]:
-    """What is done to centred features, one after the other."""
-    linear, flow = demixer.linear, demixer.flow
-    map_dq = scale_q.new_zeros(linear.n_features, linear.n_signal)  # zero for columns that never vary
-    map_dq[linear.kept_k] = linear.weight_kk[: linear.n_signal].T
-    layers = _layers(head)
-    if flow is not None:
-        return [lambda centred: centred @ map_dq, flow.frozen(), lambda s_nq: s_nq * scale_q, *layers]
+@torch.no_grad()
+def predict_sources(demixer: Demixer, z: Array, dtype: torch.dtype) -> NDArray[Any]:
+    """s = f(z) as ``sources_of`` gives it, or in a lower precision from the centred features on."""
+    if dtype == torch.float64:
+        return sources_of(demixer, z)
+    return predict_outputs(demixer, np.ones(demixer.linear.n_signal), nn.Identity(), z, dtype)
+
+
+def _steps(demixer: Demixer, scale_q: Tensor, head: nn.Module, n_rows: int, dtype: torch.dtype) -> list[Map]:
+    """What is done to centred features, one after the other; maps are made one in float64, whatever they end up in."""
+    map_dq = _signal_map(demixer)
+    if demixer.flow is not None:
+        map_dq, scale_q = map_dq.to(dtype), scale_q.to(dtype)
+        flow = _lowered(demixer.flow, dtype).frozen()
+        return [lambda centred: centred @ map_dq, flow, lambda s_nq: s_nq * scale_q, *_layers(head, dtype)]
     map_dq *= scale_q
-    first = layers[0]
+    first, *others = _layers(head, torch.float64)
     if not isinstance(first, nn.Linear) or not _saves_work(n_rows, len(map_dq), len(scale_q), first.out_features):
-        return [lambda centred: centred @ map_dq, *layers]
-    map_dh, bias_h = map_dq @ first.weight.T, first.bias
-    return [lambda centred: torch.addmm(bias_h, centred, map_dh), *layers[1:]]
+        map_dq = map_dq.to(dtype)
+        return [lambda centred: centred @ map_dq, *_layers(head, dtype)]
+    map_dh, bias_h = (map_dq @ first.weight.T).to(dtype), first.bias.to(dtype)
+    others = others if dtype == torch.float64 else _layers(head, dtype)[1:]
+    return [lambda centred: torch.addmm(bias_h, centred, map_dh), *others]
+
+
+def _signal_map(demixer: Demixer) -> Tensor:
+    """The linear map to the signal, zero for columns that never vary."""
+    linear = demixer.linear
+    map_dq = linear.weight_kk.new_zeros(linear.n_features, linear.n_signal)
+    map_dq[linear.kept_k] = linear.weight_kk[: linear.n_signal].T
+    return map_dq
+
+
+def _lowered(module: Any, dtype: torch.dtype) -> Any:
+    """The module in another precision: a copy, since other threads may predict with it."""
+    return module if dtype == torch.float64 else copy.deepcopy(module).to(dtype)
 
 
 def _saves_work(n_rows: int, d: int, q: int, h: int) -> bool:
@@ -61,10 +93,14 @@ def _saves_work(n_rows: int, d: int, q: int, h: int) -> bool:
     return n_rows * d * h + d * q * h < n_rows * (d * q + q * h)
 
 
-def _layers(head: nn.Module) -> list[Map]:
+def _layers(head: nn.Module, dtype: torch.dtype) -> list[Map]:
     """A head as layers, one after the other; what is their own to change they change in place."""
     if isinstance(head, BalancedHead):
-        return [*_layers(head.head), lambda logits_nm: logits_nm - head.log_mass_m]
+        log_mass_m = head.log_mass_m.to(dtype)
+        return [*_layers(head.head, dtype), lambda logits_nm: logits_nm - log_mass_m]
+    if isinstance(head, GaussianHead):  # its densities are small differences of large squares
+        return [lambda s_nq: head(s_nq.double()).to(dtype)]
+    head = _lowered(head, dtype)
     if isinstance(head, MLP):
         return [torch.relu_ if isinstance(layer, nn.ReLU) else layer for layer in head]
     return [head]
