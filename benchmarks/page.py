@@ -97,25 +97,39 @@ def demix_step(results: dict[str, Any]) -> list[str]:
         f"{name}: {step}": ratio for name, part in results["growth"].items() for step, ratio in part["growth"].items()
     }
 
-    def learned(axes: Axes) -> None:
-        for name, learning in results["learned"].items():
-            colour = {"color": RIVAL} if name == "rival" else {}
-            axes.plot(learning["seconds"], learning["held_out_contrast"], label=name, **colour)
-        axes.axhline(results["best"]["rival"]["held_out_contrast"], color="grey", linestyle=":", label="rival's best")
-        axes.set_xscale("log")
-        axes.set_xlabel("seconds of training")
-        axes.set_ylabel("held-out contrastive loss")
-        axes.legend(frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
-
     return [
         figure(lambda axes: bars(axes, list(ratios), list(ratios.values()), 10, "the rival's step over ours")),
-        figure(learned, 3.4),
         figure(lambda axes: growth_lines(axes, curves, "time of an epoch"), 3.8),
         figure(
             lambda axes: bars(axes, list(doublings), list(doublings.values()), 2.2, "time over that at half the size"),
             0.3 * len(doublings) + 1,
         ),
+    ]
+
+
+def demix_loss(results: dict[str, Any]) -> list[str]:
+    def learned(axes: Axes) -> None:
+        colours = dict(zip(results["summary"], (RIVAL, OURS, "#c0392b"), strict=True))
+        for number, one in enumerate(results["data_sets"]):
+            for name, learning in one["learned"].items():
+                label = name if number == 0 else None
+                axes.plot(learning["steps"], learning["held_out_contrast"], label=label, color=colours[name])
+        lowest = min(one["best"]["rival"]["held_out_contrast"] for one in results["data_sets"])
+        axes.set_ylim(top=lowest + 0.25)
+        axes.set_xlabel("steps of training, each line a data set")
+        axes.set_ylabel("held-out contrastive loss")
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    return [figure(learned, 3.4)]
+
+
+def tiny_cuda(results: dict[str, Any]) -> list[str]:
+    kinds = {kind: part["seconds"] for kind, part in results["gpu"]["kinds"].items()}
+    stages = results["stage_seconds"]
+    return [
+        figure(lambda axes: bars(axes, list(stages), list(stages.values()), None, "seconds of a stage"), 2.8),
+        figure(lambda axes: bars(axes, list(kinds), list(kinds.values()), None, "seconds of the GPU"), 2.8),
     ]
 
 
@@ -187,12 +201,14 @@ PARTS: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
     "inverse": ("Inverse of the flow", inverse),
     "inverse_cuda": ("Inverse of the flow, GPU", inverse),
     "demix_step": ("De-mixing step beside the paper's description", demix_step),
+    "demix_loss_cuda": ("What de-mixing learns beside the paper's description", demix_loss),
     "extreme_labels": ("Very many classes", extreme_labels),
     "extreme_labels_cuda": ("Very many classes, GPU", extreme_labels),
     "predict": ("Prediction", predict),
     "fit": ("A default fit", fit),
     "compare": ("Comparing methods on 5,000 rows", compare),
     "gpu_images": ("Training an image encoder, GPU", gpu_images),
+    "tiny_cuda": ("A default fit, GPU", tiny_cuda),
 }
 
 
