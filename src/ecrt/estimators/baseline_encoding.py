@@ -86,7 +86,7 @@ def _tempered(head: Any, encoded: EncodeResult, labels: Labels, config: HeadConf
     """The head of an improper loss at the temperature of rows that the encoder has not seen."""
     seen = np.setdiff1d(np.arange(len(labels)), encoded.unseen)
     counts = torch.from_numpy(np.bincount(labels[seen]))
-    z, y = encoded.features[encoded.unseen], labels[encoded.unseen]
+    z, y = torch.from_numpy(encoded.features[encoded.unseen]), labels[encoded.unseen]
     temperature = head_temperature(head.head, z, y, counts, config)
     return head if temperature == 1 else balanced_head(head.head, counts, config, temperature)
 

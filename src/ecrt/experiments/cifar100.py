@@ -25,8 +25,8 @@ from ecrt.experiments.cifar_training import (
     load,
     network,
     roles_of,
-    the_device,
 )
+from ecrt.experiments.one_flow import the_device
 from ecrt.experiments.summary import t_interval
 from ecrt.metrics import PriorName
 from ecrt.stages import encode, head_outputs

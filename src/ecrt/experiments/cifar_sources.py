@@ -32,9 +32,8 @@ from ecrt.experiments.cifar_training import (
     load,
     network,
     roles_of,
-    the_device,
 )
-from ecrt.experiments.one_flow import balanced_log_proba, find_sources, paper_share, split
+from ecrt.experiments.one_flow import balanced_log_proba, find_sources, paper_share, split, the_device
 from ecrt.experiments.summary import t_interval
 from ecrt.losses import class_mass, make_class_loss, sample_weights
 from ecrt.nn import make_head

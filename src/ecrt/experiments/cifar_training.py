@@ -19,6 +19,7 @@ from torch.utils.data import TensorDataset
 
 from ecrt.data import ClassRoles, assign_roles
 from ecrt.data.cifar import N_CLASSES, CifarProtocol, ImageSplit, load_cifar100
+from ecrt.experiments.one_flow import the_device
 from ecrt.metrics import PriorName, prediction_metrics, single_numbers
 from ecrt.nn import ResNet18, StandardiseChannels
 from ecrt.stages import EncodeConfig, features_of
@@ -34,7 +35,6 @@ __all__ = [
     "load",
     "network",
     "roles_of",
-    "the_device",
 ]
 
 Row = dict[str, Any]
@@ -56,11 +56,6 @@ def load(protocol: CifarProtocol, n_classes: int) -> ImageSplit:
         for y, most in ((data.y_train, 80), (data.y_test, 20))
     )
     return ImageSplit(data.X_train[train], data.y_train[train], data.X_test[test], data.y_test[test])
-
-
-def the_device() -> torch.device:
-    """A GPU if there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def network(data: ImageSplit, width: int, n_features: int | None = None) -> nn.Module:

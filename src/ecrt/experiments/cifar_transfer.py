@@ -35,8 +35,8 @@ from ecrt.experiments.cifar_training import (
     load,
     network,
     roles_of,
-    the_device,
 )
+from ecrt.experiments.one_flow import the_device
 from ecrt.experiments.selection import development_rows
 from ecrt.experiments.summary import t_interval
 from ecrt.metrics import prediction_metrics, single_numbers

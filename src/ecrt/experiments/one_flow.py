@@ -15,11 +15,25 @@ from ecrt.metrics.calibration import clip_log_proba
 from ecrt.stages import DemixConfig, DemixResult, HeadChoice, HeadConfig, choose_head, demix, head_outputs
 from ecrt.training import seeded
 
-__all__ = ["Sample", "balanced_log_proba", "choose", "find_sources", "paper_share", "predicted", "score", "split"]
+__all__ = [
+    "Sample",
+    "balanced_log_proba",
+    "choose",
+    "find_sources",
+    "paper_share",
+    "predicted",
+    "score",
+    "split",
+    "the_device",
+]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
-CPU = torch.device("cpu")
+
+
+def the_device() -> torch.device:
+    """A GPU if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,7 @@ def find_sources(sample: Sample, roles: ClassRoles, config: DemixConfig, seed: i
     with seeded(seed):
         return demix(
             sample.z, sample.y, train_rows=sample.train_rows, held_out_rows=sample.held_out_rows,
-            demixed_on=roles.demixed_on, config=config, rng=np.random.default_rng([seed, 2]), device=CPU,
+            demixed_on=roles.demixed_on, config=config, rng=np.random.default_rng([seed, 2]), device=the_device(),
         )  # fmt: skip
 
 
@@ -51,7 +65,7 @@ def choose(demixed: DemixResult, sample: Sample, roles: ClassRoles, config: Head
     with seeded(seed):
         return choose_head(
             demixed.sources(sample.z), sample.y, train_rows=sample.train_rows, held_out_rows=sample.held_out_rows,
-            roles=roles, demixed=demixed, config=config, rng=np.random.default_rng([seed, 3]), device=CPU,
+            roles=roles, demixed=demixed, config=config, rng=np.random.default_rng([seed, 3]), device=the_device(),
         )  # fmt: skip
 
 

@@ -6,6 +6,8 @@ All take scores g (critic over temperature) and return one value for each sample
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -46,7 +48,7 @@ def fdv_in_batch(scores_bb: Tensor) -> Tensor:
     )
     log_sum_b = torch.logsumexp(contrast_bb, dim=1).detach()
     ratio_b = torch.exp(contrast_bb - log_sum_b[:, None]).sum(1)
-    return log_sum_b - torch.log(log_sum_b.new_tensor(len(scores_bb) - 1)) + ratio_b - 1
+    return log_sum_b - math.log(len(scores_bb) - 1) + ratio_b - 1
 
 
 def fdv_own_label(scores_bb: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tensor:
@@ -73,7 +75,7 @@ def infonce_in_batch(scores_bb: Tensor) -> Tensor:
 
     .. math:: -g_{ii} + \log \mathrm{mean}_j e^{g_{ij}}
     """
-    log_mean_b = torch.logsumexp(scores_bb, dim=1) - torch.log(scores_bb.new_tensor(len(scores_bb)))
+    log_mean_b = torch.logsumexp(scores_bb, dim=1) - math.log(len(scores_bb))
     return log_mean_b - scores_bb.diagonal()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
@@ -14,6 +16,7 @@ __all__ = [
     "clip_log_proba",
     "expected_calibration_error",
     "fit_temperature",
+    "lowest_temperature",
     "reliability_bins",
     "scale_by_temperature",
 ]
@@ -82,8 +85,15 @@ def fit_temperature(log_proba: Array, y: Labels, weight: Array | None = None) ->
     weight = np.ones(len(y)) if weight is None else weight
     clipped = clip_log_proba(log_proba)
 
-    def loss(log_temperature: float) -> float:
-        return float(weight @ nll_per_sample(scale_by_temperature(clipped, np.exp(log_temperature)), y))
+    return lowest_temperature(
+        lambda temperature: float(weight @ nll_per_sample(scale_by_temperature(clipped, temperature), y))
+    )
 
-    found = minimize_scalar(loss, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded", options={"xatol": 1e-6})
+
+def lowest_temperature(loss: Callable[[float], float]) -> float:
+    """The temperature at which a loss, which has one minimum, is lowest."""
+    found = minimize_scalar(
+        lambda log_temperature: loss(float(np.exp(log_temperature))),
+        bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded", options={"xatol": 1e-6},
+    )  # fmt: skip
     return float(np.exp(found.x))

@@ -11,12 +11,11 @@ from typing import Literal, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
 from ecrt.losses import ClassMass, LossName, effective_prior, make_class_loss
-from ecrt.metrics import fit_temperature
+from ecrt.metrics.calibration import LEAST_LOG_PROBABILITY, lowest_temperature
 from ecrt.nn import GaussianHead
 from ecrt.stages.augment import AugmentConfig
 from ecrt.stages.demix import DemixResult
@@ -28,7 +27,7 @@ from ecrt.stages.heads import (
     LinearFitter,
     MLPFitter,
     TwoStepFitter,
-    head_outputs,
+    device_outputs,
 )
 from ecrt.stages.risks import HeadSample, RiskName, last_layer, make_risk
 from ecrt.training import Progress, TrainingConfig, torch_generator
@@ -127,7 +126,8 @@ def needs_temperature(head: nn.Module, config: HeadConfig) -> bool:
     return config.loss in IMPROPER_LOSSES and not isinstance(head, GaussianHead | BalancedHead)
 
 
-def head_temperature(head: nn.Module, s: Array, y: Labels, counts_m: Tensor, config: HeadConfig) -> float:
+@torch.no_grad()
+def head_temperature(head: nn.Module, s_nd: Tensor, y: Labels, counts_m: Tensor, config: HeadConfig) -> float:
     """What logits are to be divided by, from rows that the head has not seen, before any prior is taken off them.
 
     Proper losses leave log-probabilities, whose temperature is 1. Those of improper ones have a scale of their own, and
@@ -137,7 +137,13 @@ def head_temperature(head: nn.Module, s: Array, y: Labels, counts_m: Tensor, con
         return 1.0
     prior = effective_prior(config.loss, counts_m, **config.loss_options).cpu().numpy()
     weight = prior[y] / np.bincount(y, minlength=len(prior))[y]
-    return fit_temperature(log_softmax(head_outputs(head, s), axis=1), y, weight / weight.sum())
+    log_proba_nm = torch.log_softmax(device_outputs(head, s_nd), dim=1).clamp_(min=LEAST_LOG_PROBABILITY)
+    labels_n, weight_n = (torch.from_numpy(values).to(log_proba_nm.device) for values in (y, weight / weight.sum()))
+
+    def loss(temperature: float) -> float:
+        return float(weight_n @ nn.functional.cross_entropy(log_proba_nm / temperature, labels_n, reduction="none"))
+
+    return lowest_temperature(loss)
 
 
 def class_fitter(
@@ -182,7 +188,7 @@ def class_fitter(
             torch_generator(rng), progress,
             risk_of=partial(make_risk, config.risk, counts_m=counts_m, options=config.risk_options),
             all_epochs=config.loss in DEFERRED_LOSSES,
-            steps_alike=config.risk == "plain" and config.loss not in DEFERRED_LOSSES,
+            steps_alike=config.risk in ("plain", "vat") and config.loss not in DEFERRED_LOSSES,
         )  # fmt: skip
     return fitter if config.second_step is None else _two_steps(fitter, counts_m, config)
 

@@ -206,9 +206,8 @@ def train_flow(
     model.start_at(signal[row_train], y_train)
 
     def loss(batch: Tensor) -> Tensor:
-        pairs = batch.to(device)
-        contrast, nll = model.losses(signal[row_train[pairs]], y_train[pairs], label_prior_m, exact=exact)
-        return ((contrast + config.likelihood_weight * nll) * w_train[pairs]).mean()
+        contrast, nll = model.losses(signal[row_train[batch]], y_train[batch], label_prior_m, exact=exact)
+        return ((contrast + config.likelihood_weight * nll) * w_train[batch]).mean()
 
     @torch.no_grad()
     def terms(rows: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -223,10 +222,11 @@ def train_flow(
         contrast, nll = terms(*check)
         return (contrast.mean() + config.likelihood_weight * nll.mean()).item()
 
-    batches = IndexBatches(len(used), config.training.batch_size, torch_generator(rng))
+    batches = IndexBatches(len(used), config.training.batch_size, torch_generator(rng), device)
     history = train(
-        model, loss, batches, held_out_loss if len(held_out) else None, config.training, stage=stage, progress=progress
-    )
+        model, loss, batches, held_out_loss if len(held_out) else None, config.training, stage=stage, progress=progress,
+        graphs=exact or config.objective != "gcl",  # which permutes labels by a sort of its own
+    )  # fmt: skip
     # Without a row to hold out the training rows have to do.
     contrast = terms(*(check if len(held_out) else (row_train, y_train, w_train)))[0].double().cpu().numpy()
     restart = Restart(n_blocks, float(contrast.mean()), history)

@@ -108,7 +108,7 @@ def choose_head(
     def temperature_on(rows: Labels, head: nn.Module) -> float:
         if not needs_temperature(head, config):
             return 1.0
-        return head_temperature(head, scaled(rows).cpu().numpy(), y[rows], risk_counts_m, config)
+        return head_temperature(head, scaled(rows), y[rows], risk_counts_m, config)
 
     def losses_on(rows: Labels, head: nn.Module) -> Array:
         head = balanced_head(head.eval(), risk_counts_m, config, temperature_on(rows, head.eval()))
