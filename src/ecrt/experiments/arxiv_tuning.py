@@ -1,6 +1,7 @@
 """Equal tuning for the methods of ``ecrt reproduce arxiv``: as many settings of each, chosen on held-out training rows.
 
-Every method is tried with the same settings, drawn at random; ECRT's share of synthetic samples is drawn beside them. A
+Every method is tried with the same settings, drawn at random; what only one method has (the share of synthetic samples
+of ECRT and of the GAN, FOCAL's exponent, LDAM's margin, VAT's radius) is drawn beside them. A
 setting is fitted on four fifths of the training rows and measured on the last fifth, weighted as if a label were drawn
 first: the test rows play no part. ``arxiv.TUNED`` holds what was chosen.
 """
@@ -20,6 +21,7 @@ from ecrt.estimators import ECRTClassifier
 from ecrt.estimators.inputs import resolve_device
 from ecrt.estimators.options import demix_configs, label_head_config
 from ecrt.experiments.arxiv import COMMON, METHODS
+from ecrt.experiments.arxiv_rivals import RIVALS, VAT, choose_rival
 from ecrt.stages import DemixResult, Labelled, choose_label_head, demix_labels
 
 __all__ = ["N_SETTINGS", "cells", "draw_setting", "run_cell", "summarise"]
@@ -40,16 +42,23 @@ def draw_setting(number: int) -> Row:
         "head_hidden": [int(rng.choice([512, 1024, 1536]))],
         "epochs": int(rng.choice([6, 10, 14])),
         "augmentation_weight": float(rng.choice([0.1, 0.2, 0.3, 0.5])),
+        "gamma": float(rng.choice([0.5, 1.0, 2.0])),
+        "largest_margin": float(rng.choice([0.25, 0.5, 1.0])),
+        "epsilon": float(rng.choice([0.02, 0.05, 0.1, 0.2])),
     }
     return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in setting.items()}
 
 
 def settings_of(method: str, number: int) -> Row:
-    """A drawn setting as options of a method; those that do not augment leave that share out."""
+    """A drawn setting as options of a method; what means nothing to it is left out."""
     setting = draw_setting(number)
+    own = {name: setting.pop(name) for name in ("gamma", "largest_margin", "epsilon")}
     if "augmentation_weight" in METHODS[method]:
         del setting["augmentation_weight"]
-    return setting
+    for loss, name in (("focal", "gamma"), ("ldam", "largest_margin")):
+        if METHODS[method].get("head_loss") == loss:
+            setting["head_loss_options"] = {name: own[name]}
+    return setting | ({"epsilon": own["epsilon"]} if method == VAT else {})
 
 
 def cells(smoke: bool) -> Iterable[Row]:
@@ -64,12 +73,18 @@ def run_cell(*, method: str, setting: int, max_train: int | None) -> Row:
     options = COMMON | {"demixing": "linear"} | METHODS[method] | settings_of(method, setting)
     if max_train is not None:
         options |= {"epochs": 2, "head_hidden": [64]}
-    clf = ECRTClassifier(**options)
     z, labelled, roles, train_rows, held_out_rows = _rows(max_train)
-    choice, _ = choose_label_head(
-        *_sources(options["demixing"], max_train), labelled, train_rows, held_out_rows, roles,
-        label_head_config(clf, *z.shape), np.random.default_rng(0), resolve_device("auto"),
-    )  # fmt: skip
+    s, demixed = _sources(options["demixing"], max_train)
+    rng, device = np.random.default_rng(0), resolve_device("auto")
+    if method in RIVALS:
+        choice, _ = choose_rival(
+            method, options, s, demixed, labelled, train_rows, held_out_rows, roles, rng, device
+        )  # fmt: skip
+    else:
+        config = label_head_config(ECRTClassifier(**options), *z.shape)
+        choice, _ = choose_label_head(
+            s, demixed, labelled, train_rows, held_out_rows, roles, config, rng, device
+        )  # fmt: skip
     return {"options": settings_of(method, setting), "held_out_bce": min(choice.candidates.values()),
             "best_epoch": choice.setting}  # fmt: skip
 

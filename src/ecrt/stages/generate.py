@@ -33,9 +33,12 @@ class BalancedBatches:
         return STEPS_PER_EPOCH
 
     def __iter__(self) -> Iterator[Tensor]:
-        weight = 1 / torch.bincount(self.y).double()[self.y]
+        order, sizes = self.y.argsort(stable=True), torch.bincount(self.y)
+        start, present = sizes.cumsum(0) - sizes, sizes.nonzero().squeeze(1)
         for _ in range(len(self)):
-            yield torch.multinomial(weight, self.batch_size, replacement=True, generator=self.generator)
+            drawn = torch.randint(len(present), (self.batch_size,), generator=self.generator)
+            label, at = present[drawn], torch.rand(self.batch_size, generator=self.generator, dtype=torch.float64)
+            yield order[start[label] + (at * sizes[label]).long()]
 
 
 def generate_rows(
