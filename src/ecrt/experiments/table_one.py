@@ -32,7 +32,10 @@ RIVALS: dict[str, Row] = {
 """Table 1's methods, and two more that any table of today should have."""
 
 VAT_RADII = (0.02, 0.1)
-PAPER_PRIORS: dict[str, Literal["shared", "per-class"]] = {"ECRT-1P, paper preset": "shared", "ECRT-MP, paper preset": "per-class"}
+PAPER_PRIORS: dict[str, Literal["shared", "per-class"]] = {
+    "ECRT-1P, paper preset": "shared",
+    "ECRT-MP, paper preset": "per-class",
+}
 PAPER_STRENGTH, PAPER_SOURCES, PAPER_EPOCHS = 1e-3, 32, 20
 
 
