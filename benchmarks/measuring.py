@@ -81,18 +81,20 @@ def growth(seconds: dict[int, float]) -> dict[str, float]:
 
 
 def write(name: str, document: dict[str, Any], chosen: argparse.Namespace) -> None:
-    """Print the document and keep it as results/bench_NAME.json."""
-    suffix = "_cuda" if chosen.device == "cuda" else ""
+    """Print the document and keep it as results/bench_NAME.json; what a busy machine gave has a file of its own."""
+    suffix = "_cuda" if chosen.device == "cuda" else "_busy" if chosen.clock == "cpu" else ""
     machine: dict[str, Any] = {
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "clock": chosen.clock,
         "torch": torch.__version__,
     }
     if chosen.device == "cuda":
         machine["gpu"] = torch.cuda.get_device_name()
     document = {
-        "command": f"python benchmarks/bench_{name}.py --device {chosen.device}",
+        "command": f"python benchmarks/bench_{name}.py --device {chosen.device}"
+        + (f" --clock cpu --threads {chosen.threads}" if chosen.clock == "cpu" else ""),
         "machine": machine,
         **document,
     }

@@ -43,9 +43,7 @@ def tiny(results: Results) -> str:
 
 def whole_images(results: Results) -> str:
     whole = results["whole"]
-    return (
-        f"{whole['seconds']:.0f} s, {whole['stages']['encoder']:.0f} s of them the encoder; top-1 {whole['top1']:.3f}"
-    )
+    return f"{whole['seconds']:.0f} s, {next(iter(whole['stages'].values())):.0f} s of them the encoder's"
 
 
 def inverse(rows: int) -> Callable[[Results], str]:
@@ -76,7 +74,8 @@ def many_classes(results: Results) -> str:
     cases = [c for c in results["cases"] if c["classes"] == 100_000 and c["label_marginal"] == "auto"]
     case = max(cases, key=lambda case: case["epoch_seconds"])
     return (
-        f"{case['epoch_seconds']:.1f} s in batches of {case['batch_size']:,}, {case['gpu_peak_mebibytes']:,.0f} MiB, "
+        f"{case['epoch_seconds']:.1f} s in batches of {case['batch_size']:,}, {case['gpu_peak_mebibytes']:,.0f} MiB at "
+        f"most, "
         f"held-out loss {case['held_out_contrast']:.2f}"
     )
 
