@@ -76,7 +76,8 @@ def _transfer(found: Diagnosis) -> Finding:
     if not selection.finished:
         text += " Not everything was tried: trials or time ran out."
     by = (
-        "Frequent classes were played down to minority size and judged on the rows that were hidden from the fit."
+        "Frequent classes were played down to minority size and judged on the rows that were hidden from the fit; "
+        "held-out rows of all classes, the rare ones included, were judged beside them."
         if selection.by == "pseudo-minority"
         else "There are too few frequent classes to play some down, so rows of every class were held out."
     )
