@@ -127,6 +127,10 @@ bytes at that of a copy, both measured beside it; operations are launched one by
 
 {gpu}
 
+## What de-mixing learns meanwhile
+
+{learned}
+
 ## What makes it so
 
 - **De-mixing** trains all critics in one batched product, with one pass through the flow for sources, likelihood and
@@ -202,6 +206,28 @@ def gpu_epoch(results: Results) -> str:
     )
 
 
+def learned(results: Results) -> str:
+    """Where each critic stands beside the rival, and what that owes to the data."""
+    sets = results["data_sets"]
+
+    def beside(name: str, ours: str, rival: str) -> str:
+        excess = [one["best"][name][ours] - one["best"]["rival"][rival] for one in sets]
+        lower = sum(value <= 0 for value in excess)
+        return f"{min(excess):+.3f} to {max(excess):+.3f} (as low on {lower} of {len(sets)} sets)"
+
+    best, end, started = "held_out_contrast", "at_the_end", "ours, gaussian critic"
+    latest = max(one["best"][started]["steps"] for one in sets)
+    return (
+        f"{len(sets)} data sets of 20,000 rows, {results['steps']} steps each. Held-out contrastive loss less that of "
+        f"the rival: with the default critic {beside('ours', best, best)} where each is at its best, which for the "
+        f"rival's noisy curve is the lowest of many looks, and {beside('ours', end, end)} at the end. "
+        f"`critic='gaussian'` starts at the Gaussians of the classes instead of learning them from nothing: "
+        f"{beside(started, best, best)} where each is at its best, and, at its own end, {beside(started, end, best)} "
+        f"less the rival's best. Sources here are Gaussian given the label, as it supposes: it is at its best within "
+        f"{latest} steps, and what it learns later does not carry over to held-out rows."
+    )
+
+
 GPU: list[tuple[str, Callable[[Results], str]]] = [("gpu_images", gpu_epoch), ("tiny_cuda", gpu_tiny)]
 
 
@@ -214,7 +240,11 @@ def paragraph(name: str, say: Callable[[Results], str]) -> str:
 
 
 def page() -> str:
-    return TEXT.format(rows="\n".join(row(*one) for one in ROWS), gpu="\n\n".join(paragraph(*one) for one in GPU))
+    return TEXT.format(
+        rows="\n".join(row(*one) for one in ROWS),
+        gpu="\n\n".join(paragraph(*one) for one in GPU),
+        learned=paragraph("demix_loss_cuda", learned),
+    )
 
 
 if __name__ == "__main__":
