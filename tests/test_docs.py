@@ -219,6 +219,32 @@ def test_error_messages_in_the_guide_are_those_of_the_code():
 # --- figures -----------------------------------------------------------------------------------------------------
 
 
+def summary_of(name):
+    return json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))["summary"]
+
+
+def test_figures_of_the_selection_are_those_of_the_results():
+    text = (DOCS / "selection.md").read_text(encoding="utf-8")
+    for row in summary_of("selection"):
+        what = row["what"].removesuffix(" over sets")
+        figures = " | ".join(f"{100 * row[name]:.1f}" for name in ("selected", "logit adjustment", "linear"))
+        assert f"| {what} | {figures} |" in text
+        assert f" {row['regret_points']:.2f} |" in text
+    tiny = {row["what"]: row for row in summary_of("tinyimagenet-selected")}
+    for row in (row for row in tiny.values() if "weight_decay" in row):
+        assert f"| {100 * row['all_top1']:.1f} | {row['all_nll']:.3f} | {100 * row['final_top1']:.1f} |" in text
+    gain = tiny["selected less best tuned rival"]
+    assert all(gain[name] in text.replace("\n", " ") for name in ("all_top1", "all_nll", "final_top1", "final_nll"))
+    for row in summary_of("plankton"):
+        if "resplits" in row:
+            figures = " | ".join(f"{100 * row[f'resplit_{name}']:.1f}" for name in ("balanced_accuracy", "few_recall"))
+            assert f"| {row['what']} | {figures} |" in text
+    for row in summary_of("keel-imbalanced"):
+        if "rank_balanced_accuracy" in row:
+            ranks = f"{row['rank_average_precision']:.2f} | {row['rank_balanced_accuracy']:.2f}"
+            assert f"| {row['what']} | {ranks} | {row['average_precision']:.3f} |" in text
+
+
 def test_figures_are_those_of_the_results():
     text = (DOCS / "when-not-to-use-it.md").read_text(encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
