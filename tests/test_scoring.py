@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.special import log_softmax
 from torch import nn
 
 from ecrt.flows import Demixer, LinearDemixing, MaskedFlow, SharedPrior
+from ecrt.metrics import fit_temperature
 from ecrt.nn import GaussianHead, make_head
 from ecrt.stages import head_outputs, sources_of
-from ecrt.stages.class_heads import BalancedHead
+from ecrt.stages.class_heads import BalancedHead, HeadConfig, head_temperature
 from ecrt.stages.scoring import _saves_work, predict_outputs, predict_sources
 
 D, KEPT, N_SIGNAL, N_CLASSES = 7, 5, 4, 3
@@ -91,3 +93,17 @@ def test_sources_alone_are_those_of_the_forward_pass() -> None:
         before = z.clone()
         torch.testing.assert_close(flow.frozen()(z), flow(z)[0].detach(), rtol=0, atol=0)
         assert torch.equal(z, before)
+
+
+def test_the_temperature_of_a_head_is_that_of_its_probabilities() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(N_CLASSES), [300, 60, 20])
+    s = np.eye(N_CLASSES, N_SIGNAL)[y] + rng.normal(size=(len(y), N_SIGNAL))
+    head, counts = heads()["linear"], np.bincount(y)
+    with torch.no_grad():
+        head.weight.copy_(5 * torch.eye(N_CLASSES, N_SIGNAL))
+    found = head_temperature(head, torch.from_numpy(s), y, torch.from_numpy(counts), HeadConfig(loss="ldam"))
+    expected = fit_temperature(log_softmax(head_outputs(head, s), axis=1), y)  # LDAM leaves the training frequencies
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert found > 1.5
+    assert head_temperature(head, torch.from_numpy(s), y, torch.from_numpy(counts), HeadConfig()) == 1
