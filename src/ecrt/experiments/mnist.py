@@ -10,8 +10,9 @@ its own decoder knows something too: ECRT then averages the log-probabilities of
 rows choose, and the head on the sources alone stands beside it. The same is done with the encoder of LDAM-DRW, whose
 decoder's logits, of an improper loss, first get one temperature; and with both of these encoders, trained apart on the
 same rows, whose features stand side by side: two networks, where every rival has one, so that the average of their two
-decoders, which knows no sources, is told too. Seeds begin where settings had not been tried out: those were tried with
-seeds below 8, on training images that the protocol leaves out, and the five rare digits were run once with 8 to 12.
+decoders, which knows no sources, is told too. Settings were tried out with seeds below 8, and encoders compared there
+on training images that the protocol leaves out. Five rare digits were run with 8 to 12 before other encoders than that
+of LA were considered, and begin anew at 13.
 """
 
 from __future__ import annotations
