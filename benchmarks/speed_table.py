@@ -83,11 +83,8 @@ def many_classes(results: Results) -> str:
 ROWS: list[tuple[str, str, str, Callable[[Results], str]]] = [
     ("De-mixing step (32 features, 50 classes, batches of 512) beside a loop over coordinates with critics of "
      "1-512-512-M units and two passes through the flow", "10 times faster", "demix_step", step),
-    ("... in processor time, on one core", "10 times faster", "demix_step_busy", step),
     ("Held-out contrastive loss in as many epochs, each at its best", "as low", "demix_loss_cuda", reached),
     ("Time per epoch where rows double", "2.2 at most", "demix_step", lambda r: largest(r["growth"], "n")),
-    ("... in processor time, on one core, medians of nine", "2.2 at most", "demix_step_busy",
-     lambda r: largest(r["growth"], "n")),
     ("... where classes double", "2.2 at most", "demix_step", lambda r: largest(r["growth"], "M")),
     ("... where features double, 32 to 256", "2.2 at most", "demix_step", lambda r: largest(r["growth"], "d")),
     ("Inverse of the flow over its forward pass, 64 features, 512 rows", "4 at most", "inverse", inverse(512)),
