@@ -7,9 +7,9 @@ for each seed, 30 % of every class for testing; the paper tests on as many rows 
 weigh classes alike.
 
 Equal budget: all methods learn a linear head on the same features, 96 principal components of the training rows, and
-choose its weight decay (VAT: radius and epochs; GAN: its steps too) on a held-out fifth of them. ECRT de-mixes on classes
-with 120 training rows or more, the paper's limit, and augments the others with the default strength. ECRT-1P and ECRT-MP
-are the paper's preset, the supplement's encoder, flow and decoder, on one seed.
+choose its weight decay (VAT: radius and epochs; GAN: its steps too) on a held-out fifth of them. ECRT de-mixes on
+classes with 120 training rows or more, the paper's limit, and augments the others with the default strength. ECRT-1P
+and ECRT-MP are the paper's preset, the supplement's encoder, flow and decoder, on one seed.
 """
 
 from __future__ import annotations
