@@ -122,8 +122,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         several labels a row, ``"balanced"`` weighs rows as if a label were drawn first and then a row that has it.
     head_loss : str, default="logit-adjusted"
         Loss of a linear or MLP head: any of ``ecrt.losses.LOSS_OPTIONS``; classes count in it as ``class_mass`` says,
-        and what prior it leaves in the scores is taken off. With several labels a row, ``"logit-adjusted"`` or
-        ``"cross-entropy"``.
+        and what prior it leaves in the scores is taken off. With several labels a row, ``"logit-adjusted"``,
+        ``"cross-entropy"``, ``"focal"`` or ``"ldam"``.
     head_loss_options : dict or None, default=None
         Options of that loss, such as ``{"tau": 1.5}``.
     head_hidden : sequence of int or None, default=None
