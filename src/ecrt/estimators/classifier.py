@@ -365,7 +365,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         """Balanced logits plus log class prior."""
         features = self._features(X)
         scores = predict_outputs(self.demixer_, self.head_scale_, self.head_, features, self._dtype)
-        scores = scores + log_class_prior(self).astype(scores.dtype)
+        scores += log_class_prior(self).astype(scores.dtype)
         if self.multilabel_:
             never = self.class_counts_ == 0
             scores[:, never] = self.label_log_odds_[0, never]
