@@ -195,7 +195,8 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     @in_parts
     def predict(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Targets in the units of y, shaped as in ``fit``."""
-        outputs = predict_outputs(self.demixer_, self.head_scale_, self.head_, self._features(X), self._dtype)
+        features = self._features(X)
+        outputs = predict_outputs(self.demixer_, self.head_scale_, self.head_, features, self._dtype)
         predicted = self.regions_.restore(outputs).astype(outputs.dtype)
         return predicted[:, 0] if self.one_output_ else predicted
 
