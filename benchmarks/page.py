@@ -38,12 +38,14 @@ def bars(axes: Axes, names: list[str], values: list[float], limit: float | None,
 
 
 def losses(axes: Axes, names: list[str], values: list[float], label: str) -> None:
-    """Losses, which may be of either sign and of any size, as points on an axis that is linear about zero."""
+    """Losses of either sign, as points; where one is large the axis is linear about zero alone."""
     axes.axvline(0, color="grey", linewidth=1)
     axes.scatter(values, range(len(names)), color=OURS)
     for place, value in enumerate(values):
         axes.text(value, place - 0.35, f"{value:.3g}", ha="center", fontsize=8)
-    axes.set_xscale("symlog", linthresh=10)
+    if max(map(abs, values)) > 10:
+        axes.set_xscale("symlog", linthresh=10)
+        axes.set_xticks([-10, 0, 10, 100, 1000], ["-10", "0", "10", "100", "1000"])
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -1)
     axes.set_xlabel(label)
