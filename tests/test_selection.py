@@ -114,7 +114,7 @@ def test_what_helps_is_chosen_and_what_hurts_is_not():
     assert found.low > 0
     assert found.finished
     assert "saves on plain logit adjustment" in found.sentence
-    assert len(fits) <= 60
+    assert found.fits == len(fits) <= 60
     assert all(set(rare) <= set(range(13)) for _, _, rare in fits)
 
 

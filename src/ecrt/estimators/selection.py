@@ -71,7 +71,8 @@ class Selection:
     transfer : whether de-mixing was better than plain logit adjustment beyond noise.
     gain, low, high : balanced NLL that the best transfer saves on plain logit adjustment, with its 95 % interval.
     vetoed : whether cross-validation on the real minority spoke against it.
-    tried : one record for each candidate: options, loss, fits, seconds.
+    tried : one record for each candidate: options, loss, fits on played-down classes, seconds.
+    fits : all that ran, those on held-out rows of the real classes included.
     finished : whether every question was asked before time or trials ran out.
     seconds : what it took.
     sentence : all of this in words.
@@ -85,6 +86,7 @@ class Selection:
     high: float
     vetoed: bool
     tried: list[dict[str, Any]]
+    fits: int
     finished: bool
     seconds: float
     sentence: str
@@ -350,7 +352,7 @@ class _Race:
             sentence += " Not every question was asked: trials or time ran out."
         return Selection(
             by=self.by, options=chosen.options, transfer=transfer, gain=gain, low=low, high=high, vetoed=self.vetoed,
-            tried=records, finished=self.finished, seconds=seconds, sentence=sentence,
+            tried=records, fits=self.fits, finished=self.finished, seconds=seconds, sentence=sentence,
         )  # fmt: skip
 
 

@@ -105,8 +105,7 @@ def _facts(found: Diagnosis) -> tuple[tuple[str, str], ...]:
         ("Called rare", shown or "no class"),
         ("Examined", f"the best transfer that was tried ({options}), with {found.n_sources} sources by "
                      f"{found.demixing} de-mixing, whether it is recommended or not"),
-        ("Selection", f"{sum(one['fits'] for one in found.selection.tried)} fits of "
-                      f"{len(found.selection.tried)} candidates"),
+        ("Selection", f"{found.selection.fits} fits of {len(found.selection.tried)} candidates"),
     )  # fmt: skip
 
 
