@@ -54,7 +54,7 @@ def _most_when_few(results: PaperResults) -> Judgement:
         return judged([], "")
     first, last = lines[0], lines[-1]
     return judged(
-        [first["gain"] > last["gain"]],
+        [first["gain"] > max(last["gain"], 0.0)],  # a harm is no help, however small
         f"{first['gain']:+.4f} with {first['n_minority']} samples, {last['gain']:+.4f} with {last['n_minority']}.",
     )
 
@@ -231,7 +231,10 @@ def _packing(results: PaperResults) -> Judgement:
         return judged([], "")
     without, with_it = lines[0.0], lines[1.0]
     return judged(
-        [without["filled_share"] < with_it["filled_share"], without["top1"] < with_it["top1"]],
+        [
+            without["filled_share"] < with_it["filled_share"],
+            without["top1"] + (without["top1_half_width"] or 0.0) < with_it["top1"],
+        ],
         f"Share of the plane that sources fill: {number(without['filled_share'])} without the likelihood, "
         f"{number(with_it['filled_share'])} with it; accuracy {number(without['top1'])} and {number(with_it['top1'])}.",
     )
