@@ -155,6 +155,27 @@ def test_what_serves_the_real_minority_alone_is_chosen():
     assert "held-out rows of the real ones" in found.sentence
 
 
+def test_transfer_that_fails_on_the_real_classes_is_not_chosen():
+    y, minority = labels()
+
+    def fit(clf, rows, rare):
+        if clf.demixing != "none" and not set(rare) - set(np.flatnonzero(minority)):  # no class is played down
+            raise DivergenceError("flow", 3, "loss")
+        return Candidate(clf.get_params(), rows)
+
+    def log_proba(candidate, rows):
+        scores = np.zeros((len(rows), len(minority)))
+        scores[np.arange(len(rows)), y[rows]] = 1.0 + (candidate.options["demixing"] != "none")
+        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+
+    found = select(
+        ECRTClassifier(), fit, log_proba, y, minority, 8, trials=80, budget=1.0, rng=np.random.default_rng(0),
+        progress=SilentProgress(),
+    )  # fmt: skip
+    assert found.options == PLAIN
+    assert "could not be trained" in found.sentence
+
+
 def test_trials_bound_the_fits_and_fix_the_result():
     def quality(options):
         return 1.0 + 0.1 * (options["demixing"] == "linear")

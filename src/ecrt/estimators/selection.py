@@ -267,7 +267,8 @@ class _Race:
             seed = int(self.rng.integers(2**31))
             if not all(self._affordable(one) and self._measure(one, problem, seed) for one in (plain, transfer)):
                 break
-            if transfer.failed is not None:
+            if transfer.failed is not None:  # what does not train on the real classes is of no use to them
+                best.failed = transfer.failed
                 break
             for one, view in zip((plain, transfer), rare, strict=True):
                 losses, weight = one.losses[-1]
@@ -362,6 +363,8 @@ def _in_words(by: str, transfer: bool, vetoed: bool, best: Tried | None, gain: f
         how = "classes played down to minority size and on held-out rows of the real ones"
     if best is None:
         return f"Plain logit adjustment: no transfer could be measured on {how}."
+    if best.failed is not None:
+        return f"Plain logit adjustment: transfer ({best.name}) could not be trained. {best.failed}"
     figures = f"{gain:+.3f} nats, 95 % interval {low:+.3f} to {high:+.3f}, measured on {how}"
     if transfer:
         return f"Transfer ({best.name}) saves on plain logit adjustment: {figures}."
