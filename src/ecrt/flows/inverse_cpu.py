@@ -28,6 +28,7 @@ LANES = 64
 """Rows at a time: enough vectors to hide latency, few enough for all units to stay in cache."""
 
 ROWS_A_TASK = 1024
+"""Fewer are not worth a thread of their own: to start one takes longer."""
 
 EXPONENT_LIMIT = {"float32": 87.0, "float64": 708.0}
 """Beyond, exp leaves the numbers the type has; where it is cut a bounded scale and the SiLU are flat."""
@@ -174,11 +175,10 @@ def invert_compiled(block: OrderedBlock, s_nd: Tensor, log_scale_bound: float) -
     )
 
     def task(first: int) -> None:
-        _invert_rows(s, z, first, min(first + rows, len(s)), *arguments, np.empty(LANES, integer))
+        _invert_rows(s, z, first, min(first + ROWS_A_TASK, len(s)), *arguments, np.empty(LANES, integer))
 
     n_threads = torch.get_num_threads()
-    rows = min(ROWS_A_TASK, max(-(-len(s) // (n_threads * LANES)), 1) * LANES)
-    firsts = range(0, len(s), rows)
+    firsts = range(0, len(s), ROWS_A_TASK)
     if min(n_threads, len(firsts)) < 2:
         for first in firsts:
             task(first)
