@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -11,6 +12,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import ecrt
@@ -20,7 +22,15 @@ from ecrt.experiments import demo as demo_module
 from ecrt.experiments.demo import METHODS, DemoConfig, run_demo
 from ecrt.experiments.demo_results import DataResult, DemoResult, FitResult, read_demo, write_demo
 from ecrt.experiments.summary import METRICS, Estimate, best_methods, t_interval, verdict
-from ecrt.report import render_demo, rich_table, summarise, summarise_demo, summary_table, write_report
+from ecrt.report import (
+    experiment_tables,
+    render_demo,
+    rich_table,
+    summarise,
+    summarise_demo,
+    summary_table,
+    write_report,
+)
 from ecrt.report.tables import markdown_table
 from pages import Outline
 
@@ -245,6 +255,23 @@ def test_summary_table_takes_any_rows() -> None:
     assert [str(column.header) for column in wide.columns] == ["what", "A", "B"]
     assert wide.row_count == 9
     assert rich_table(summarise(_data({"ERM": [1.0], "ECRT": [2.0]}))).row_count == 2
+
+
+def test_summary_of_an_experiment_fits_the_terminal() -> None:
+    entry = {"what": "a method with a long name", "seeds": 3, "top1": 0.5, "top1_half_width": 0.012, "epochs": [1, 2]}
+    summary = [entry | {"nll": 1.0, "seconds": 12.5}] * 4 + [{"what": "B", "top1": 0.4}, {"what": "gain", "top1_gain": 0.1}]
+    summary.append({"what": "top-1 by epoch", "curves": {"z": [0.1, 0.2]}})
+    wide, gains = experiment_tables("x", summary, width=100)
+    assert [str(column.header) for column in wide.columns] == ["what", "top1", "nll", "seeds", "seconds"]
+    assert [str(column.header) for column in gains.columns] == ["what", "top1_gain"]
+    assert wide.row_count == 5
+    assert str(list(wide.columns[1].cells)[0]) == "0.5 ± 0.012"
+    narrow = experiment_tables("x", summary, width=48)[0]
+    assert [str(column.header) for column in narrow.columns] == ["what", "top1", "nll"]
+    assert narrow.caption == "In the file alone: seeds, seconds."
+    console = Console(width=48, file=io.StringIO())
+    console.print(narrow)
+    assert "0.5 ± 0.012" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 # --- the command --------------------------------------------------------------------------------------------------

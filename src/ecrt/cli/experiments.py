@@ -56,7 +56,7 @@ def reproduce(
     """Run an experiment of the paper and write its results; or write all results beside the paper's."""
     with one_line_errors(debug=context.obj):
         from ecrt.experiments import recipes
-        from ecrt.report import summary_table, write_paper_page
+        from ecrt.report import experiment_tables, write_paper_page
         from ecrt.training import BarProgress
 
         if name == "paper":
@@ -70,8 +70,20 @@ def reproduce(
         journal = file.with_suffix(".smoke.jsonl" if smoke else ".jsonl")
         with BarProgress() as progress:
             result: dict[str, Any] = recipes.run(name, smoke=smoke, jobs=jobs, progress=progress, journal=journal)
-        file.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        file.write_text(_a_line_each(result), encoding="utf-8")
         journal.unlink(missing_ok=True)
         console = Console()
-        console.print(summary_table(name, result.get("summary", [])))
+        for table in experiment_tables(name, result.get("summary", []), console.width):
+            console.print(table)
         console.print(f"Results: {file}", highlight=False, soft_wrap=True)
+
+
+def _a_line_each(result: dict[str, Any]) -> str:
+    """JSON with a line for each entry of a list: what another run changes can be seen."""
+    parts = []
+    for key, value in result.items():
+        text = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list) and value:
+            text = "[\n  " + ",\n  ".join(json.dumps(entry, ensure_ascii=False) for entry in value) + "\n ]"
+        parts.append(f" {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"

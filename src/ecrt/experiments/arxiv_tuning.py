@@ -20,7 +20,7 @@ from ecrt.data import ClassRoles, assign_roles, load_arxiv, stratified_holdout
 from ecrt.estimators import ECRTClassifier
 from ecrt.estimators.inputs import resolve_device
 from ecrt.estimators.options import demix_configs, label_head_config
-from ecrt.experiments.arxiv import COMMON, METHODS, UNTUNED
+from ecrt.experiments.arxiv import COMMON, METHODS
 from ecrt.experiments.arxiv_rivals import RIVALS, VAT, choose_rival
 from ecrt.stages import DemixResult, Labelled, choose_label_head, demix_labels
 
@@ -28,7 +28,6 @@ __all__ = ["N_SETTINGS", "cells", "draw_setting", "run_cell", "summarise"]
 
 Row = dict[str, Any]
 
-TRIED = METHODS | UNTUNED
 N_SETTINGS = 16
 """Settings tried of each method."""
 
@@ -54,10 +53,10 @@ def settings_of(method: str, number: int) -> Row:
     """A drawn setting as options of a method; what means nothing to it is left out."""
     setting = draw_setting(number)
     own = {name: setting.pop(name) for name in ("gamma", "largest_margin", "epsilon")}
-    if "augmentation_weight" in TRIED[method]:
+    if "augmentation_weight" in METHODS[method]:
         del setting["augmentation_weight"]
     for loss, name in (("focal", "gamma"), ("ldam", "largest_margin")):
-        if TRIED[method].get("head_loss") == loss:
+        if METHODS[method].get("head_loss") == loss:
             setting["head_loss_options"] = {name: own[name]}
     return setting | ({"epsilon": own["epsilon"]} if method == VAT else {})
 
@@ -65,13 +64,13 @@ def settings_of(method: str, number: int) -> Row:
 def cells(smoke: bool) -> Iterable[Row]:
     """Every method with every setting."""
     for number in range(1 if smoke else N_SETTINGS):
-        for method in ("ECRT",) if smoke else TRIED:
+        for method in ("ECRT",) if smoke else METHODS:
             yield {"method": method, "setting": number, "max_train": 6000 if smoke else None}
 
 
 def run_cell(*, method: str, setting: int, max_train: int | None) -> Row:
     """Held-out loss of a method under one setting; nothing is refitted, and no test row is read."""
-    options = COMMON | {"demixing": "linear"} | TRIED[method] | settings_of(method, setting)
+    options = COMMON | {"demixing": "linear"} | METHODS[method] | settings_of(method, setting)
     if max_train is not None:
         options |= {"epochs": 2, "head_hidden": [64]}
     z, labelled, roles, train_rows, held_out_rows = _rows(max_train)
@@ -117,7 +116,7 @@ def _sources(demixing: Literal["none", "linear"], max_train: int | None) -> tupl
 def summarise(rows: list[Row]) -> list[Row]:
     """The setting of each method with the lowest held-out loss, beside the median over settings."""
     lines = []
-    for method in TRIED:
+    for method in METHODS:
         mine = [row for row in rows if row["cell"]["method"] == method]
         if mine:
             best = min(mine, key=lambda row: float(row["held_out_bce"]))

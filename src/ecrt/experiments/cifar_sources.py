@@ -59,7 +59,6 @@ RIVALS: dict[str, tuple[Row, str]] = {
     "LA on the same features": ({"method": "logit-adjusted"}, "balanced"),
     "SMOTE on the same features": ({"method": "feature-smote"}, "balanced"),
     "GAN on the same features": ({"method": "cgan"}, "balanced"),
-    "VAT on the same features": ({"method": "vat", "loss": "logit-adjusted"}, "balanced"),
     ON_FEATURES: ({"method": "flow-augmentation", "method_options": {"demixing": "linear"}}, "balanced"),
 }
 """Options of ``BaselineClassifier``, and the prior that predictions assume."""

@@ -67,7 +67,7 @@ class Recipe:
 
 RECIPES: dict[str, Recipe] = {
     "ablations": Recipe(ablations.cells, ablations.run_cell, ablations.summarise),
-    "arxiv": Recipe(arxiv.cells, arxiv.run_cell, arxiv.summarise),
+    "arxiv": Recipe(arxiv.cells, arxiv.run_cell, arxiv.summarise, forgotten=arxiv.PER_ROW),
     "arxiv-tuning": Recipe(arxiv_tuning.cells, arxiv_tuning.run_cell, arxiv_tuning.summarise),
     "cifar100": Recipe(cifar100.cells, cifar100.run_cell, cifar100.summarise),
     "cifar100-protocols": Recipe(cifar100.protocol_cells, cifar100.run_cell, cifar100.summarise),

@@ -44,13 +44,18 @@ PAPER_PRIORS: dict[str, Literal["shared", "per-class"]] = {
 PAPER_STRENGTH, PAPER_SOURCES, PAPER_EPOCHS = 1e-3, 32, 20
 
 
-def fit_rival(method: str, X: Array, y: Labels, seed: int, device: str = "auto") -> BaselineClassifier:
-    """The method with the weight decay (VAT: epochs) and the options that a held-out fifth of the rows chooses."""
+def fit_rival(
+    method: str, X: Array, y: Labels, seed: int, device: str = "auto", **options: Any
+) -> BaselineClassifier:  # fmt: skip
+    """The method with the weight decay (VAT: epochs) and the options that a held-out fifth of the rows chooses.
+
+    ``options`` : those of ``BaselineClassifier`` that are other than the method's own.
+    """
+    shared: Row = {"random_state": seed, "device": device} | RIVALS[method] | options
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ECRTWarning)
         fitted = [
-            BaselineClassifier(random_state=seed, device=device, method_options=options, **RIVALS[method]).fit(X, y)
-            for options in TRIED.get(method, [None])
+            BaselineClassifier(method_options=tried, **shared).fit(X, y) for tried in TRIED.get(method, [None])
         ]
     return min(fitted, key=lambda clf: float(min(clf.history_["head_candidates"].values())))
 

@@ -6,11 +6,12 @@ from ecrt.report.diagnosis_page import diagnosis_table, write_diagnosis_page
 from ecrt.report.model_page import write_model_page
 from ecrt.report.page import render_demo, summarise_demo, write_report
 from ecrt.report.paper_page import write_paper_page
-from ecrt.report.tables import rich_table, summarise, summary_table
+from ecrt.report.tables import experiment_tables, rich_table, summarise, summary_table
 
 __all__ = [
     "comparison_table",
     "diagnosis_table",
+    "experiment_tables",
     "render_demo",
     "rich_table",
     "summarise",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from rich import box
 from rich.table import Table
@@ -11,9 +12,25 @@ from rich.text import Text
 from ecrt.experiments.demo_results import DataResult
 from ecrt.experiments.summary import METRICS, best_methods
 
-__all__ = ["Cell", "ResultTable", "Row", "markdown_table", "rich_table", "seeds_note", "summarise", "summary_table"]
+__all__ = [
+    "Cell",
+    "ResultTable",
+    "Row",
+    "experiment_tables",
+    "markdown_table",
+    "rich_table",
+    "seeds_note",
+    "summarise",
+    "summary_table",
+]
 
 MOST_COLUMNS = 6
+MOST_ENTRIES = 3
+"""So many entries at most may become columns."""
+
+NARROWEST_NAME = 20
+ASIDE = ("seeds", "runs", "seconds")
+HALF_WIDTH = "_half_width"
 LIMIT = "Bayes limit (knows the truth)"
 
 
@@ -104,11 +121,51 @@ def markdown_table(table: ResultTable) -> str:
     return "\n".join(lines) + "\n"
 
 
+def experiment_tables(title: str, summary: list[dict[str, object]], width: int) -> list[Table]:
+    """A table for each kind of entry; intervals stand beside their figures, and columns that do not fit are named.
+
+    Entries that hold curves are left to the page of figures.
+    """
+    shown = [_with_intervals(entry) for entry in summary if not any(isinstance(value, dict) for value in entry.values())]
+    known = sorted(dict.fromkeys(map(tuple, shown)), key=len, reverse=True)
+    kinds: dict[tuple[str, ...], list[dict[str, object]]] = {}
+    for entry in shown:
+        kinds.setdefault(next(keys for keys in known if entry.keys() <= set(keys)), []).append(entry)
+    tables = []
+    for place, (keys, entries) in enumerate(kinds.items()):
+        kept = list(keys) if len(entries) <= MOST_ENTRIES else _fitting(keys, entries, width)
+        table = summary_table("" if place else title, [{key: entry.get(key) for key in kept} for entry in entries])
+        if len(kept) < len(keys):
+            table.caption = f"In the file alone: {', '.join(keys[len(kept) :])}."
+            table.caption_justify = "left"
+        tables.append(table)
+    return tables
+
+
+def _with_intervals(entry: dict[str, object]) -> dict[str, object]:
+    """Half-widths go to their figures, and how it was measured to the end; lists are no part of a table."""
+    found: dict[str, object] = {}
+    for key, value in sorted(entry.items(), key=lambda item: item[0] in ASIDE):
+        if key.endswith(HALF_WIDTH) or isinstance(value, list):
+            continue
+        half = entry.get(key + HALF_WIDTH)
+        found[key] = value if half is None else f"{_shown(value)} ± {half:.2g}"
+    return found
+
+
+def _fitting(keys: tuple[str, ...], entries: list[dict[str, object]], width: int) -> list[str]:
+    """Columns from the left, as many as the terminal is wide; the first may be broken into lines."""
+    widths = [max(len(key), *(len(_shown(entry.get(key))) for entry in entries)) + 3 for key in keys]
+    widths[0] = min(widths[0], NARROWEST_NAME + 3)
+    total = list(accumulate(widths, initial=2))[1:]
+    return [key for key, end in zip(keys, total, strict=True) if end <= max(width, total[0])]
+
+
 def summary_table(title: str, summary: list[dict[str, object]]) -> Table:
-    """Draw any list of dictionaries: one row for each, or one column for each when they have many keys."""
+    """Draw any list of dictionaries: one row for each, or one column for each when they are few with many keys."""
     keys = list(dict.fromkeys(key for entry in summary for key in entry))
     rows = [[entry.get(key) for key in keys] for entry in summary]
-    if len(keys) > MOST_COLUMNS:
+    if len(keys) > MOST_COLUMNS and len(summary) <= MOST_ENTRIES:
         rows = [[key, *(entry.get(key) for entry in summary)] for key in keys[1:]]
         keys = [keys[0], *(_shown(entry.get(keys[0])) for entry in summary)]
     drawn = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
@@ -121,7 +178,7 @@ def summary_table(title: str, summary: list[dict[str, object]]) -> Table:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return (isinstance(value, (int, float)) and not isinstance(value, bool)) or " ± " in str(value)
 
 
 def _shown(value: object) -> str:
