@@ -259,13 +259,17 @@ def test_summary_table_takes_any_rows() -> None:
 
 def test_summary_of_an_experiment_fits_the_terminal() -> None:
     entry = {"what": "a method with a long name", "seeds": 3, "top1": 0.5, "top1_half_width": 0.012, "epochs": [1, 2]}
-    summary = [entry | {"nll": 1.0, "seconds": 12.5}] * 4 + [{"what": "B", "top1": 0.4}, {"what": "gain", "top1_gain": 0.1}]
-    summary.append({"what": "top-1 by epoch", "curves": {"z": [0.1, 0.2]}})
+    summary = [
+        *[entry | {"nll": 1.0, "seconds": 12.5}] * 4,
+        {"what": "B", "top1": 0.4},
+        {"what": "gain", "top1_gain": 0.1},
+        {"what": "top-1 by epoch", "curves": {"z": [0.1, 0.2]}},
+    ]
     wide, gains = experiment_tables("x", summary, width=100)
     assert [str(column.header) for column in wide.columns] == ["what", "top1", "nll", "seeds", "seconds"]
     assert [str(column.header) for column in gains.columns] == ["what", "top1_gain"]
     assert wide.row_count == 5
-    assert str(list(wide.columns[1].cells)[0]) == "0.5 ± 0.012"
+    assert str(next(iter(wide.columns[1].cells))) == "0.5 ± 0.012"
     narrow = experiment_tables("x", summary, width=48)[0]
     assert [str(column.header) for column in narrow.columns] == ["what", "top1", "nll"]
     assert narrow.caption == "In the file alone: seeds, seconds."

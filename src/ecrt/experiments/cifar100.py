@@ -57,6 +57,7 @@ METHODS: dict[str, Row] = {
 }
 """Options of ``EncodeConfig``. Those with a hold-out predict with a head of their own, learned on unseen rows."""
 
+PAPER_NOISE = 64
 ELSEWHERE = ("ERM", "LA", "LDAM-DRW")
 """Methods of the other protocols."""
 
@@ -99,7 +100,7 @@ def run_cell(*, method: str, protocol: CifarProtocol, seed: int, n_classes: int,
             clf = ECRTClassifier(minority=np.flatnonzero(roles.minority), random_state=seed).fit(z, y)
             logits = clf.decision_function(z_test)
         elif METHODS[method] is FOR_FEATURES:
-            logits = fit_rival(method, z, y, seed).decision_function(z_test)
+            logits = fit_rival(method, z, y, seed, n_noise=PAPER_NOISE).decision_function(z_test)
         elif result.head is not None:
             logits = head_outputs(result.head, z_test)
     own: PriorName = "training" if method in TRAINING_PRIOR else "balanced"

@@ -89,7 +89,7 @@ LOSSES: dict[str, Row] = {
 TRAINING_PRIOR = ("ERM", "ERM on all 60,000", "FOCAL", "LDAM")
 """Methods whose predictions assume the training frequencies; those of the others assume equal classes."""
 
-PAPER_STRENGTH, PAPER_LIKELIHOOD = 1e-3, 1e-2
+PAPER_STRENGTH, PAPER_LIKELIHOOD, PAPER_NOISE = 1e-3, 1e-2, 32
 WEIGHTS = (0.0, 0.1, 0.5)
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 FIRST_SEED = {0: 13, 1: 8, 5: 13}
@@ -249,8 +249,9 @@ def _on_features(encoded: _Encoded, data: ImageSplit, epochs: int, seed: int) ->
     runs = {}
     for name in ("SMOTE", "VAT", "GAN") if epochs > 1 else ("SMOTE",):
         rival = fit_rival(
-            name, z, y, seed, head="mlp", head_hidden=(64, 64), head_dropout=0.0, epochs=4 * epochs, learning_rate=2e-3
-        )
+            name, z, y, seed, n_noise=PAPER_NOISE, head="mlp", head_hidden=(64, 64), head_dropout=0.0,
+            epochs=4 * epochs, learning_rate=2e-3,
+        )  # fmt: skip
         runs[name] = _score(rival.decision_function(encoded.z_test), data, "balanced")
     return runs
 

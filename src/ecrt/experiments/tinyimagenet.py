@@ -28,7 +28,7 @@ OURS: dict[str, Row] = {
     "ECRT": {},
 }
 METHODS = (*RIVALS, *PAPER_PRIORS, *OURS)
-PAPER_MINORITY, PAPER_LIKELIHOOD, PAPER_DECODER = 100, 1e-3, (512,)
+PAPER_MINORITY, PAPER_LIKELIHOOD, PAPER_DECODER, PAPER_NOISE = 100, 1e-3, (512,), 128
 SEEDS = (0, 1, 2)
 
 
@@ -46,7 +46,7 @@ def run_cell(*, method: str, seed: int, max_train: int | None) -> Row:
     X, y = data.X_train[rows], data.y_train[rows]
     clf: Any
     if method in RIVALS:
-        clf = fit_rival(method, X, y, seed)
+        clf = fit_rival(method, X, y, seed, n_noise=PAPER_NOISE)
     elif method in PAPER_PRIORS:
         clf = fit_paper(
             method, X, y, minority=PAPER_MINORITY, likelihood=PAPER_LIKELIHOOD, decoder=PAPER_DECODER, seed=seed

@@ -126,7 +126,8 @@ def experiment_tables(title: str, summary: list[dict[str, object]], width: int) 
 
     Entries that hold curves are left to the page of figures.
     """
-    shown = [_with_intervals(entry) for entry in summary if not any(isinstance(value, dict) for value in entry.values())]
+    plain = [entry for entry in summary if not any(isinstance(value, dict) for value in entry.values())]
+    shown = [_with_intervals(entry) for entry in plain]
     known = sorted(dict.fromkeys(map(tuple, shown)), key=len, reverse=True)
     kinds: dict[tuple[str, ...], list[dict[str, object]]] = {}
     for entry in shown:
