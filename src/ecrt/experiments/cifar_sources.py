@@ -33,7 +33,7 @@ from ecrt.experiments.cifar_training import (
     network,
     roles_of,
 )
-from ecrt.experiments.one_flow import balanced_log_proba, find_sources, paper_share, split, the_device
+from ecrt.experiments.one_flow import balanced_log_proba, find_sources, paper_flow, paper_share, split, the_device
 from ecrt.experiments.summary import t_interval
 from ecrt.losses import class_mass, make_class_loss, sample_weights
 from ecrt.nn import make_head
@@ -157,8 +157,10 @@ def _paper(z: Array, z_test: Array, data: ImageSplit, roles: ClassRoles, seed: i
     share = paper_share(PAPER_STRENGTH, len(z), int(roles.counts[roles.minority].min()))
     flow_epochs = min(30, 2 * epochs)
     runs = {}
+    training = TrainingConfig(epochs=flow_epochs, batch_size=256, learning_rate=1e-3, patience=flow_epochs)
     for prior, name in (("shared", "1P"), ("per-class", "MP")):
-        demixed = find_sources(sample, roles, _paper_flow(prior, flow_epochs), seed)
+        flow = paper_flow(PAPER_LIKELIHOOD, PAPER_FEATURES, training, source_prior=prior)
+        demixed = find_sources(sample, roles, flow, seed)
         for weight, suffix in ((share, ""), (0.0, ", no augmentation")):
             head = HeadConfig(
                 heads=("mlp",), hidden=(256,), dropout=0.0,
@@ -168,14 +170,6 @@ def _paper(z: Array, z_test: Array, data: ImageSplit, roles: ClassRoles, seed: i
             log_proba = balanced_log_proba(demixed, sample, roles, head, z_test, seed)
             runs[f"ECRT, paper preset {name}{suffix}"] = figures(log_proba, data)
     return runs
-
-
-def _paper_flow(prior: Any, epochs: int) -> DemixConfig:
-    return DemixConfig(
-        method="flow", n_blocks=(4,), n_restarts=1, critic="cosine", label_marginal="batch", objective="fdv",
-        source_prior=prior, likelihood_weight=PAPER_LIKELIHOOD * PAPER_FEATURES,
-        training=TrainingConfig(epochs=epochs, batch_size=256, learning_rate=1e-3, patience=epochs),
-    )  # fmt: skip
 
 
 def summarise(rows: list[Row]) -> list[Row]:

@@ -21,6 +21,7 @@ from ecrt.experiments.one_flow import (
     balanced_log_proba,
     choose,
     find_sources,
+    paper_flow,
     paper_share,
     predicted,
     score,
@@ -141,11 +142,7 @@ def _ours(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, ste
 def _paper(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, steps: int) -> Row:
     """Four blocks, cosine critic, labels of the batch as negatives, permutation, lambda as the supplement has it."""
     n = len(sample.train_rows)
-    config = DemixConfig(
-        method="flow", n_blocks=(4,), n_restarts=1, critic="cosine", label_marginal="batch",
-        likelihood_weight=PAPER_LIKELIHOOD * sample.z.shape[1],
-        training=_training(n, steps, 256, learning_rate=1e-3),
-    )  # fmt: skip
+    config = paper_flow(PAPER_LIKELIHOOD, sample.z.shape[1], _training(n, steps, 256, learning_rate=1e-3))
     flow = find_sources(sample, roles, config, seed)
     share = paper_share(PAPER_STRENGTH, len(sample.y), int(roles.counts.min()))
     network = _network(n, (32, 32), steps // 3, kind="permutation")

@@ -18,6 +18,8 @@ of LA were considered, and begin anew at 13.
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from scipy.special import log_softmax
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -40,6 +43,7 @@ from ecrt.experiments.one_flow import (
     balanced_log_proba,
     choose,
     find_sources,
+    paper_flow,
     paper_share,
     predicted,
     split,
@@ -287,7 +291,7 @@ def _ours(
             both = share * log_proba + (1 - share) * decoder[1]
             name = name.replace(", sources alone", "")
             runs[name] = _score(both, data, "balanced") | chosen | {"share_of_sources": share}
-    first = seed in (FIRST_SEED[5], TRIAL_SEED) and z.shape[1] == 2 and method != ON_MARGINS
+    first = seed in (FIRST_SEED[5], TRIAL_SEED) and method == ON_ALL
     return {"runs": runs} | ({"picture": _picture(demixed, sample, z_test, data, roles)} if first else {})
 
 
@@ -321,7 +325,7 @@ def _share_of_sources(
 
 
 def _picture(demixed: DemixResult, sample: Sample, z_test: Array, data: ImageSplit, roles: ClassRoles) -> Row:
-    """Points of features and sources, and synthetic minority samples in either space."""
+    """Some images, points of features and sources, and synthetic minority samples in either space."""
     config = AugmentConfig(weight=1.0, n_synthetic=POINTS)
     rng = np.random.default_rng(0)
     drawn = augment_classes(demixed.sources(sample.z), sample.y, roles.minority, demixed.within_variance, config, rng)
@@ -331,9 +335,18 @@ def _picture(demixed: DemixResult, sample: Sample, z_test: Array, data: ImageSpl
         return {str(k): values[y == k][:POINTS].round(3).tolist() for k in np.unique(y)}
 
     return {
+        "images": _tiles(data),
         "features": points(z_test, data.y_test), "sources": points(demixed.sources(z_test), data.y_test),
         "synthetic_features": points(drawn_z, drawn.y), "synthetic_sources": points(drawn.s, drawn.y),
     }  # fmt: skip
+
+
+def _tiles(data: ImageSplit, n_each: int = 10) -> str:
+    """A row of test images for each digit, as a PNG file in base 64."""
+    rows = [np.hstack(list(data.X_test[data.y_test == label][:n_each, 0])) for label in range(10)]
+    content = io.BytesIO()
+    Image.fromarray(np.vstack(rows)).save(content, format="PNG", optimize=True)
+    return base64.b64encode(content.getvalue()).decode("ascii")
 
 
 def _paper(
@@ -355,12 +368,8 @@ def _paper(
 
 
 def _paper_flow(epochs: int, **options: Any) -> DemixConfig:
-    chosen: Row = {"source_prior": "per-class", "objective": "fdv"} | options
-    return DemixConfig(
-        method="flow", n_blocks=(4,), n_restarts=1, critic="cosine", label_marginal="batch",
-        likelihood_weight=PAPER_LIKELIHOOD * 2, **chosen,
-        training=TrainingConfig(epochs=epochs, batch_size=256, learning_rate=1e-3, patience=epochs),
-    )  # fmt: skip
+    training = TrainingConfig(epochs=epochs, batch_size=256, learning_rate=1e-3, patience=epochs)
+    return paper_flow(PAPER_LIKELIHOOD, 2, training, **options)
 
 
 def _correlation(z: Array, y: Labels, roles: ClassRoles, flow_epochs: list[int], seed: int) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +14,14 @@ from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.metrics import PriorName, class_prior_of, nll_per_sample, shift_prior, top_k_hits
 from ecrt.metrics.calibration import clip_log_proba
 from ecrt.stages import DemixConfig, DemixResult, HeadChoice, HeadConfig, choose_head, demix, head_outputs
-from ecrt.training import seeded
+from ecrt.training import TrainingConfig, seeded
 
 __all__ = [
     "Sample",
     "balanced_log_proba",
     "choose",
     "find_sources",
+    "paper_flow",
     "paper_share",
     "predicted",
     "score",
@@ -91,6 +93,17 @@ def score(log_proba: Array, y: Labels, counts: Labels, prior: PriorName = "balan
     if log_proba.shape[1] > 5:
         found["top5"] = float(top_k_hits(log_proba, y, 5).mean())
     return found | {"nll": float(nll_per_sample(clip_log_proba(log_proba), y).mean())}
+
+
+def paper_flow(likelihood: float, n_sources: int, training: TrainingConfig, **options: Any) -> DemixConfig:
+    """The supplement's flow: four blocks, cosine critic, labels of the batch as negatives.
+
+    ``likelihood`` is its weight for the data; ours counts for each source.
+    """
+    return DemixConfig(
+        method="flow", n_blocks=(4,), n_restarts=1, critic="cosine", label_marginal="batch",
+        likelihood_weight=likelihood * n_sources, training=training, **options,
+    )  # fmt: skip
 
 
 def paper_share(strength: float, n_rows: int, n_class: int) -> float:

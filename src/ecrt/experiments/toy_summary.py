@@ -9,9 +9,10 @@ import numpy as np
 
 from ecrt.experiments.summary import Estimate, t_interval
 
-__all__ = ["equivalent_size", "summarise"]
+__all__ = ["PAPER_EFFICIENCY", "equivalent_size", "summarise"]
 
 Row = dict[str, Any]
+PAPER_EFFICIENCY = "efficiency, paper preset"
 
 
 def summarise(rows: list[Row]) -> list[Row]:
@@ -127,6 +128,7 @@ def _grouped(rows: list[Row], key: str, metrics: tuple[str, ...]) -> list[Row]:
 
 MAKERS: dict[str, Callable[[list[Row]], list[Row]]] = {
     "efficiency": _efficiency,
+    PAPER_EFFICIENCY: _efficiency,
     "mmd": _mmd,
     "variance": _variance,
     "perturbed": _perturbed,

@@ -14,7 +14,7 @@ from ecrt.report.drawing import GREY, INK, PALETTE, count_axis, legend_below, li
 from ecrt.report.paper_results import PaperResults
 from ecrt.report.rendering import FigureBlock
 
-__all__ = ["SIZES", "class_values", "frequency_figures", "mean_of_size"]
+__all__ = ["SIZES", "averaged_by_class", "class_values", "frequency_figures", "mean_of_size"]
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]
@@ -22,6 +22,7 @@ Array = NDArray[np.float64]
 SHOWN = ("ERM", "LDAM", "LA", "ECRT")
 """The paper's three, and the rival that costs nothing."""
 
+SHOWN_ARXIV = ("MLP ERM", "MLP LDAM", "MLP, logit-adjusted", "ECRT")
 N_BINS = 8
 SIZES = ((0, 20), (20, 50), (50, 120))
 """Minority classes by training rows, for the strength of augmentation; the paper's minority has fewer than 120."""
@@ -38,10 +39,11 @@ def frequency_figures(results: PaperResults) -> list[FigureBlock]:
 def class_values(rows: Sequence[Row], method: str, metric: str) -> tuple[Array, Array]:
     """Frequency of each class, and its figure under a method, averaged over seeds; NaN where no seed has one."""
     found = [row["runs"][method]["by_class"] for row in rows if method in row.get("runs", {})]
-    return _averaged(found, metric)
+    return averaged_by_class(found, metric)
 
 
-def _averaged(tables: Sequence[Row], metric: str) -> tuple[Array, Array]:
+def averaged_by_class(tables: Sequence[Row], metric: str) -> tuple[Array, Array]:
+    """The same from tables of figures by class."""
     if not tables:
         return np.empty(0), np.empty(0)
     n = len(tables[0]["class"])
@@ -61,10 +63,12 @@ def mean_of_size(frequency: Array, values: Array, low: float, high: float) -> fl
 
 
 def _binned(frequency: Array, values: Array) -> tuple[Array, Array]:
-    """Means over classes of like frequency, as many classes in each bin."""
+    """Means over classes of like frequency, as many classes in each bin; of the same one, where there are few."""
     order = np.argsort(frequency, kind="stable")
     order = order[np.isfinite(values[order])]
-    parts = np.array_split(order, min(N_BINS, max(1, len(order) // 2)))
+    starts = np.unique(frequency[order], return_index=True)[1]
+    few = len(starts) <= N_BINS
+    parts = np.array_split(order, starts[1:] if few else min(N_BINS, max(1, len(order) // 2)))
     return (
         np.array([np.exp(np.log(np.maximum(frequency[part], 1)).mean()) for part in parts]),
         np.array([values[part].mean() for part in parts]),
@@ -137,7 +141,7 @@ def _strengths(results: PaperResults) -> FigureBlock | None:
         return draw
 
     def by_size(one: Row) -> dict[str, float]:
-        frequency, values = _averaged([one["by_class"]], "recall")
+        frequency, values = averaged_by_class([one["by_class"]], "recall")
         found = {f"{max(low, 1)} to {high - 1} rows": mean_of_size(frequency, values, low, high) for low, high in SIZES}
         return {name: value for name, value in found.items() if np.isfinite(value)}
 
@@ -194,17 +198,22 @@ def _pictures(results: PaperResults) -> FigureBlock | None:
 def _others(results: PaperResults) -> list[FigureBlock]:
     """The same of other data, where their results hold figures of each class."""
     blocks = []
-    for name, title, label in (
-        ("arxiv", "arXiv: F1 and recall by label frequency", "training rows of a label"),
-        ("tinyimagenet", "Tiny-ImageNet: F1 and accuracy by label frequency", "training rows of a class"),
+    for name, title, label, shown in (
+        ("arxiv", "arXiv: F1 and recall by label frequency", "training rows of a label", SHOWN_ARXIV),
+        ("tinyimagenet", "Tiny-ImageNet: F1 and accuracy by label frequency", "training rows of a class", SHOWN),
     ):
-        tables = {row["cell"]["method"]: row["by_class"] for row in results.rows(name) if "by_class" in row}
-        if len(tables) < 2:
+        tables = {
+            method: [row["by_class"] for row in results.rows(name, method=method) if "by_class" in row]
+            for method in shown
+        }
+        if not all(tables.values()):
             continue
         panels = [
-            _panel(_curves({method: _averaged([table], metric) for method, table in tables.items()}, heading, label),
-                   f"{name}-{metric}")
+            _panel(
+                _curves({method: averaged_by_class(of, metric) for method, of in tables.items()}, heading, label),
+                f"{name}-{metric}",
+            )
             for metric, heading in (("f1", "F1"), ("recall", "Recall"))
-        ]  # fmt: skip
+        ]
         blocks.append(FigureBlock(title, tuple(panels), "Every point is the mean of as many classes; marks: classes."))
     return blocks

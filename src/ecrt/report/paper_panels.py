@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
+from PIL import Image
 
 from ecrt.experiments.extreme_sizes import SIZES
 from ecrt.experiments.paper_figures import EXTREME
@@ -24,7 +27,8 @@ TOY = "toy-figures"
 
 def paper_figures(results: PaperResults) -> list[FigureBlock]:
     """All figures that there are results for."""
-    made = [make(results) for make in (_toy, _gridding, _efficiency, _distance, _risk, _packing, _extreme, _mnist)]
+    makers = (_toy, _gridding, _efficiency, _distance, _risk, _packing, _extreme, _mnist, _dynamics)
+    made = [make(results) for make in makers]
     return [*(figure for figure in made if figure is not None), *frequency_figures(results)]
 
 
@@ -265,9 +269,15 @@ def _mnist(results: PaperResults) -> FigureBlock | None:
     lines = results.summary("mnist", what="correlation")
     if not rows or not lines:
         return None
-    rows.sort(key=lambda row: (row["cell"]["network"] != "cnn", "all" not in row["cell"]["method"]))
+    rows.sort(key=lambda row: row["cell"]["network"] != "cnn")
     picture = rows[0]["picture"]
     real, drawn = list(picture["features"].values()), picture["synthetic_features"]
+
+    def images(axes: Axes) -> None:
+        with Image.open(io.BytesIO(base64.b64decode(picture["images"]))) as tiles:
+            axes.imshow(255 - np.asarray(tiles), cmap="gray", vmin=0, vmax=255)
+        axes.set_axis_off()
+        axes.set_title("Images")
 
     def synthetic(axes: Axes) -> None:
         low, high = limits(np.concatenate([np.asarray(part) for part in real]))
@@ -288,13 +298,40 @@ def _mnist(results: PaperResults) -> FigureBlock | None:
         legend_below(axes)
 
     return FigureBlock(
-        "MNIST: features, sources, augmentation in feature space, correlation during training",
+        "MNIST: images, features, sources, augmentation in feature space, correlation during training",
         (
+            _panel(images, "mnist-x"),
             _panel(_scatter(real, "Features", "z"), "mnist-z"),
             _panel(_scatter(list(picture["sources"].values()), "Sources", "s"), "mnist-s"),
             _panel(synthetic, "mnist-synthetic"),
             _panel(correlation, "mnist-correlation"),
         ),
-        f"Test digits ({rows[0]['cell']['method']}, {rows[0]['cell']['network']}); grey in the third panel: real ones. "
-        "In the last, every point is a run of its own with that many epochs.",
+        f"Test digits ({rows[0]['cell']['method']}, {rows[0]['cell']['network']}); grey in the fourth panel: real "
+        "ones. In the last, every point is a run of its own with that many epochs.",
     )  # fmt: skip
+
+
+def _dynamics(results: PaperResults) -> FigureBlock | None:
+    found = results.summary("cifar100-sources", what="top-1 by epoch", encoder="majority")
+    names = {"z": "on features", "s": "on sources", "s, augmented": "on sources, augmented"}
+
+    def drawer(line: Row) -> Callable[[Axes], None]:
+        def draw(axes: Axes) -> None:
+            for place, (key, name) in enumerate(names.items()):
+                curve = line["curves"][key]
+                axes.plot(range(1, len(curve) + 1), curve, color=PALETTE[place], label=name, linewidth=1.4)
+            axes.set_title(line["protocol"])
+            axes.set_xlabel("epochs")
+            axes.set_ylabel("top-1")
+            legend_below(axes)
+
+        return draw
+
+    if not found:
+        return None
+    return FigureBlock(
+        "CIFAR-100: learning on features and on sources (figure “Comparison of learning dynamics”)",
+        tuple(_panel(drawer(line), f"dynamics{place}") for place, line in enumerate(found)),
+        f"Test accuracy after every epoch of a network with 256 hidden units, mean of {found[0]['seeds']} seeds, for "
+        "each protocol; the encoder has seen majority classes alone.",
+    )
