@@ -245,6 +245,16 @@ def test_figures_of_the_selection_are_those_of_the_results():
             assert f"| {row['what']} | {ranks} | {row['average_precision']:.3f} |" in text
 
 
+def test_figures_on_several_labels_are_those_of_the_results():
+    text = (DOCS / "multilabel.md").read_text(encoding="utf-8")
+    for row in summary_of("arxiv-tuning"):
+        assert f"| {row['what']} | {row['held_out_bce']:.4f} | {row['median']:.4f} |" in text
+    for row in summary_of("arxiv"):
+        figures = f"{row['accuracy']:.3f} ± {row['accuracy_half_width']:.3f} | {row['bce']:.4f}"
+        gains = f"{row.get('ecrt_gains_accuracy', '')} | {row.get('ecrt_gains_bce', '')} |"
+        assert f"| {row['what']} | {figures} | {row['mean_average_precision']:.3f} | {gains}" in text
+
+
 def test_figures_are_those_of_the_results():
     text = (DOCS / "when-not-to-use-it.md").read_text(encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
