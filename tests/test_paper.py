@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -195,6 +197,10 @@ def test_page_and_markdown(tmp_path):
     text = write_paper_page(tmp_path / "r", tmp_path / "paper.md").read_text()
     tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
     assert len(tables) == 1 + len(page.tables)
+    pictures = re.findall(r"\]\((paper-figures/\d+\.svg)\)", text)
+    assert len(set(pictures)) == len(page.figures)
+    for picture in pictures:
+        assert ElementTree.parse(tmp_path / picture).getroot().tag.endswith("svg")
     for table in tables:
         assert len({line.count("|") for line in table}) == 1, table[0]
     with pytest.raises(InputError, match=r"\.html or \.md"):

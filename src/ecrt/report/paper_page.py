@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from markupsafe import Markup
 
 from ecrt.errors import InputError
 from ecrt.report.paper_claims import SYNTHETIC_CLAIMS
@@ -20,6 +23,7 @@ SECTIONS = ("ECRT efficiency", "Ablations", "Extreme classification", "Imbalance
 MARKS: dict[Verdict, str] = {
     "holds": "yes", "holds in part": "partly", "does not hold": "no", "not run here": "cannot-tell"
 }  # fmt: skip
+FIGURES = "paper-figures"
 TEMPLATES = {".html": "paper.html", ".md": "paper.md"}
 
 
@@ -49,6 +53,11 @@ class PaperPage:
     figures: tuple[FigureBlock, ...]
     trials: tuple[str, ...]
     """Experiments that only a trial run is there of."""
+
+    @property
+    def named_figures(self) -> list[tuple[str, FigureBlock]]:
+        """Figures with the files that Markdown shows."""
+        return [(f"{FIGURES}/{place}.svg", figure) for place, figure in enumerate(self.figures, 1)]
 
     @property
     def sections(self) -> list[tuple[str, list[JudgedClaim]]]:
@@ -85,11 +94,35 @@ def render_paper(page: PaperPage, template: str = "paper.html") -> str:
 
 
 def write_paper_page(results: Path, output: Path) -> Path:
-    """Write the page on all results of a folder, as HTML or Markdown by the ending of the file."""
+    """Write the page on all results of a folder, as HTML or Markdown by the ending of the file.
+
+    Markdown has its figures in a folder of their own beside it.
+    """
     if output.suffix not in TEMPLATES:
         raise InputError(f"The page is written as .html or .md, not {output.suffix or 'without an ending'}.")
     page = summarise_paper(PaperResults(results))
     text = render_paper(page, TEMPLATES[output.suffix])
     output.parent.mkdir(parents=True, exist_ok=True)
+    if output.suffix == ".md":
+        (output.parent / FIGURES).mkdir(exist_ok=True)
+        for name, figure in page.named_figures:
+            (output.parent / name).write_text(_side_by_side(figure.panels), encoding="utf-8")
     output.write_text(text, encoding="utf-8")
     return output
+
+
+def _side_by_side(panels: tuple[Markup, ...]) -> str:
+    """One picture of all panels on white, three in a row."""
+    width, height = (float(value) for value in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', panels[0])[0])
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
+    placed = [
+        panel.replace(
+            "<svg ",
+            f'<svg x="{place % columns * width}" y="{place // columns * height}" width="{width}" height="{height}" ',
+            1,
+        )
+        for place, panel in enumerate(map(str, panels))
+    ]
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {columns * width:g} {rows * height:g}">'
+    return "\n".join([start, '<rect width="100%" height="100%" fill="white"/>', *placed, "</svg>\n"])

@@ -69,7 +69,7 @@ REAL: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], str]] = {
         "Table 1, iNaturalist 2019", ("top1", "top5", "nll", "macro_f1"), ("inaturalist",),
         "Ours: plankton stands in for it, 121 classes of 9 to 1,979 images, since neither the images of iNaturalist "
         "nor Inception-v3 features of them can be had on the machines used. Only differences between methods can be "
-        "compared. EfficientNet-Lite0 features cut to 96 principal components, three random splits, classes weighed "
+        "compared. EfficientNet-Lite0 features cut to 96 principal components, five random splits, classes weighed "
         "alike; a linear head for every method, its weight decay chosen on held-out rows.",
     ),
 }  # fmt: skip
