@@ -14,6 +14,9 @@ __all__ = ["SYNTHETIC_CLAIMS"]
 
 Row = dict[str, Any]
 TOY, EXTREME_SIZES = "toy-figures", "extreme-sizes"
+PRESETS = {"efficiency": "ours", PAPER_EFFICIENCY: "paper"}
+"""Parts of the toy's results on effective sample size, by the settings they were run with."""
+
 LARGE_GAIN = 4.0
 
 
@@ -36,33 +39,41 @@ def _majority_helps(results: PaperResults) -> Judgement:
     return judged(steps, f"Accuracy, mean over minority sizes, by samples of each majority class: {text}.")
 
 
-def _gains(lines: list[Row], what: str) -> Judgement:
+def _gains(lines: list[Row]) -> tuple[list[bool], str]:
     """Gains with intervals; those within noise do not count for the claim."""
     text = "; ".join(
         f"{plus_minus(line['gain'], line['gain_half_width'])} ({line['kind']}, {line['n_minority']} samples)"
         for line in lines
     )
-    return judged([beyond_noise(line["gain"], line["gain_half_width"]) for line in lines], f"{what}: {text}.")
+    return [beyond_noise(line["gain"], line["gain_half_width"]) for line in lines], text
 
 
 def _augmentation_helps(results: PaperResults) -> Judgement:
-    return _gains(_curve(results, "parametric", 0.5), "Gain in accuracy")
+    parts, texts = [], []
+    for part, name in PRESETS.items():
+        found, text = _gains(_curve(results, "parametric", 0.5, part))
+        parts += found
+        texts.append(f"Preset {name}: {text}.")
+    return judged(parts, f"Gain in accuracy. {' '.join(texts)}")
 
 
 def _most_when_few(results: PaperResults) -> Judgement:
-    lines = _curve(results, "parametric", 0.5)
-    if len(lines) < 2:
-        return judged([], "")
-    first, last = lines[0], lines[-1]
-    return judged(
-        [first["gain"] > max(last["gain"], 0.0)],  # a harm is no help, however small
-        f"{first['gain']:+.4f} with {first['n_minority']} samples, {last['gain']:+.4f} with {last['n_minority']}.",
-    )
+    parts, texts = [], []
+    for part, name in PRESETS.items():
+        lines = _curve(results, "parametric", 0.5, part)
+        if len(lines) >= 2:
+            first, last = lines[0], lines[-1]
+            parts.append(first["gain"] > max(last["gain"], 0.0))  # a harm is no help, however small
+            texts.append(
+                f"{first['gain']:+.4f} with {first['n_minority']} samples, {last['gain']:+.4f} with "
+                f"{last['n_minority']} (preset {name})"
+            )
+    return judged(parts, f"Gain in accuracy: {'; '.join(texts)}.")
 
 
 def _four_times(results: PaperResults) -> Judgement:
     parts, texts = [], []
-    for part, preset in (("efficiency", "ours"), (PAPER_EFFICIENCY, "the paper's")):
+    for part, preset in PRESETS.items():
         lines = _curve(results, "parametric", 0.5, part)
         for metric, name in (
             ("top1", "accuracy"),
@@ -96,8 +107,8 @@ def _sources_matter_most(results: PaperResults) -> Judgement:
 
 
 def _little_helps(results: PaperResults) -> Judgement:
-    lines = _curve(results, "parametric", 0.1) + _curve(results, "permutation", 0.1)
-    return _gains(lines, "Gain in accuracy with a share of 0.1")
+    parts, text = _gains(_curve(results, "parametric", 0.1) + _curve(results, "permutation", 0.1))
+    return judged(parts, f"Gain in accuracy with a share of 0.1: {text}.")
 
 
 def _too_much_hurts(results: PaperResults) -> Judgement:
