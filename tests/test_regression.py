@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -386,3 +388,13 @@ def test_posterior_median_is_the_best_prediction():
 def test_continuous_toy_mechanism_is_found():
     row = regression.toy_run_cell(seed=0, n=4000, epochs=60)
     assert row["mcc"] >= 0.9 > max(row["mcc_raw"], row["mcc_ica"])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("plotnine") is None, reason="pip install --no-deps plotnine for its data")
+@pytest.mark.parametrize("name", ["diamonds", "txhousing"])
+def test_tables_with_a_skewed_target(name):
+    X_train, y_train, X_test, y_test = regression.load_regression_data(name, np.random.default_rng(0), 90, 30)
+    assert X_train.shape[0] == len(y_train) == 90
+    assert X_test.shape == (30, X_train.shape[1])
+    assert np.isfinite(X_train).all()
+    assert np.concatenate([y_train, y_test]).mean() > np.median(np.concatenate([y_train, y_test]))

@@ -44,7 +44,7 @@ MEASURES = ("balanced_accuracy", "few_recall", "macro_f1", "nll")
 def _ecrt(**options: Any) -> Callable[[Array, Labels, int, bool], tuple[Predict, Row]]:
     def fit(X: Array, y: Labels, seed: int, smoke: bool) -> tuple[Predict, Row]:
         more: Row = {"selection_trials": 4 if smoke else 12} if "selection" in options else {}
-        more |= {"epochs": 2} if smoke else {}
+        more |= {"epochs": 2, "demixing": "linear", "head": "gaussian"} if smoke else {}
         clf = ECRTClassifier(random_state=seed, device="cpu", **options, **more).fit(X, y)
         found = clf.selection_ if "selection" in options else {}
         told = {name: found[name] for name in ("options", "transfer", "vetoed", "sentence") if name in found}

@@ -63,7 +63,7 @@ ADDED = {
 def cells(smoke: bool) -> Iterable[Row]:
     """The selection, its components, and the rival."""
     for part in (SELECTED, "whitening") if smoke else (*PARTS, RIVAL):
-        yield {"part": part, "seed": 0, "budget": 2.0 if smoke else 120.0, "most_rows": 800 if smoke else None}
+        yield {"part": part, "seed": 0, "budget": 1.0 if smoke else 120.0, "most_rows": 400 if smoke else None}
 
 
 def run_cell(*, part: str, seed: int, budget: float, most_rows: int | None) -> Row:
