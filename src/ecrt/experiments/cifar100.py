@@ -101,7 +101,7 @@ def run_cell(*, method: str, protocol: CifarProtocol, seed: int, n_classes: int,
         if transfer:
             clf = ECRTClassifier(minority=np.flatnonzero(roles.minority), random_state=seed).fit(z, y)
             logits = clf.decision_function(z_test)
-        elif METHODS[method] is FOR_FEATURES:
+        elif "holdout" in METHODS[method]:
             logits = fit_rival(method, z, y, seed, n_noise=NOISE).decision_function(z_test)
         elif result.head is not None:
             logits = head_outputs(result.head, z_test)

@@ -80,6 +80,9 @@ def fit_paper(
 ) -> ECRTClassifier:
     """The supplement's encoder, flow and decoder; lambda is turned into the share of a minority class of median size.
 
+    One thing is not the paper's: flow and decoder learn from rows that the encoder has not seen, a fifth of the
+    majority and all others, as they always do here. The paper has them learn from all rows.
+
     Parameters
     ----------
     y : classes, or an indicator of labels.
