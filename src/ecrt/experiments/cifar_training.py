@@ -42,7 +42,8 @@ Array = NDArray[np.float64]
 
 MIXUP: Row = {"mixup": 1.0, "mixup_off": 0.25}
 SGD: Row = {"optimizer": "sgd", "learning_rate": 0.1, "weight_decay": 5e-4}
-ADAM: Row = {"optimizer": "adamw", "learning_rate": 1e-3, "weight_decay": 1e-4}
+ADAM: Row = {"optimizer": "adamw", "learning_rate": 1e-3, "weight_decay": 0.0}
+"""AdamW without decay is Adam."""
 
 
 @cache

@@ -145,7 +145,7 @@ def _paper(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, st
     config = paper_flow(PAPER_LIKELIHOOD, sample.z.shape[1], _training(n, steps, 256, learning_rate=1e-3))
     flow = find_sources(sample, roles, config, seed)
     share = paper_share(PAPER_STRENGTH, len(sample.y), int(roles.counts.min()))
-    network = _network(n, (32, 32), steps // 3, kind="permutation")
+    network = _network(n, (32, 32), steps // 3, kind="permutation", weight_decay=0.0)
 
     def measure(weight: float) -> dict[str, float]:
         log_proba = balanced_log_proba(flow, sample, roles, network(weight), test.z, seed)
@@ -155,13 +155,15 @@ def _paper(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, st
     return {"ecrt_without": measure(0.0), "ecrt_with": measure(share), "mcc": mcc}
 
 
-def _network(n_rows: int, hidden: tuple[int, ...], steps: int, kind: Any = "parametric") -> Any:
+def _network(
+    n_rows: int, hidden: tuple[int, ...], steps: int, kind: Any = "parametric", weight_decay: float = 1e-2
+) -> Any:
     """From the weight of augmentation to a network for the head."""
 
     def config(weight: float, **options: Any) -> HeadConfig:
         return HeadConfig(
             heads=("mlp",), hidden=hidden, dropout=0.0, augmentation=AugmentConfig(kind=kind, weight=weight),
-            training=_training(n_rows, steps, 256, learning_rate=4e-3, weight_decay=1e-2), **options,
+            training=_training(n_rows, steps, 256, learning_rate=4e-3, weight_decay=weight_decay), **options,
         )  # fmt: skip
 
     return config
