@@ -163,15 +163,13 @@ def _ecrt(data: Split, seed: int, *, trial: bool) -> Row:
         return {"kind": kind, "weight": weight, "weight_decay": choice.setting, **found}
 
     plain, full = run("parametric", 0.0), run("parametric", DEFAULT_WEIGHT)
-    strengths = []
-    if seed == SEEDS[0]:
-        strengths = [plain, full]
-        # All else stays as it was, so that the strength alone makes the difference.
-        decay = full["weight_decay"]
-        for weight in () if trial else (weight for weight in WEIGHTS if weight not in (0.0, DEFAULT_WEIGHT)):
-            strengths.append(run("parametric", weight, decay))
-        for weight in (1.0,) if trial else WEIGHTS[1:]:
-            strengths.append(run("permutation", weight, decay))
+    strengths = [plain, full]
+    # All else stays as it was, so that the strength alone makes the difference.
+    decay = full["weight_decay"]
+    for weight in () if trial else (weight for weight in WEIGHTS if weight not in (0.0, DEFAULT_WEIGHT)):
+        strengths.append(run("parametric", weight, decay))
+    for weight in (1.0,) if trial else WEIGHTS[1:]:
+        strengths.append(run("permutation", weight, decay))
     return {"runs": {PLAIN: plain, SUBJECT: full}, "strengths": strengths, "data": _source()}
 
 
