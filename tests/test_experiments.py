@@ -105,6 +105,8 @@ def test_the_papers_preset_takes_classes_and_labels(several):
         "ECRT-1P, paper preset", X, target, minority=60, likelihood=1e-2, decoder=(8,), seed=0, device="cpu",
         n_sources=4, strength=1e-2, epochs=1,
     )  # fmt: skip
+    assert clf.history_["encoder"] is None  # learned beforehand, so that flow and decoder have all rows
+    assert clf.weight_decay == 0
     assert clf.minority_classes_.tolist() == [2]
     assert clf.transform(X).shape == (300, 4)
     assert clf.augmentation_weight == pytest.approx(1e-2 * 300 / (y == 2).sum())

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score, recall_score
 from ecrt.experiments import inaturalist
 from ecrt.experiments.frequency import by_class, by_label
 from ecrt.metrics import prediction_metrics
-from ecrt.report.paper_frequency import class_values, frequency_figures, mean_of_size
+from ecrt.report.paper_frequency import by_strength, class_values, frequency_figures, mean_of_size
 from ecrt.report.paper_page import judge_claims
 from ecrt.report.paper_results import PaperResults
 
@@ -47,7 +47,7 @@ def rows(ecrt_rare=0.6):
         strengths = [{"kind": kind, "weight": weight, **run(frequent + [0.3 + 0.2 * weight] * 3)}
                      for kind in ("parametric", "permutation") for weight in (0.0, 0.5, 1.0)]  # fmt: skip
         runs = {"ECRT": ecrt, "ECRT without augmentation": run(frequent + rare, 0.68)}
-        found.append(row("ECRT", seed, runs, strengths=strengths if seed == 0 else []))
+        found.append(row("ECRT", seed, runs, strengths=strengths))
         for name in ("ERM", "LDAM", "LA"):
             runs = {name: run([0.9] * 3 + [0.2, 0.2, None], 0.6 + 0.02 * seed, 1.5)}
             found.append(row("rival", seed, runs) | {"cell": {"part": "rival", "method": name, "seed": seed}})
@@ -133,6 +133,22 @@ def test_claims_on_frequency_follow_the_figures(folder, ecrt_rare, verdict):
     gain = found["On iNaturalist the F1 of rare labels gains most."]
     assert gain.verdict == ("holds" if ecrt_rare > 0.2 else "does not hold")
     assert f"{ecrt_rare - 0.2:+.3f} on minority classes and -0.100" in gain.evidence
+
+
+def test_sensitivity_to_the_strength_is_a_mean_over_splits(folder):
+    """The rarest classes gain twice as much by strength on one split as on the other; frequent ones do not."""
+    found = rows()
+    for row_, slope in zip([one for one in found if one["cell"]["part"] == "ECRT"], (0.1, 0.2), strict=True):
+        row_["strengths"] = [
+            {"kind": kind, "weight": weight, **run([0.8] * 3 + [0.3, 0.3 + slope * weight / 2, 0.3 + slope * weight])}
+            for kind in ("parametric", "permutation") for weight in (0.0, 0.5, 1.0)
+        ]  # fmt: skip
+    results = folder("inaturalist", found)
+    assert {weight: len(runs) for weight, runs in by_strength(results, "permutation").items()} == {0: 4, 0.5: 2, 1: 2}
+    text = "Smaller minority classes are more sensitive to the strength of augmentation."
+    claim = next(claim for claim in judge_claims(results) if claim.text == text)
+    assert claim.verdict == "holds"
+    assert "0.150 with 1 to 19 rows, 0.075 with 20 to 49 rows, 0.000 with 50 to 119 rows" in claim.evidence
 
 
 def test_claims_without_results_are_not_judged(tmp_path):

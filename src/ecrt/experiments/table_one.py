@@ -87,10 +87,11 @@ def fit_paper(
     strength: float = 1e-3,
     epochs: int = PAPER_EPOCHS,
 ) -> ECRTClassifier:
-    """The supplement's encoder, flow and decoder, learned with Adam; lambda as the share of a minority class of median size.
+    """The supplement's encoder, flow and decoder, learned with Adam.
 
     The encoder learns from majority rows with the decoder's hidden layers on top, and the 8/2 split chooses its epoch;
-    flow and decoder then learn from all rows, as the paper has it, those that the encoder has seen among them.
+    flow and decoder then learn from all rows, as the paper has it, those that the encoder has seen among them. Lambda
+    is turned into the share of a minority class of median size.
 
     Parameters
     ----------

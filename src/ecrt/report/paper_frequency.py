@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,20 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from ecrt.experiments.summary import t_interval
 from ecrt.report.drawing import GREY, INK, PALETTE, count_axis, legend_below, limits, svg
 from ecrt.report.paper_results import PaperResults
 from ecrt.report.rendering import FigureBlock
 
-__all__ = ["SIZES", "averaged_by_class", "class_values", "frequency_figures", "mean_of_size"]
+__all__ = [
+    "SIZES",
+    "averaged_by_class",
+    "by_strength",
+    "class_values",
+    "frequency_figures",
+    "mean_of_size",
+    "recall_of_size",
+]
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]
@@ -117,22 +127,36 @@ def _said(rows: Sequence[Row]) -> str:
     return PLANKTON if rows and rows[0].get("data") == "plankton" else "iNaturalist 2019."
 
 
-def _strengths(results: PaperResults) -> FigureBlock | None:
-    rows = [row for row in results.rows("inaturalist", part="ECRT") if row.get("strengths")]
-    if not rows:
-        return None
-    strengths = rows[0]["strengths"]
+def by_strength(results: PaperResults, kind: str) -> dict[float, list[Row]]:
+    """Runs on iNaturalist with such augmentation, one of each split, by its strength; 0 is of every kind."""
+    found: dict[float, list[Row]] = {}
+    for row in results.rows("inaturalist", part="ECRT"):
+        for one in row.get("strengths", ()):
+            if one["kind"] == kind or one["weight"] == 0:
+                found.setdefault(one["weight"], []).append(one)
+    return dict(sorted(found.items()))
 
-    def drawer(pick: Callable[[Row], dict[str, float]], title: str) -> Callable[[Axes], None]:
+
+def recall_of_size(run: Row, low: float, high: float) -> float:
+    """Mean recall of classes with ``low`` to ``high`` training rows in a run."""
+    return mean_of_size(*averaged_by_class([run["by_class"]], "recall"), low, high)
+
+
+def _strengths(results: PaperResults) -> FigureBlock | None:
+    rows = results.rows("inaturalist", part="ECRT")
+    kinds = {"--": by_strength(results, "permutation"), "-": by_strength(results, "parametric")}
+    if not any(kinds.values()):
+        return None
+
+    def drawer(measures: dict[str, Callable[[Row], float]], title: str) -> Callable[[Axes], None]:
         def draw(axes: Axes) -> None:
-            for kind, style in (("permutation", "--"), ("parametric", "-")):
-                mine = [one for one in strengths if one["kind"] == kind or one["weight"] == 0]
-                mine.sort(key=lambda one: one["weight"])
-                picked = [pick(one) for one in mine]
-                for place, name in enumerate(picked[0]):
-                    axes.plot(
-                        [one["weight"] for one in mine], [one[name] for one in picked], style, color=PALETTE[place],
-                        marker="o", markersize=3.5, linewidth=1.4, label=name if style == "-" else None,
+            for style, found in kinds.items():
+                for place, (name, measure) in enumerate(measures.items()):
+                    estimates = [t_interval([measure(run) for run in runs]) for runs in found.values()]
+                    axes.errorbar(
+                        list(found), [one.mean for one in estimates], [one.half_width or 0.0 for one in estimates],
+                        linestyle=style, color=PALETTE[place], marker="o", markersize=3.5, linewidth=1.4,
+                        elinewidth=0.8, label=name if style == "-" else None,
                     )  # fmt: skip
             axes.set_title(title)
             axes.set_xlabel("share of synthetic samples, λ")
@@ -140,19 +164,17 @@ def _strengths(results: PaperResults) -> FigureBlock | None:
 
         return draw
 
-    def by_size(one: Row) -> dict[str, float]:
-        frequency, values = averaged_by_class([one["by_class"]], "recall")
-        found = {f"{max(low, 1)} to {high - 1} rows": mean_of_size(frequency, values, low, high) for low, high in SIZES}
-        return {name: value for name, value in found.items() if np.isfinite(value)}
-
+    sizes: dict[str, Callable[[Row], float]] = {
+        f"{max(low, 1)} to {high - 1} rows": partial(recall_of_size, low=low, high=high) for low, high in SIZES
+    }
     return FigureBlock(
         "iNaturalist: sensitivity to λ by minority size (figure “Sensitivity analysis”, supplement E)",
         (
-            _panel(drawer(by_size, "Accuracy of minority classes"), "strength-size"),
-            _panel(drawer(lambda one: {"all classes": one["top1"]}, "Accuracy, classes alike"), "strength-all"),
+            _panel(drawer(sizes, "Accuracy of minority classes"), "strength-size"),
+            _panel(drawer({"all classes": lambda run: float(run["top1"])}, "Accuracy, classes alike"), "strength-all"),
         ),
-        f"{_said(rows)} Full: parametric; dashed: permutation. One split; the weight decay of the head stays as chosen "
-        "at λ = 0.5.",
+        f"{_said(rows)} Full: parametric; dashed: permutation. Means over {len(rows)} splits with 95 % intervals; the "
+        "weight decay of the head stays as chosen at λ = 0.5.",
     )
 
 
