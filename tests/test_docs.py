@@ -245,6 +245,18 @@ def test_figures_of_the_selection_are_those_of_the_results():
             assert f"| {row['what']} | {ranks} | {row['average_precision']:.3f} |" in text
 
 
+def test_figures_of_the_rivals_are_those_of_the_results():
+    text = (DOCS / "rivals.md").read_text(encoding="utf-8")
+    for row in summary_of("tinyimagenet-rivals"):
+        figures = f"{100 * row['top1']:.2f} ± {100 * row['top1_half_width']:.2f} | {row['nll']:.3f}"
+        gains = f"{row.get('ECRT_gain_top1', '')} | {row.get('ECRT_gain_nll', '')}"
+        assert f"| {row['what']} | {row['prior']} | {figures} | {gains} |" in text
+    for row in summary_of("cifar100")[:4]:
+        own = f"{100 * row['top1']:.1f} ± {100 * row['top1_half_width']:.1f}"
+        either = f"{100 * row['top1_balanced_prior']:.1f} | {100 * row['top1_training_prior']:.1f}"
+        assert f"| {row['what']} | {own} | {either} | {row['nll']:.2f} | {row['macro_f1']:.3f} |" in text
+
+
 def test_figures_on_several_labels_are_those_of_the_results():
     text = (DOCS / "multilabel.md").read_text(encoding="utf-8")
     for row in summary_of("arxiv-tuning"):

@@ -10,6 +10,7 @@ import pytest
 from ecrt import InputError
 from ecrt.data import load_keel, loaders
 from ecrt.experiments import keel, tinyimagenet_rivals
+from ecrt.experiments.summary import t_interval
 from ecrt.experiments.tinyimagenet_rivals import paired_bootstrap
 
 
@@ -48,6 +49,17 @@ def test_gains_are_positive_where_ecrt_is_better() -> None:
     assert other["ECRT_gain_top1"].startswith("+0.7500 [")
     assert other["ECRT_gain_nll"] == "+0.9000 [+0.9000, +0.9000]"
     assert [line["what"] for line in tinyimagenet_rivals.summarise(rows[1:])] == ["other"]  # without ECRT: no gains
+
+
+def test_gains_are_of_rows_averaged_over_seeds() -> None:
+    rows = [rival_row("ECRT", [1, 1], [0.2, 0.4]), rival_row("other", [0, 1], [1.0, 1.4]),
+            rival_row("ECRT", [1, 0], [0.4, 0.4]), rival_row("other", [0, 0], [1.0, 1.2])]  # fmt: skip
+    ours, other = tinyimagenet_rivals.summarise(rows)
+    assert ours["seeds"] == other["seeds"] == 2
+    assert ours["top1"] == 0.75
+    assert ours["top1_half_width"] == pytest.approx(t_interval([1.0, 0.5]).half_width)
+    assert other["ECRT_gain_top1"] == "+0.5000 [+0.0000, +1.0000]"
+    assert other["ECRT_gain_nll"].startswith("+0.8000 [")
 
 
 def made_up_folds(value: float) -> dict[str, Any]:

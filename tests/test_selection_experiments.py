@@ -61,7 +61,11 @@ def test_the_best_linear_rival_is_fitted_as_it_was_chosen(tmp_path: Any, monkeyp
         {"what": what, "prior": "balanced", "chosen": best.chosen, "figures": {"balanced": {"top1": top1}}}
         for what, top1 in figures.items()
     ]
-    (tmp_path / "rivals.json").write_text(json.dumps({"rows": [{"entries": entries}]}))
+    rows = [
+        {"cell": {"seed": 0}, "entries": entries},
+        {"cell": {"seed": 1}, "entries": [{**entries[2], "figures": {"balanced": {"top1": 1.0}}}]},
+    ]
+    (tmp_path / "rivals.json").write_text(json.dumps({"rows": rows}))
     monkeypatch.setattr(tinyimagenet_selected, "RIVAL_RESULTS", tmp_path / "rivals.json")
     found = tinyimagenet_selected._rival(X, y, X, y, seed=0)
     assert found["what"] == "linear LDAM, by NLL"

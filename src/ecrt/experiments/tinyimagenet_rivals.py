@@ -14,6 +14,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ecrt.data import load_embeddings, stratified_holdout
 from ecrt.estimators import BaselineClassifier, ECRTClassifier
+from ecrt.experiments.summary import t_interval
 from ecrt.losses import LossName, effective_prior, make_class_loss
 from ecrt.metrics import (
     PRIORS,
@@ -47,6 +48,7 @@ SUBJECT = "ECRT"
 PER_ROW = "outcomes"
 """Key of what happened on each test row: the paired intervals need it, the file of results does not keep it."""
 
+SEEDS = (0, 1, 2)
 HELD_OUT = 0.2
 SCALINGS = ("one scale", "standardised")
 SHRINKAGES = (0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8)
@@ -61,6 +63,8 @@ LINEAR_LOSSES: dict[str, LossName] = {
 }
 
 SHOWN = ("top1", "top5", "nll", "nll_scaled", "macro_f1", "g_mean", "ece", "mean_average_precision")
+WITH_INTERVAL = ("top1", "top5", "nll", "macro_f1")
+PAIRED = ("top1", "nll")
 CRITERIA = {"NLL": "balanced_nll", "accuracy": "balanced_accuracy"}
 
 
@@ -103,9 +107,10 @@ Method = Callable[[Problem], Iterator[Fitted]]
 
 
 def cells(smoke: bool) -> Iterable[Row]:
-    """Every method once; training rows are fixed, so another seed changes the held-out rows alone."""
-    for method in ("shrinkage LDA",) if smoke else METHODS:
-        yield {"method": method, "seed": 0, "most_rows": 1000 if smoke else None}
+    """Every method with every seed; training rows are fixed: a seed changes held-out rows and whatever is drawn."""
+    for seed in SEEDS[:1] if smoke else SEEDS:
+        for method in ("shrinkage LDA",) if smoke else METHODS:
+            yield {"method": method, "seed": seed, "most_rows": 1000 if smoke else None}
 
 
 def run_cell(*, method: str, seed: int, most_rows: int | None) -> Row:
@@ -354,27 +359,36 @@ def paired_bootstrap(differences_nk: Array, n_resamples: int = N_RESAMPLES, seed
 
 
 def summarise(rows: list[Row]) -> list[Row]:
-    """One line a method under the prior it is meant for, and how much better ECRT is under that prior, row by row."""
-    subject = next((row[PER_ROW][SUBJECT] for row in rows if SUBJECT in row.get(PER_ROW, {})), None)
-    table = []
+    """One line a method under the prior it is meant for, means over seeds; and how much better ECRT is, row by row."""
+    found: dict[str, list[tuple[Row, Row]]] = {}
     for row in rows:
         for entry in row["entries"]:
-            prior = entry["prior"]
-            figures = entry["figures"][prior]
-            line = {"what": entry["what"], "prior": prior, **{key: figures.get(key) for key in SHOWN}}
-            if subject is not None and entry["what"] != SUBJECT:
-                line |= _gain(subject[prior], row[PER_ROW][entry["what"]][prior])
-            table.append(line | {"seconds": row["seconds"]})
+            found.setdefault(entry["what"], []).append((row, entry))
+    table = []
+    for what, mine in found.items():
+        prior = mine[0][1]["prior"]
+        line: Row = {"what": what, "prior": prior, "seeds": len(mine)}
+        for name in SHOWN:
+            values = [entry["figures"][prior].get(name) for _, entry in mine]
+            estimate = None if None in values else t_interval(values)
+            line[name] = None if estimate is None else estimate.mean
+            if estimate is not None and name in WITH_INTERVAL:
+                line[f"{name}_half_width"] = estimate.half_width
+        if SUBJECT in found and what != SUBJECT:
+            line |= _gain(*(_by_row([row[PER_ROW][one][prior] for row, _ in found[one]]) for one in (SUBJECT, what)))
+        table.append(line | {"seconds": float(np.mean([row["seconds"] for row, _ in mine]))})
     return sorted(table, key=lambda line: -line["top1"])
 
 
-def _gain(subject: Row, rival: Row) -> Row:
+def _by_row(outcomes: list[Row]) -> dict[str, Array]:
+    """Hits and losses of each test row, averaged over seeds."""
+    return {name: np.mean([outcome[name] for outcome in outcomes], axis=0) for name in PAIRED}
+
+
+def _gain(subject: dict[str, Array], rival: dict[str, Array]) -> Row:
     """What ECRT has over a rival, in top-1 and in NLL: positive is better."""
-    columns = np.column_stack([
-        np.subtract(subject["top1"], rival["top1"], dtype=np.float64), np.subtract(rival["nll"], subject["nll"])
-    ])  # fmt: skip
+    columns = np.column_stack([subject["top1"] - rival["top1"], rival["nll"] - subject["nll"]])
     mean, low, high = paired_bootstrap(columns).round(4).tolist()
     return {
-        f"{SUBJECT}_gain_{name}": f"{mean[at]:+.4f} [{low[at]:+.4f}, {high[at]:+.4f}]"
-        for at, name in enumerate(("top1", "nll"))
+        f"{SUBJECT}_gain_{name}": f"{mean[at]:+.4f} [{low[at]:+.4f}, {high[at]:+.4f}]" for at, name in enumerate(PAIRED)
     }

@@ -122,7 +122,8 @@ def _rival(X: Array, y: Labels, X_test: Array, y_test: Labels, seed: int) -> Row
     classes, labels = np.unique(y, return_inverse=True)
     problem = Problem(X=X, y=labels.astype(np.int64), X_test=X_test, seed=seed)
     if RIVAL_RESULTS.is_file():
-        entries = [entry for row in json.loads(RIVAL_RESULTS.read_text())["rows"] for entry in row["entries"]]
+        rows = json.loads(RIVAL_RESULTS.read_text())["rows"]
+        entries = [entry for row in rows if row["cell"]["seed"] == seed for entry in row["entries"]]
         linear_ones = [
             entry for entry in entries if entry["what"].startswith("linear") and entry["prior"] == "balanced"
         ]
