@@ -140,9 +140,10 @@ def _drift(name: str, data: str, rows: list[Row]) -> list[Row]:
     mine = [row for row in rows if cell.items() <= row["cell"].items()]
     if len(mine) < 2:
         return []
-    top1, mcc = [row["runs"][name]["top1"] for row in mine], [row["mcc"] for row in mine]
-    return [{
-        "what": f"drift: {name}", "data": data, "seeds": len(mine), "top1": float(np.mean(top1)),
-        "top1_spread": float(np.std(top1, ddof=1)), "mcc": float(np.mean(mcc)), "lowest_mcc": min(mcc),
-        "mcc_spread": float(np.std(mcc, ddof=1)),
-    }]  # fmt: skip
+    line: Row = {"what": f"drift: {name}", "data": data, "seeds": len(mine)}
+    values = {"top1": [row["runs"][name]["top1"] for row in mine], "mcc": [row["mcc"] for row in mine]}
+    for metric, found in values.items():
+        estimate = t_interval(found)
+        line |= {metric: estimate.mean, f"{metric}_half_width": estimate.half_width,
+                 f"{metric}_spread": float(np.std(found, ddof=1))}  # fmt: skip
+    return [line | {"lowest_mcc": min(values["mcc"])}]

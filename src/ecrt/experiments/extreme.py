@@ -9,6 +9,7 @@ import numpy as np
 
 from ecrt.data import GaussianSources, extreme_sources
 from ecrt.estimators import ECRTClassifier
+from ecrt.experiments.summary import t_interval
 from ecrt.metrics import mean_correlation_coefficient, prediction_metrics
 
 __all__ = ["cells", "run_cell", "summarise"]
@@ -49,12 +50,14 @@ def run_cell(*, draw: int, n_classes: int, n_per_class: int, epochs: int) -> Row
 
 
 def summarise(rows: list[Row]) -> list[Row]:
-    """Means over draws, and ECRT as a share of the oracle."""
+    """Means over draws with intervals, and ECRT as a share of the oracle."""
     table: list[Row] = []
     for who in ("ecrt", "oracle", "bayes"):
-        table.append(
-            {"what": who, "runs": len(rows)} | {m: float(np.mean([row[who][m] for row in rows])) for m in METRICS}
-        )
+        line: Row = {"what": who, "runs": len(rows)}
+        for metric in METRICS:
+            estimate = t_interval([row[who][metric] for row in rows])
+            line |= {metric: estimate.mean, f"{metric}_half_width": estimate.half_width}
+        table.append(line)
     ecrt, oracle = table[0], table[1]
     table.append({
         "what": "ecrt / oracle (NLL: difference)",
