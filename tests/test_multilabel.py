@@ -19,7 +19,7 @@ from sklearn.metrics import accuracy_score, f1_score
 import ecrt
 from ecrt import ECRTClassifier, ECRTWarning, InputError
 from ecrt.experiments import arxiv_tuning
-from ecrt.experiments.arxiv import METHODS, TUNED, paired_bootstrap
+from ecrt.experiments.arxiv import METHODS, TUNED
 from ecrt.flows import fit_linear_demixing, within_class_residuals, within_label_moments
 from ecrt.losses import label_odds, masked_bce, row_mass
 from ecrt.losses.multilabel import (
@@ -112,13 +112,6 @@ def test_summary_of_measures():
     found = multilabel_metrics(SCORES, PRESENT_NM, SCORES > 0)
     assert found["macro_f1"] == pytest.approx(f1_score(PRESENT_NM, SCORES > 0, average="macro"))
     assert found["subset_accuracy"] == pytest.approx(accuracy_score(PRESENT_NM, SCORES > 0))
-
-
-def test_paired_bootstrap_covers_the_mean():
-    gain = RNG.normal(0.1, 1, 2000)
-    low, high = paired_bootstrap(gain, np.random.default_rng(0))
-    assert low < gain.mean() < high
-    assert high - low == pytest.approx(2 * 1.96 / math.sqrt(2000), rel=0.1)
 
 
 # --- losses ----------------------------------------------------------------------------------------

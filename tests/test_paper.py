@@ -107,6 +107,14 @@ def test_gaussian_augmentation_is_nearer_to_the_truth_than_permutation():
     assert mean("oracle", 5) < mean("parametric", 5)
 
 
+def test_the_papers_preset_on_the_toy_permutes_with_the_strength_of_the_supplement():
+    row = toy_figures.run_cell(
+        part="efficiency, paper preset", seed=0, n_majority=60, sizes=[3, 12], strengths=[], epochs=1, n_test=20
+    )
+    found = [(run["n_minority"], run["kind"], run["weight"]) for run in row["runs"] if run["weight"] > 0]
+    assert found == [(3, "permutation", 1e-3 * 363 / 3), (12, "permutation", 1e-3 * 372 / 12)]
+
+
 def test_equivalent_size_between_and_beyond_the_points():
     assert equivalent_size([5, 20, 80], [0.1, 0.3, 0.4], 0.3) == 20
     assert equivalent_size([5, 20, 80], [0.1, 0.3, 0.4], 0.35) == 40

@@ -10,8 +10,7 @@ import pytest
 from ecrt import InputError
 from ecrt.data import load_keel, loaders
 from ecrt.experiments import keel, tinyimagenet_rivals
-from ecrt.experiments.summary import t_interval
-from ecrt.experiments.tinyimagenet_rivals import paired_bootstrap
+from ecrt.experiments.summary import paired_bootstrap, t_interval
 
 
 def test_the_bootstrap_interval_is_that_of_a_mean() -> None:

@@ -25,11 +25,11 @@ from ecrt.data import load_arxiv
 from ecrt.estimators import ECRTClassifier
 from ecrt.experiments.arxiv_rivals import RIVALS, LabelRival
 from ecrt.experiments.frequency import BY_CLASS, by_label
-from ecrt.experiments.summary import t_interval
+from ecrt.experiments.summary import bootstrap_texts, t_interval
 from ecrt.experiments.table_one import PAPER_EPOCHS, fit_paper
 from ecrt.metrics import bce_per_row, multilabel_metrics, top_k_accuracy
 
-__all__ = ["COMMON", "METHODS", "PER_ROW", "TUNED", "cells", "paired_bootstrap", "run_cell", "summarise"]
+__all__ = ["COMMON", "METHODS", "PER_ROW", "TUNED", "cells", "run_cell", "summarise"]
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]
@@ -95,7 +95,6 @@ PAPER_PRESET = "ECRT, paper preset"
 PER_ROW = ("row_accuracy", "row_bce")
 """Entries that the intervals are computed from."""
 
-N_RESAMPLES = 10_000
 SEEDS = (0, 1, 2)
 
 
@@ -138,13 +137,6 @@ def _fitted(method: str, X: NDArray[Any], y: NDArray[Any], seed: int, *, trial: 
     return rival.fit(X, y)
 
 
-def paired_bootstrap(gain: Array, rng: np.random.Generator, n_resamples: int = N_RESAMPLES) -> tuple[float, float]:
-    """95 % percentile interval of the mean gain when rows are drawn anew."""
-    drawn = rng.multinomial(len(gain), np.full(len(gain), 1 / len(gain)), size=n_resamples)
-    low, high = np.quantile(drawn @ gain / len(gain), [0.025, 0.975])
-    return float(low), float(high)
-
-
 def summarise(rows: list[Row]) -> list[Row]:
     """One line a method, means over seeds, with what ECRT gains over the same test rows (a lower BCE is a gain)."""
     shown = ("accuracy", "bce", "macro_f1", "micro_f1", "mean_average_precision", "held_out_bce", "seconds")
@@ -160,11 +152,10 @@ def summarise(rows: list[Row]) -> list[Row]:
             estimate = t_interval([row[name] for row in mine])
             line |= {name: estimate.mean} | ({f"{name}_half_width": estimate.half_width} if name in shown[:2] else {})
         if method != "ECRT" and by_method["ECRT"]:
-            rng = np.random.default_rng(0)
-            for name, sign in (("accuracy", 1.0), ("bce", -1.0)):
-                ours, theirs = (np.mean([row[f"row_{name}"] for row in of], 0) for of in (by_method["ECRT"], mine))
-                gain = sign * (ours - theirs)
-                low, high = paired_bootstrap(gain, rng)
-                line[f"ecrt_gains_{name}"] = f"{gain.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
+            ours, theirs = (
+                [np.mean([row[name] for row in of], axis=0) for name in PER_ROW] for of in (by_method["ECRT"], mine)
+            )
+            gains = np.column_stack([ours[0] - theirs[0], theirs[1] - ours[1]])
+            line |= zip(("ecrt_gains_accuracy", "ecrt_gains_bce"), bootstrap_texts(gains), strict=True)
         lines.append(line)
     return lines

@@ -7,12 +7,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import t as student_t
 
-__all__ = ["METRICS", "Estimate", "Metric", "best_methods", "t_interval", "verdict"]
+__all__ = [
+    "METRICS",
+    "Estimate",
+    "Metric",
+    "best_methods",
+    "bootstrap_texts",
+    "paired_bootstrap",
+    "t_interval",
+    "verdict",
+]
 
 CONFIDENCE = 0.95
+N_RESAMPLES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +86,25 @@ def t_interval(values: ArrayLike) -> Estimate:
         return Estimate(float(numbers.mean()), None, n)
     half_width = student_t.ppf((1 + CONFIDENCE) / 2, n - 1) * numbers.std(ddof=1) / math.sqrt(n)
     return Estimate(float(numbers.mean()), float(half_width), n)
+
+
+def paired_bootstrap(differences_nk: NDArray[np.float64], n_resamples: int = N_RESAMPLES) -> NDArray[np.float64]:
+    """Mean, lower and upper end of the 95 % percentile interval of each column's mean, rows drawn anew together."""
+    rng, n = np.random.default_rng(0), len(differences_nk)
+    means = np.concatenate([
+        rng.multinomial(n, np.full(n, 1 / n), size=100) @ differences_nk / n for _ in range(0, n_resamples, 100)
+    ])  # fmt: skip
+    ends = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
+    return np.vstack([differences_nk.mean(axis=0), ends])
+
+
+def bootstrap_texts(differences_nk: NDArray[np.float64]) -> list[str]:
+    """The same for readers, a text for each column.
+
+    >>> bootstrap_texts(np.array([[0.01], [0.01]]))
+    ['+0.0100 [+0.0100, +0.0100]']
+    """
+    return [f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]" for mean, low, high in paired_bootstrap(differences_nk).T]
 
 
 def best_methods(means: Mapping[str, float], metric: Metric) -> list[str]:

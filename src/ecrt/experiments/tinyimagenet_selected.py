@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from ecrt.data import load_embeddings
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
 from ecrt.experiments.selection import development_rows
+from ecrt.experiments.summary import bootstrap_texts
 from ecrt.experiments.tinyimagenet_rivals import METHODS as RIVALS
-from ecrt.experiments.tinyimagenet_rivals import Problem, linear, linear_as_chosen, paired_bootstrap
+from ecrt.experiments.tinyimagenet_rivals import Problem, linear, linear_as_chosen
 from ecrt.metrics import nll_per_sample
 
 __all__ = ["PARTS", "PER_ROW", "cells", "run_cell", "summarise"]
@@ -160,8 +161,6 @@ def _gain(row: Row, other: Row) -> Row:
     ])  # fmt: skip
     found: Row = {}
     for half, of_half in _halves(np.asarray(ours["y"])).items():
-        intervals = paired_bootstrap(columns[of_half]).round(4)
-        for at, name in enumerate(("top1", "nll")):
-            mean, low, high = intervals[:, at].tolist()
-            found[f"{half}_{name}"] = f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]"
+        names = (f"{half}_top1", f"{half}_nll")
+        found |= zip(names, bootstrap_texts(columns[of_half]), strict=True)
     return found

@@ -67,7 +67,7 @@ def _efficiency(rows: list[Row]) -> list[Row]:
                 gains = [row["runs"][place]["top1"] - row["runs"][plain]["top1"] for row in mine]
                 entry |= _estimate("gain", gains)
             table.append(entry)
-    for entry in [e for e in table if e["weight"] == 0.5]:
+    for entry in [e for e in table if e["weight"] > 0]:
         curve = [e for e in table if e["n_majority"] == entry["n_majority"] and e["weight"] == 0.0]
         sizes = [e["n_minority"] for e in curve]
         for metric, sign in (("top1", 1.0), ("nll", -1.0), ("top1_training_prior", 1.0)):

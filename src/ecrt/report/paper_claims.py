@@ -15,14 +15,25 @@ __all__ = ["SYNTHETIC_CLAIMS"]
 Row = dict[str, Any]
 TOY, EXTREME_SIZES = "toy-figures", "extreme-sizes"
 PRESETS = {"efficiency": "ours", PAPER_EFFICIENCY: "paper"}
-"""Parts of the toy's results on effective sample size, by the settings they were run with."""
+"""Parts of the toy's results on effective sample size: parametric with a share of 0.5, and permutation with the
+supplement's strength."""
 
 LARGE_GAIN = 4.0
 
 
-def _curve(results: PaperResults, kind: str, weight: float, part: str = "efficiency") -> list[Row]:
+def _curve(results: PaperResults, kind: str, weight: float) -> list[Row]:
     """Points of accuracy against minority size, for the largest majority."""
-    lines = results.summary(TOY, part=part, kind=kind, weight=weight)
+    return _of_largest(results.summary(TOY, part="efficiency", kind=kind, weight=weight))
+
+
+def _augmented(results: PaperResults, part: str) -> list[Row]:
+    """The curve with augmentation of a preset."""
+    if part != PAPER_EFFICIENCY:
+        return _curve(results, "parametric", 0.5)
+    return _of_largest([line for line in results.summary(TOY, part=part, kind="permutation") if line["weight"] > 0])
+
+
+def _of_largest(lines: list[Row]) -> list[Row]:
     largest = max((line["n_majority"] for line in lines), default=0)
     return [line for line in lines if line["n_majority"] == largest]
 
@@ -51,7 +62,7 @@ def _gains(lines: list[Row]) -> tuple[list[bool], str]:
 def _augmentation_helps(results: PaperResults) -> Judgement:
     parts, texts = [], []
     for part, name in PRESETS.items():
-        found, text = _gains(_curve(results, "parametric", 0.5, part))
+        found, text = _gains(_augmented(results, part))
         parts += found
         texts.append(f"Preset {name}: {text}.")
     return judged(parts, f"Gain in accuracy. {' '.join(texts)}")
@@ -60,7 +71,7 @@ def _augmentation_helps(results: PaperResults) -> Judgement:
 def _most_when_few(results: PaperResults) -> Judgement:
     parts, texts = [], []
     for part, name in PRESETS.items():
-        lines = _curve(results, "parametric", 0.5, part)
+        lines = _augmented(results, part)
         if len(lines) >= 2:
             first, last = lines[0], lines[-1]
             parts.append(first["gain"] > max(last["gain"], 0.0))  # a harm is no help, however small
@@ -74,7 +85,7 @@ def _most_when_few(results: PaperResults) -> Judgement:
 def _four_times(results: PaperResults) -> Judgement:
     parts, texts = [], []
     for part, preset in PRESETS.items():
-        lines = _curve(results, "parametric", 0.5, part)
+        lines = _augmented(results, part)
         for metric, name in (
             ("top1", "accuracy"),
             ("nll", "NLL"),
