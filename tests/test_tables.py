@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.pipeline import make_pipeline
 
 from ecrt import ECRTClassifier
 from ecrt.data import TableEncoder
@@ -165,3 +166,13 @@ def test_strings_in_an_array_are_categories():
     X = np.array([["a", "x"], ["b", "y"]] * 30, dtype=object)
     clf = ECRTClassifier(head="linear", random_state=0).fit(X, ["p", "q"] * 30)
     assert clf.score(X, ["p", "q"] * 30) == 1.0
+
+
+def test_warnings_name_the_line_of_the_user():
+    frame = pd.DataFrame({"row": np.arange(N), "x": np.random.default_rng(0).normal(size=N)})
+    clf = ECRTClassifier(demixing="linear", head="linear", random_state=0)
+    for model in (clf, make_pipeline("passthrough", clf)):
+        with pytest.warns(ECRTWarning) as found:
+            model.fit(frame, ["a", "b"] * (N // 2))
+        assert len(found) >= 2
+        assert {warning.filename for warning in found} == {__file__}

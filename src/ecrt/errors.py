@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["DivergenceError", "ECRTError", "ECRTWarning", "InputError", "ModelFileError"]
+import sys
+import warnings
+
+__all__ = ["DivergenceError", "ECRTError", "ECRTWarning", "InputError", "ModelFileError", "warn_user"]
+
+NOT_THE_USER = {"ecrt", "contextlib", "functools", "imblearn", "joblib", "sklearn"}
+"""Packages that a call of the user's may go through before something of ours warns."""
 
 
 class ECRTError(Exception):
@@ -51,3 +57,11 @@ class ModelFileError(ECRTError):
 
 class ECRTWarning(UserWarning):
     """Something was handled by a documented rule that the user should know about."""
+
+
+def warn_user(message: str) -> None:
+    """Warn by an ``ECRTWarning`` that names the line of the user's own code, however deep the call is."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in NOT_THE_USER:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, ECRTWarning, stacklevel=level)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -26,7 +25,7 @@ from ecrt.comparison.space import optuna_library
 from ecrt.comparison.splits import Splitter, make_splitter
 from ecrt.comparison.store import Store, fingerprint
 from ecrt.data import TableEncoder
-from ecrt.errors import ECRTWarning, InputError
+from ecrt.errors import InputError, warn_user
 from ecrt.metrics import PRIORS, PriorName
 from ecrt.training import Progress, SilentProgress
 
@@ -113,7 +112,7 @@ def compare(
         store = Store(folder)
         store.claim(settings)
         for sentence in remarks:
-            warnings.warn(sentence, ECRTWarning, stacklevel=2)
+            warn_user(sentence)
         _run_all(store, names, table, splitter, plan, jobs, progress or SilentProgress())
         present = [np.unique(codes[splitter.outer(seed)[0]]).tolist() for seed in range(seeds)]
         found = collect(store, settings, data, remarks, {name: METHODS[name].label for name in names}, present)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ecrt.errors import ECRTWarning, InputError
+from ecrt.errors import InputError, warn_user
 
 __all__ = ["ClassRoles", "MinorityRule", "assign_roles", "minority_mask"]
 
@@ -119,4 +118,4 @@ def assign_roles(
 
 
 def _say_all(reason: str) -> None:
-    warnings.warn(f"{reason}: encoder and de-mixing learn from all classes.", ECRTWarning, stacklevel=4)
+    warn_user(f"{reason}: encoder and de-mixing learn from all classes.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_integer_dtype, is_numeric_dtype
 from sklearn.preprocessing import OneHotEncoder
 
-from ecrt.errors import ECRTWarning, InputError
+from ecrt.errors import InputError, warn_user
 
 __all__ = ["Column", "TableEncoder"]
 
@@ -99,10 +98,8 @@ class TableEncoder:
         if len(left_out) == len(columns):
             raise InputError(f"No column to learn from: {left_out} hold nothing, or no value twice.")
         if left_out:
-            warnings.warn(
-                f"Columns {left_out} are left out: they hold nothing, or like identifiers another value in every row.",
-                ECRTWarning,
-                stacklevel=4,
+            warn_user(
+                f"Columns {left_out} are left out: they hold nothing, or like identifiers another value in every row."
             )
         return cls(tuple(columns))
 

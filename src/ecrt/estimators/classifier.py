@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
 from ecrt.data import ClassRoles, MinorityRule, assign_roles
-from ecrt.errors import ECRTWarning, InputError
+from ecrt.errors import InputError, warn_user
 from ecrt.estimators.base import ECRTBase
 from ecrt.estimators.examples import draw_samples, keep_examples
 from ecrt.estimators.multilabel import fit_labels, has_several_labels, predict_labels
@@ -317,9 +316,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             return float(super().score(X, y, sample_weight))
         unknown = np.setdiff1d(np.asarray(y), self.classes_)
         if len(unknown):
-            warnings.warn(
-                f"Labels that were not in training count as wrong: {unknown.tolist()}.", ECRTWarning, stacklevel=2
-            )
+            warn_user(f"Labels that were not in training count as wrong: {unknown.tolist()}.")
         return float(super().score(X, y, sample_weight))
 
     def sample(

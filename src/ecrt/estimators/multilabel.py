@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sized
 from dataclasses import replace
 from typing import Any, cast
@@ -15,7 +14,7 @@ from sklearn.utils.multiclass import type_of_target
 from torch.utils.data import Dataset
 
 from ecrt.data import assign_roles, thin_out
-from ecrt.errors import ECRTWarning, InputError
+from ecrt.errors import InputError, warn_user
 from ecrt.estimators.examples import keep_examples
 from ecrt.estimators.inputs import array_items, labelled_items, read_target_arrays
 from ecrt.estimators.options import demix_configs, label_head_config, log_class_prior
@@ -124,8 +123,4 @@ def _say_absent(labels: NDArray[Any]) -> None:
     if len(labels):
         shown = labels[:10].tolist()
         more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
-        warnings.warn(
-            f"No row has the label(s) {shown}{more}: they cannot be learned and will never be predicted.",
-            ECRTWarning,
-            stacklevel=5,
-        )
+        warn_user(f"No row has the label(s) {shown}{more}: they cannot be learned and will never be predicted.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from ecrt.data import minority_mask
 from ecrt.diagnostics import unique_feature
-from ecrt.errors import ECRTWarning
+from ecrt.errors import warn_user
 from ecrt.estimators.selection import select
 
 __all__ = ["fit_selected"]
@@ -45,7 +44,7 @@ def fit_selected(clf: Any, X: Any, y: Any) -> None:
             trials=clf.selection_trials, budget=clf.selection_budget, rng=session.rng, progress=session.progress,
         )  # fmt: skip
     if not selection.transfer:
-        warnings.warn(selection.sentence, ECRTWarning, stacklevel=4)
+        warn_user(selection.sentence)
     chosen = clone(clf).set_params(**selection.options, selection=None).fit(X, y)
     for name, value in vars(chosen).items():
         if name.endswith("_") or name in ("_examples", "_diagnosis"):

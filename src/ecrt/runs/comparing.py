@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pandas as pd
 
 from ecrt.comparison import Comparison, compare
 from ecrt.data import read_data
-from ecrt.errors import ECRTWarning, InputError
+from ecrt.errors import InputError, warn_user
 from ecrt.runs.tasks import read_target
 
 __all__ = ["compare_file"]
@@ -45,7 +44,7 @@ def compare_file(
     labels = read_target(data, (target,), "classification")
     left_out = len(data.ids) - len(labels.rows)
     if left_out:
-        warnings.warn(f"{left_out} rows without a label are left out.", ECRTWarning, stacklevel=2)
+        warn_user(f"{left_out} rows without a label are left out.")
         data = data.take(labels.rows)
     if not isinstance(data.X, (pd.DataFrame, np.ndarray)):
         raise InputError(f"{path} holds no table.")

@@ -26,7 +26,7 @@ from ecrt.diagnostics import (
     source_stability,
     unique_feature,
 )
-from ecrt.errors import ECRTWarning, InputError
+from ecrt.errors import ECRTWarning, InputError, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
 from ecrt.estimators.options import trains_encoder
 from ecrt.estimators.selection import PLAIN, Selection
@@ -136,7 +136,7 @@ def diagnose_file(
     labels = read_target(data, (target,), "classification")
     left_out = len(data.ids) - len(labels.rows)
     if left_out:
-        warnings.warn(f"{left_out} rows without a label are left out.", ECRTWarning, stacklevel=2)
+        warn_user(f"{left_out} rows without a label are left out.")
         data = data.take(labels.rows)
     marks = data.ids[seen].to_numpy() if seen else None
     return diagnose(data.X, labels.y, seen=marks, title=path.name, **options)

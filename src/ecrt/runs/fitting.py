@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, is_dataclass, replace
 from importlib.metadata import version
@@ -15,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ecrt.data import DataFile, Images, read_data, stratified_holdout
-from ecrt.errors import ECRTWarning, InputError
+from ecrt.errors import InputError, warn_user
 from ecrt.runs.config import FitConfig
 from ecrt.runs.decisions import make_decision
 from ecrt.runs.measured import Measured
@@ -56,7 +55,7 @@ def fit_file(
     target = read_target(data, config.target, config.task)
     left_out = len(data.ids) - len(target.rows)
     if left_out:
-        warnings.warn(f"{left_out} rows without a label are left out.", ECRTWarning, stacklevel=2)
+        warn_user(f"{left_out} rows without a label are left out.")
         data = data.take(target.rows)
     say(_summary(path, data, target))
     say(target.said)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import pandas as pd
 from sklearn.metrics import confusion_matrix
 
 from ecrt.data import LABEL_SEPARATOR, DataFile, Images, read_data
-from ecrt.errors import ECRTWarning, InputError
+from ecrt.errors import InputError, warn_user
 from ecrt.estimators import load
 from ecrt.runs.config import FitConfig, read_config
 from ecrt.runs.decisions import Decision, make_decision
@@ -154,7 +153,7 @@ def evaluate_file(run: FittedRun, path: Path) -> tuple[Evaluation | Measured, di
     target = read_target(data, run.config.target, run.task, run.names)
     left_out = len(data.ids) - len(target.rows)
     if left_out:
-        warnings.warn(f"{left_out} rows without a label are left out.", ECRTWarning, stacklevel=2)
+        warn_user(f"{left_out} rows without a label are left out.")
         data = data.take(target.rows)
     found = measure(run.model, data.X, target, title=path.name)
     return found, _decided(run, data.X, target.y) if run.task == "classification" else {}

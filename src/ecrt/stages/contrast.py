@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecrt.errors import ECRTWarning
+from ecrt.errors import warn_user
 from ecrt.flows import (
     ClassPrior,
     Demixer,
@@ -231,12 +230,10 @@ def train_flow(
     contrast = terms(*(check if len(held_out) else (row_train, y_train, w_train)))[0].double().cpu().numpy()
     restart = Restart(n_blocks, float(contrast.mean()), history)
     if not exact and restart.held_out_contrast > 0 and len(classes) > config.training.batch_size:
-        warnings.warn(
+        warn_user(
             f"De-mixing on {len(classes)} classes by batches of {config.training.batch_size} has learned less than "
             f"nothing: its held-out contrastive loss is {restart.held_out_contrast:.3g}, where 0 is no skill. Negative "
             "labels from the batch cannot tell so many classes apart: use label_marginal='auto' or 'exact', or larger "
-            "batches.",
-            ECRTWarning,
-            stacklevel=2,
+            "batches."
         )
     return TrainedFlow(restart, Demixer(linear, SharedPrior(), model.flow), contrast)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,7 @@ from ecrt.augmentation.donors import draw_from_donors
 from ecrt.augmentation.rare_targets import draw_targets, rows_between
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.data.density import TargetRegions
-from ecrt.errors import DivergenceError, ECRTWarning, InputError
+from ecrt.errors import DivergenceError, InputError, warn_user
 from ecrt.losses import sample_weights
 from ecrt.losses.regression import RegressionLoss, regression_loss
 from ecrt.metrics import mean_over_classes
@@ -181,7 +180,7 @@ def regress(
             except DivergenceError as error:
                 if best is None:
                     raise
-                warnings.warn(f"De-mixing by {how.method!r} was given up. {error}", ECRTWarning, stacklevel=3)
+                warn_user(f"De-mixing by {how.method!r} was given up. {error}")
                 continue
             if number == 0:
                 for head in config.heads:

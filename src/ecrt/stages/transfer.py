@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ecrt.data import ClassRoles, stratified_holdout
-from ecrt.errors import DivergenceError, ECRTWarning, InputError
+from ecrt.errors import DivergenceError, InputError, warn_user
 from ecrt.metrics import better_under_weights
 from ecrt.stages.augment import Synthetic
 from ecrt.stages.demix import DemixConfig, DemixResult, demix
@@ -119,7 +118,7 @@ def best_transfer(
         except DivergenceError as error:
             if best is None:
                 raise
-            warnings.warn(f"De-mixing by {config.method!r} was given up. {error}", ECRTWarning, stacklevel=4)
+            warn_user(f"De-mixing by {config.method!r} was given up. {error}")
             continue
         head = choose_for(demixed)
         held_out[config.method] = min(head.candidates.values())
