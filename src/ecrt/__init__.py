@@ -1,16 +1,16 @@
 """Learning from imbalanced data by energy-based causal representation transfer."""
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from ecrt.comparison import compare
 from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError, ModelFileError
-from ecrt.estimators import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, load
-from ecrt.runs import diagnose
 
-try:
-    __version__ = version("ecrt")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0+unknown"
+if TYPE_CHECKING:
+    from ecrt.comparison import compare
+    from ecrt.estimators import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, load
+    from ecrt.runs import diagnose
+
+    __version__: str
 
 __all__ = [
     "BaselineClassifier",
@@ -27,3 +27,38 @@ __all__ = [
     "diagnose",
     "load",
 ]
+
+_ROOMS = {
+    "BaselineClassifier": "ecrt.estimators",
+    "ECRTClassifier": "ecrt.estimators",
+    "ECRTRegressor": "ecrt.estimators",
+    "ECRTTransformer": "ecrt.estimators",
+    "compare": "ecrt.comparison",
+    "diagnose": "ecrt.runs",
+    "load": "ecrt.estimators",
+}
+"""Where to find what costs seconds to import: it is imported when it is first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in _ROOMS:
+        value = getattr(import_module(_ROOMS[name]), name)
+    else:
+        raise AttributeError(f"module 'ecrt' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ecrt")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0+unknown"

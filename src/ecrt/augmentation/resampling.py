@@ -6,7 +6,6 @@ Each takes rows and class indices and returns synthetic rows alone, with their c
 from __future__ import annotations
 
 import numpy as np
-from imblearn.over_sampling import SMOTE
 from numpy.typing import NDArray
 
 from ecrt.errors import InputError
@@ -26,6 +25,8 @@ def smote(x: Array, y: Labels, rng: np.random.Generator, *, k_neighbors: int = 5
     ----------
     Chawla, Bowyer, Hall, Kegelmeyer: SMOTE: synthetic minority over-sampling technique, JAIR 2002.
     """
+    from imblearn.over_sampling import SMOTE  # slow to import
+
     labels, counts = np.unique(y, return_counts=True)
     largest = counts.max()
     neighbours = np.minimum(k_neighbors, counts - 1)

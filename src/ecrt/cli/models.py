@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markdown import Markdown
 
 from ecrt.cli.shared import (
     INTERRUPTED,
@@ -127,6 +126,8 @@ def evaluate(
 def inspect_model(context: typer.Context, model: Model) -> None:
     """Say what a model is: data, classes, choices, diagnostics."""
     with one_line_errors(debug=context.obj):
+        from rich.markdown import Markdown
+
         from ecrt.runs import card_of
 
         Console().print(Markdown(card_of(model)))

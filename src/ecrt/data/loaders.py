@@ -13,7 +13,6 @@ from zipfile import BadZipFile
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits as sklearn_digits
 from sklearn.model_selection import train_test_split
 
 from ecrt.data.catalogue import CATALOGUE
@@ -145,7 +144,9 @@ def load_keel(name: str) -> tuple[pd.DataFrame, NDArray[np.str_]]:
 
 def imbalanced_digits(n_minority: int, seed: int, minority: tuple[int, ...] = (5, 6, 7, 8, 9)) -> Split:
     """scikit-learn's digits: half the rows for testing, minority digits cut to ``n_minority`` training samples."""
-    X, y = sklearn_digits(return_X_y=True)
+    from sklearn.datasets import load_digits  # slow to import
+
+    X, y = load_digits(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, stratify=y, random_state=seed)
     rows = step_imbalance(y_train, minority, n_minority, np.random.default_rng(seed))
     return Split(X_train[rows], y_train[rows], X_test, y_test)

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from imblearn.ensemble import BalancedRandomForestClassifier
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.covariance import ledoit_wolf
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
-from sklearn.ensemble import HistGradientBoostingClassifier
 
 from ecrt.errors import InputError
 from ecrt.metrics.priors import shift_prior
@@ -58,8 +56,12 @@ def fit_model(name: str, s: Array, y: Labels, options: Mapping[str, Any], rng: n
     if name == "lda":
         model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
     elif name == "gradient-boosting":
+        from sklearn.ensemble import HistGradientBoostingClassifier  # slow to import
+
         model = HistGradientBoostingClassifier(class_weight="balanced", early_stopping=False, random_state=seed)
     elif name == "balanced-forest":
+        from imblearn.ensemble import BalancedRandomForestClassifier  # slow to import
+
         model = BalancedRandomForestClassifier(
             sampling_strategy="all", replacement=True, bootstrap=False, random_state=seed
         )

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from imblearn.metrics import geometric_mean_score
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 from sklearn.metrics import average_precision_score, roc_auc_score
@@ -180,6 +179,8 @@ def _geometric_mean(y: Labels, predicted: Labels) -> float:
     """Geometric mean of the recalls: zero as soon as one class is never recognised."""
     if len(y) == 0:
         return float("nan")
+    from imblearn.metrics import geometric_mean_score  # slow to import
+
     return float(geometric_mean_score(y, predicted, labels=np.unique(y), average="multiclass"))
 
 
