@@ -3,7 +3,14 @@
 from ecrt.data.catalogue import CATALOGUE, KnownData, RemoteFile
 from ecrt.data.download import default_folder, fetch
 from ecrt.data.files import LABEL_SEPARATOR, DataFile, Images, open_image, read_data
-from ecrt.data.imbalance import exponential_imbalance, step_imbalance, stratified_holdout, thin_out
+from ecrt.data.imbalance import (
+    exponential_imbalance,
+    indicator_of,
+    step_imbalance,
+    stratified_holdout,
+    thin_out,
+    with_lost_groups,
+)
 from ecrt.data.kaggle_arxiv import Abstracts, read_arxiv
 from ecrt.data.layouts import ImageLayout, ImageList, read_image_list
 from ecrt.data.loaders import (
@@ -54,6 +61,7 @@ __all__ = [
     "henon",
     "henon_inverse",
     "imbalanced_digits",
+    "indicator_of",
     "load_arxiv",
     "load_embeddings",
     "load_keel",
@@ -67,4 +75,5 @@ __all__ = [
     "stratified_holdout",
     "thin_out",
     "toy_sources",
+    "with_lost_groups",
 ]

@@ -1,4 +1,4 @@
-"""Protocols that make a balanced training set imbalanced, and the stratified split all stages share."""
+"""Protocols that make a balanced training set imbalanced, and the stratified splits all stages share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-__all__ = ["exponential_imbalance", "step_imbalance", "stratified_holdout", "thin_out"]
+__all__ = [
+    "exponential_imbalance",
+    "indicator_of",
+    "step_imbalance",
+    "stratified_holdout",
+    "thin_out",
+    "with_lost_groups",
+]
 
 
 def thin_out(y: NDArray[Any], keep: dict[Any, int], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -40,9 +48,11 @@ def exponential_imbalance(y: NDArray[Any], ratio: float, rng: np.random.Generato
 
 
 def stratified_holdout(
-    y: NDArray[np.int64], fraction: float, rng: np.random.Generator
+    y: NDArray[np.int64], fraction: float, rng: np.random.Generator, *, both_sides: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split rows class by class; a class always keeps at least one row on the first side.
+
+    With ``both_sides``, a class of two rows or more has at least one on the second side as well.
 
     The held-out number of a class is rounded at random with the right expectation, so that a fifth of many classes
     of three is a fifth of all rows. scikit-learn's stratified split refuses classes of one sample.
@@ -50,6 +60,30 @@ def stratified_holdout(
     held_out = np.zeros(len(y), dtype=bool)
     for label in np.unique(y):
         rows = np.flatnonzero(y == label)
-        size = min(int(fraction * len(rows) + rng.random()), len(rows) - 1)
+        size = min(max(int(fraction * len(rows) + rng.random()), int(both_sides)), len(rows) - 1)
         held_out[rng.permutation(rows)[:size]] = True
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def indicator_of(y: NDArray[np.int64], rows: NDArray[np.bool_] | None = None) -> sparse.csr_array:
+    """Rows by classes, with a one for the class of each row (of ``rows`` alone, if they are given)."""
+    chosen = np.arange(len(y)) if rows is None else np.flatnonzero(rows)
+    ones = np.ones(len(chosen), dtype=np.int64)
+    return sparse.csr_array((ones, (chosen, y[chosen])), shape=(len(y), int(y.max(initial=-1)) + 1))
+
+
+def with_lost_groups(rows: NDArray[np.int64], groups: sparse.csr_array) -> NDArray[np.int64]:
+    """Rows that a stage learns from, and all rows of the groups that would be lost: those without a row among them.
+
+    This is the one rule by which no class, label or rare region is lost between two stages.
+
+    Parameters
+    ----------
+    groups : rows by groups, an indicator of what has to be learned.
+
+    >>> with_lost_groups(np.array([0, 1]), indicator_of(np.array([5, 6, 5, 7]))).tolist()
+    [0, 1, 3]
+    """
+    lost = np.asarray(groups[rows].sum(axis=0)).ravel() == 0
+    theirs = np.asarray(groups[:, np.flatnonzero(lost)].sum(axis=1)).ravel() > 0
+    return np.union1d(rows, np.flatnonzero(theirs))

@@ -99,9 +99,10 @@ class EstimatorBase(BaseEstimator):
         labels: NDArray[np.int64],
         roles: ClassRoles,
         session: Session,
+        groups: sparse.csr_array | None = None,
     ) -> EncodeResult:
         """Stage 1; the encoder stays on the CPU afterwards."""
-        encoded = encode(new_encoder(self, items), items, labels, roles, config, **vars(session))
+        encoded = encode(new_encoder(self, items), items, labels, roles, config, groups=groups, **vars(session))
         self.encoder_ = encoded.encoder.cpu()
         if items[0][0].ndim == 1:
             self.encoder_ = self.encoder_.double()  # rows cost little, and must not depend on their batch
@@ -235,11 +236,16 @@ class ECRTBase(EstimatorBase):
         return int(self.demixer_.linear.n_signal)
 
     def _encode(
-        self, items: Dataset[Any], labels: NDArray[np.int64], roles: ClassRoles, session: Session
+        self,
+        items: Dataset[Any],
+        labels: NDArray[np.int64],
+        roles: ClassRoles,
+        session: Session,
+        groups: sparse.csr_array | None = None,
     ) -> EncodeResult:
-        """Stage 1 as the options say."""
+        """Stage 1 as the options say; ``groups`` are those that later stages must not lose, if not the classes."""
         config = encode_config(self, loss=self.encoder_loss, mixup=self.mixup)
-        return self._encode_by(config, items, labels, roles, session)
+        return self._encode_by(config, items, labels, roles, session, groups)
 
     def _sources(self, X: Any) -> Array:
         """s = f(e(x)), whatever output format ``transform`` is set to."""

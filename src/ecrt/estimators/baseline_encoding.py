@@ -96,18 +96,13 @@ def features_to_learn_from(
 ) -> tuple[Array, Labels]:
     """Features and classes of rows that the encoder, trained by cross-entropy, has not seen.
 
-    cRT fits its last layer on the rows of the encoder, as its authors do. A class all of whose rows were seen (it may
-    have one alone) keeps them: there are no others.
+    cRT fits its last layer on the rows of the encoder, as its authors do.
     """
     encoded = clf._encode_by(encode_config(clf, loss="cross-entropy"), items, labels, roles, session)
     clf.history_ |= {"encoder": encoded.history}
-    rows = encoded.unseen
-    if len(rows) == 0 and clf.method != "crt":
+    if len(encoded.unseen) == 0 and clf.method != "crt":
         raise InputError(f"encoder_holdout=0 leaves no row for method={clf.method!r} to learn from: hold some out.")
-    if clf.method == "crt":
-        rows = np.arange(len(labels))
-    unseen_classes = np.isin(labels, labels[rows])
-    rows = np.union1d(rows, np.flatnonzero(~unseen_classes))
+    rows = np.arange(len(labels)) if clf.method == "crt" else encoded.learn_rows
     return encoded.features[rows], labels[rows]
 
 

@@ -237,7 +237,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         )
         with self._session() as session:
             encoded = self._encode(items, labels, roles, session)
-            rows = encoded.unseen
+            rows = encoded.learn_rows
             z, y_rows = encoded.features[rows], labels[rows]
             result = transfer(
                 z, y_rows, roles=roles, candidates=demix_configs(self, *z.shape), validation=self.validation_fraction,

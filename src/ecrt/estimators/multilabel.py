@@ -81,10 +81,10 @@ def fit_labels(clf: Any, X: Any, y: Any) -> None:
         groups = replace(
             roles, encoded_on=np.append(roles.encoded_on, True), augmented=np.append(roles.augmented, False)
         )
-        encoded = clf._encode(items, labelled.rarest, groups, session)
-        z, unseen = encoded.features[encoded.unseen], labelled[encoded.unseen]
+        encoded = clf._encode(items, labelled.rarest, groups, session, labelled.sides())
+        z, learned = encoded.features[encoded.learn_rows], labelled[encoded.learn_rows]
         result, (logits, present) = transfer_labels(
-            z, unseen, roles=roles, candidates=demix_configs(clf, *z.shape), validation=clf.validation_fraction,
+            z, learned, roles=roles, candidates=demix_configs(clf, *z.shape), validation=clf.validation_fraction,
             head_config=label_head_config(clf, *z.shape), **vars(session),
         )  # fmt: skip
     clf.multilabel_, clf.sparse_output_ = True, sparse.issparse(y)
@@ -95,7 +95,7 @@ def fit_labels(clf: Any, X: Any, y: Any) -> None:
     clf.thresholds_ = None
     if clf.thresholds == "validation":
         clf.thresholds_ = best_thresholds(logits, present, -log_class_prior(clf))
-    label, row = unseen.label, unseen.incidences.row
+    label, row = learned.label, learned.incidences.row
     most = int(np.clip(EXAMPLES // n_labels, 20, 500))
     keep = thin_out(label, dict.fromkeys(range(n_labels), most), session.rng)
     keep_examples(clf, z[row[keep]], label[keep], roles.demixed_on & (counts > 0), session.rng)

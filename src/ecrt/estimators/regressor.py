@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
 from ecrt.augmentation.donors import draw_from_donors
+from ecrt.data import indicator_of
 from ecrt.data.density import TargetRegions, quantile_bins, target_roles
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
@@ -155,18 +156,19 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
             them, or a torch Dataset of (x, y). A table may hold categories, dates and missing values.
         y : whole or real numbers, (n_samples,) or (n_samples, n_outputs); not given with a Dataset.
         """
-        rows, targets = self._read_targets(X, y)
+        inputs, targets = self._read_targets(X, y)
         regions = TargetRegions.learn(targets)
-        n_inputs = torch.as_tensor(X[0][0]).numel() if isinstance(X, Dataset) else rows.shape[1]
+        n_inputs = torch.as_tensor(X[0][0]).numel() if isinstance(X, Dataset) else inputs.shape[1]
         bins = quantile_bins(regions.position(targets), self._wanted_bins(len(targets), n_inputs))
-        items = labelled_items(X, bins) if isinstance(X, Dataset) else array_items(rows, bins)
-        roles = target_roles(bins, regions.is_rare(targets), encode_on=self.encode_on, demix_on=self.demix_on)
+        items = labelled_items(X, bins) if isinstance(X, Dataset) else array_items(inputs, bins)
+        rare = regions.is_rare(targets)
+        roles = target_roles(bins, rare, encode_on=self.encode_on, demix_on=self.demix_on)
         with self._session() as session:
-            encoded = self._encode(items, bins, roles, session)
-            unseen = encoded.unseen
-            z = encoded.features[unseen]
+            encoded = self._encode(items, bins, roles, session, indicator_of(bins, rare))
+            rows = encoded.learn_rows
+            z = encoded.features[rows]
             result = regress(
-                z, targets[unseen], bins=bins[unseen], regions=regions, roles=roles, candidates=self._candidates(z),
+                z, targets[rows], bins=bins[rows], regions=regions, roles=roles, candidates=self._candidates(z),
                 config=self._config(z), validation=self.validation_fraction, **vars(session),
             )  # fmt: skip
             self.regions_, self.bin_counts_ = regions, roles.counts
@@ -186,8 +188,8 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
                 "head_setting": result.setting,
             }
             keep = np.sort(session.rng.permutation(len(z))[:MOST_EXAMPLES])
-        kept = SourceRows.of(self.demixer_, z[keep], bins[unseen][keep])
-        self._examples = kept.s, targets[unseen][keep]
+        kept = SourceRows.of(self.demixer_, z[keep], bins[rows][keep])
+        self._examples = kept.s, targets[rows][keep]
         all_bins = np.arange(len(roles.counts))
         self._diagnosis = partial(diagnose_sources, self.demixer_, kept, all_bins, roles.demixed_on)
         return self

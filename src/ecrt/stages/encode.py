@@ -10,10 +10,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from ecrt.data import ClassRoles, stratified_holdout
+from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.errors import InputError
 from ecrt.losses import LossName
 from ecrt.stages.deferred import DeferredTransfer
@@ -42,8 +43,9 @@ class EncodeConfig:
     crop_padding, flip : images are shifted by up to so many pixels, and mirrored at random, on the device.
     precision : ``"bfloat16"`` for mixed precision; ``"auto"`` does so for images on a GPU.
     holdout : share of the classes it learns from that it never sees. Flow and head learn from those rows (and from
-        rows of other classes) alone: features of rows an encoder has memorised sit on their class means. With 0 it
-        sees all rows, for all epochs: for an encoder that predicts with its own head.
+        rows of other classes) alone: features of rows an encoder has memorised sit on their class means. A class of
+        two rows or more has one at least on either side. With 0 the encoder sees all rows, for all epochs: for one
+        that predicts with its own head.
     training : epochs, batch size, learning rate.
     """
 
@@ -67,6 +69,7 @@ class EncodeResult:
 
     Attributes
     ----------
+    learn_rows : what later stages learn from: the unseen rows, and those of classes that have no other.
     head : from features to balanced logits of ``head_classes``, learned with the encoder: together they predict with
         no further stage. ``None`` where no supervised loss was trained.
     """
@@ -74,6 +77,7 @@ class EncodeResult:
     encoder: nn.Module
     features: NDArray[np.float64]
     unseen: NDArray[np.int64]
+    learn_rows: NDArray[np.int64]
     history: History | None
     head: nn.Module | None = None
     head_classes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -89,20 +93,29 @@ def encode(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
+    groups: sparse.csr_array | None = None,
 ) -> EncodeResult:
     """Train the encoder (or take it as it is) and map every row.
 
     Parameters
     ----------
     items : pairs (x, label), indexed like ``y``.
+    groups : rows by groups that later stages must not lose, an indicator of labels or of rare regions: the encoder
+        leaves them the rows of a group that has no other. ``None`` where classes are all there is.
     """
     if not config.trained or not any(p.requires_grad for p in encoder.parameters()):
-        features = features_of(encoder, items, device=device)
-        return EncodeResult(encoder=encoder, features=features, unseen=np.arange(len(y)), history=None)
+        features, rows = features_of(encoder, items, device=device), np.arange(len(y))
+        return EncodeResult(encoder=encoder, features=features, unseen=rows, learn_rows=rows, history=None)
     learn_from = np.flatnonzero(roles.encoded_on[y])
     fitted, held_out = learn_from, learn_from[:0]
     if config.holdout > 0:
-        fitted, held_out = (learn_from[part] for part in stratified_holdout(y[learn_from], config.holdout, rng))
+        split = stratified_holdout(y[learn_from], config.holdout, rng, both_sides=True)
+        fitted, held_out = (learn_from[part] for part in split)
+    if config.holdout > 0 and groups is not None:
+        left = np.setdiff1d(fitted, with_lost_groups(np.setdiff1d(np.arange(len(y)), fitted), groups))
+        fitted = left if len(left) else fitted
+        held_out = held_out[np.isin(y[held_out], y[fitted])]
+    unseen = np.setdiff1d(np.arange(len(y)), fitted)
     training = EncoderTraining(
         encoder, items, y, fitted, config, rng=rng, device=device, augmented=roles.augmented
     )  # fmt: skip
@@ -110,7 +123,8 @@ def encode(
     return EncodeResult(
         encoder=encoder,
         features=features_of(encoder, items, device=device),
-        unseen=np.setdiff1d(np.arange(len(y)), fitted),
+        unseen=unseen,
+        learn_rows=with_lost_groups(unseen, indicator_of(y)),
         history=history,
         head=training.balanced_head(),
         head_classes=training.classes,

@@ -16,7 +16,7 @@ from scipy import sparse
 from torch import nn
 
 from ecrt.augmentation import augment
-from ecrt.data import ClassRoles, stratified_holdout
+from ecrt.data import ClassRoles, stratified_holdout, with_lost_groups
 from ecrt.errors import InputError
 from ecrt.losses.multilabel import ABSENT, PRESENT, SYNTHETIC, UNKNOWN, label_odds, row_mass
 from ecrt.metrics import bce_per_row
@@ -72,8 +72,18 @@ class Labelled:
         group[row[order]] = label[order]  # of several labels the last one written, the rarest, stays
         return group
 
+    def sides(self) -> sparse.csr_array:
+        """Rows by what has to be learned of each label: rows that have it; where these are most, also those without."""
+        absent = 1 - self.indicator[:, np.flatnonzero(2 * self.counts > self.indicator.shape[0])].toarray()
+        return sparse.csr_array(sparse.hstack([self.indicator, sparse.csr_array(absent)]))
+
     def __getitem__(self, rows: Labels) -> Labelled:
         return Labelled(self.indicator[rows])
+
+    def holdout(self, fraction: float, rng: np.random.Generator) -> tuple[Labels, Labels]:
+        """Rows split by their rarest label, so that no label has all its rows held out."""
+        train_rows = with_lost_groups(stratified_holdout(self.rarest, fraction, rng)[0], self.sides())
+        return train_rows, np.setdiff1d(np.arange(self.indicator.shape[0]), train_rows)
 
     def present(self) -> NDArray[np.bool_]:
         """The indicator as booleans."""
@@ -102,7 +112,7 @@ def transfer_labels(
     """
     if np.ptp(z, axis=0).max(initial=0.0) == 0:
         raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
-    train_rows, held_out_rows = stratified_holdout(labelled.rarest, validation, rng)
+    train_rows, held_out_rows = labelled.holdout(validation, rng)
     if len(held_out_rows) == 0:
         raise InputError(f"No row can be held out of {len(z)} rows: two rows at least must have the same rarest label.")
     trial: dict[int, Array] = {}
