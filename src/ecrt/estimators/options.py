@@ -28,6 +28,7 @@ __all__ = [
     "MINORITY_CONSTRAINT",
     "demix_configs",
     "encode_config",
+    "fits_linear_head_at_once",
     "head_config",
     "head_network",
     "log_class_prior",
@@ -175,6 +176,11 @@ def _head_risk(clf: Any) -> dict[str, Any]:
     if clf.mixup == 0 or trains_encoder(clf):
         return {}
     return {"risk": "mixup", "risk_options": {"alpha": clf.mixup}}
+
+
+def fits_linear_head_at_once(clf: Any) -> bool:
+    """Whether a linear head is fitted by L-BFGS, under a weight decay to choose, and not by steps."""
+    return not _head_risk(clf) and clf.head_loss != "hinge"
 
 
 def demix_configs(clf: Any, n_rows: int, n_features: int) -> list[DemixConfig]:

@@ -48,6 +48,7 @@ REGRESSOR_CONSTRAINTS: dict[str, list[Any]] = BASE_CONSTRAINTS | {
     "head": [StrOptions({"auto", "linear", "mlp"}), "array-like"],
     "head_hidden": ["array-like"],
     "region_mass": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+    "weighted": [StrOptions({"auto"}), "boolean"],
     "augmentation": [StrOptions({"auto", "none", "interpolated", "donors"})],
     "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
     "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
@@ -84,6 +85,8 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     region_mass : "auto" or float, default="auto"
         Power a: a region of n rows has mass n^(1 - a) in the loss. 0 leaves regions as frequent as they are, 1 makes
         them alike; ``"auto"`` tries 0 and 0.25.
+    weighted : "auto" or bool, default="auto"
+        Whether sources are weighed by their signal before the head; ``"auto"`` tries both ways.
     augmentation : {"auto", "none", "interpolated", "donors"}, default="auto"
         ``"interpolated"``: as many rows as there are between neighbours in source space, and for each row with a rare
         target six more, between rare neighbours and moved along the sources' local slopes. ``"donors"``: every source
@@ -135,6 +138,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     head: str | Sequence[str] = "auto"
     head_hidden: Sequence[int] = (128, 128)
     region_mass: str | float = "auto"
+    weighted: Literal["auto"] | bool = "auto"
     augmentation: Literal["auto", "none", "interpolated", "donors"] = "auto"
     augmentation_weight: float = 0.5
     n_synthetic: int | None = None
@@ -282,6 +286,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
             weight_decay=self.weight_decay,
             hidden=tuple(self.head_hidden),
             region_mass=(0.0, 0.25) if isinstance(mass, str) else (float(mass),),
+            weighings=(False, True) if isinstance(self.weighted, str) else (bool(self.weighted),),
             augmentations=("none", "interpolated") if self.augmentation == "auto" else (self.augmentation,),
             augmentation_weight=self.augmentation_weight,
             n_synthetic=self.n_synthetic,

@@ -15,6 +15,7 @@ import pandas as pd
 
 from ecrt.data import DataFile, Images, read_data, stratified_holdout
 from ecrt.errors import InputError, warn_user
+from ecrt.estimators.refitting import refit
 from ecrt.runs.config import FitConfig
 from ecrt.runs.decisions import make_decision
 from ecrt.runs.measured import Measured
@@ -44,7 +45,7 @@ def fit_file(
 ) -> Evaluation | Measured | None:
     """Fit a model on a file and write model, settings, history and figures to a folder; gives the test results, if any.
 
-    All rows are fitted with the choice left open again: what fewer rows chose need not suit them.
+    The saved model is fitted on all rows, with the parts (de-mixing, head and the rest) that the tested one chose.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ def fit_file(
         found.write(output)
     if len(test_rows) == 0 or (config.refit and not stop_requested()):
         say(f"Fitting on all {len(target.y)} rows.")
-        _fit(model, data.X, target.y)
+        (refit if len(test_rows) else _fit)(model, data.X, target.y)
     model.metrics_ = {} if found is None else _main_metrics(found, config)
     model.save(output / MODEL_FOLDER)
     _write(output / HISTORY_FILE, json.dumps(_plain(model.history_), indent=1))

@@ -49,6 +49,7 @@ class RegressConfig:
     weight_decay : of the linear head; ``None`` chooses on held-out rows.
     hidden, training : of the MLP head.
     region_mass : powers a to try: a region of n rows has mass n^(1 - a); 0 is as in training, 1 makes regions alike.
+    weighings : whether sources are weighed by their signal, to try.
     augmentations : to try. ``"interpolated"``: rows between and beside those there are, which weigh as much as these.
         ``"donors"``: every source from a donor of its own (supplement B), without more mass for a region.
     augmentation_weight : share of the mass of rare regions that goes to samples from donors.
@@ -63,6 +64,7 @@ class RegressConfig:
     hidden: tuple[int, ...] = (128, 128)
     training: TrainingConfig = TrainingConfig(epochs=100, batch_size=256, learning_rate=4e-3, weight_decay=1e-2)
     region_mass: tuple[float, ...] = (0.0, 0.25)
+    weighings: tuple[bool, ...] = (False, True)
     augmentations: tuple[AugmentationName, ...] = ("none", "interpolated")
     augmentation_weight: float = 0.5
     n_synthetic: int | None = None
@@ -183,10 +185,11 @@ def regress(
                 warn_user(f"De-mixing by {how.method!r} was given up. {error}")
                 continue
             if number == 0:
+                weighted = config.weighings[0] and how.method != "none"
                 for head in config.heads:
-                    consider(Plan(how.method, head, config.region_mass[0], config.augmentations[0]))
+                    consider(Plan(how.method, head, config.region_mass[0], config.augmentations[0], weighted))
             seen = [one.plan for one in tried if one.plan.demixing == "linear"]
-            weighings = (False,) if how.method == "none" else (_plan(best).weighted,) if seen else (False, True)
+            weighings = (False,) if how.method == "none" else (_plan(best).weighted,) if seen else config.weighings
             for weighted in weighings:
                 consider(replace(_plan(best), demixing=how.method, weighted=weighted))
             for augmentation in config.augmentations[1:]:

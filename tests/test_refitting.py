@@ -1,0 +1,140 @@
+"""The saved model has the parts of the tested one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import TensorDataset
+from typer.testing import CliRunner
+
+import ecrt
+from ecrt import ECRTClassifier, ECRTRegressor
+from ecrt.cli import app
+from ecrt.estimators.refitting import fitted_choices, refit
+from ecrt.runs import fitting
+
+N = 150
+
+
+def rows(task, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 4))
+    if task == "regression":
+        return X, np.abs(X[:, 0] * X[:, 1]) + rng.exponential(size=N)
+    if task == "multilabel":
+        return X, (X[:, :3] + rng.normal(size=(N, 3)) > [0.3, 0.8, 1.2]).astype(int)
+    return X, np.digitize(X[:, 0] * X[:, 1] + X[:, 0] + rng.normal(size=N), [-0.5, 1.2])
+
+
+# What "auto" never comes to by itself.
+ODD = {
+    "gaussian": (ECRTClassifier, "classification", {"demixing": "none", "head": "gaussian", "minority": [0]}),
+    "linear": (ECRTClassifier, "classification", {"demixing": "none", "head": "linear", "weight_decay": 0.0123}),
+    "mlp": (ECRTClassifier, "classification", {"head": "mlp", "head_hidden": (7,), "head_dropout": 0.3}),
+    "flow": (ECRTClassifier, "classification", {"demixing": "flow", "flow_blocks": 2, "head": "linear"}),
+    "by steps": (ECRTClassifier, "classification", {"mixup": 0.3, "head": "linear", "demixing": "none"}),
+    "labels": (ECRTClassifier, "multilabel", {"demixing": "none", "head": "linear", "weight_decay": 0.0123}),
+    "wide labels": (ECRTClassifier, "multilabel", {"head": "mlp", "head_hidden": (9,), "head_dropout": 0.0}),
+    "numbers": (
+        ECRTRegressor, "regression",
+        {"demixing": "linear", "head": "linear", "region_mass": 0.6, "augmentation": "donors", "weighted": True,
+         "weight_decay": 0.0123},
+    ),
+    "numbers by a network": (ECRTRegressor, "regression", {"head": "mlp", "head_hidden": (9,), "region_mass": 0.6}),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
+@pytest.mark.parametrize("name", ODD)
+def test_a_refit_keeps_what_the_fit_chose(name):
+    estimator, task, options = ODD[name]
+    X, y = rows(task)
+    model = estimator(random_state=0, epochs=3, **options).fit(X[:100], y[:100])
+    chosen = fitted_choices(model)
+    open_options = {key: getattr(estimator(), key) for key in options if key != "mixup"}
+    model.set_params(**open_options)
+    refit(model, X, y)
+    assert fitted_choices(model) == chosen
+    assert {key: getattr(model, key) for key in open_options} == open_options
+    assert np.asarray(model.class_counts_ if hasattr(model, "class_counts_") else model.bin_counts_).sum() >= N / 2
+    if name == "linear":
+        assert model.history_["head_setting"] == 0.0123
+    if name == "numbers":
+        assert (model.weighted_, model.region_mass_, model.augmentation_) == (True, 0.6, "donors")
+
+
+@pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
+def test_a_refit_keeps_a_selection_and_does_not_select_again():
+    X, y = rows("classification")
+    model = ECRTClassifier(random_state=0, epochs=3, selection="pseudo-minority", selection_trials=4)
+    model.fit(X[:100], y[:100])
+    model.selection_["options"] = {**model.selection_["options"], "mean_shrinkage": 0.7}
+    selection = model.selection_
+    refit(model, X, y)
+    assert model.selection_ is selection
+    assert model.selection == "pseudo-minority"
+    assert model._chosen("mean_shrinkage") == 0.7
+    assert model.class_counts_.sum() == N
+
+
+@pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
+def test_a_refit_on_a_dataset():
+    X, y = rows("classification")
+    images = torch.from_numpy(X).float().reshape(N, 1, 2, 2)
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(4, 4))
+    model = ECRTClassifier(encoder=encoder, encoder_epochs=1, head="gaussian", demixing="none", random_state=0)
+    model.fit(TensorDataset(images[:100], torch.from_numpy(y[:100])))
+    model.set_params(head="auto", demixing="auto")
+    refit(model, TensorDataset(images, torch.from_numpy(y)))
+    assert (model.head_name_, model.demixing_, model.class_counts_.sum()) == ("gaussian", "none", N)
+
+
+@pytest.mark.parametrize(
+    ("task", "odd"),
+    [
+        ("classification", {"demixing": "none", "head": "gaussian"}),
+        ("multilabel", {"demixing": "none", "head": "linear", "weight_decay": 0.0123}),
+        ("regression", {"augmentation": "donors", "region_mass": 0.6, "head": "linear"}),
+        ("images", {"demixing": "none", "head": "gaussian"}),
+    ],
+)
+def test_the_saved_model_has_the_parts_of_the_tested_one(tmp_path, monkeypatch, task, odd):
+    """The tested model is made to choose what "auto" never does; left to choose anew, the saved one could not."""
+    tested = []
+
+    def fit_oddly(model, X, y):
+        asked = {name: model.get_params()[name] for name in odd}
+        original(model.set_params(**odd), X, y)
+        model.set_params(**asked)
+        tested.append((fitted_choices(model), type(model.head_)))
+
+    original = fitting._fit
+    monkeypatch.setattr(fitting, "_fit", fit_oddly)
+    target, options = ("y",), {"epochs": 3}
+    if task == "images":
+        path, options = tmp_path / "images", {"encoder_epochs": 1}
+        rng = np.random.default_rng(0)
+        for label in range(2):
+            (path / f"kind {label}").mkdir(parents=True)
+            for number in range(16):
+                pixels = (rng.integers(0, 90, (8, 8, 3)) + 60 * label).astype(np.uint8)
+                Image.fromarray(pixels).save(path / f"kind {label}" / f"{number}.png")
+    else:
+        X, y = rows(task)
+        table = pd.DataFrame(X, columns=list("abcd"))
+        target = ("u", "v", "w") if task == "multilabel" else ("y",)
+        table[list(target)] = y.reshape(N, -1)
+        path = tmp_path / "table.csv"
+        table.to_csv(path, index=False)
+    arguments = ["fit", str(path), "-o", str(tmp_path / "out"), "--set", "image_size=8"]
+    arguments += [part for name in target for part in ("--target", name)]
+    arguments += [part for name, value in options.items() for part in ("--set", f"model.{name}={value}")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    saved = ecrt.load(tmp_path / "out" / "model")
+    assert tested == [(fitted_choices(saved), type(saved.head_))]
+    assert saved.get_params()["head"] == "auto"
