@@ -121,7 +121,7 @@ def test_inspect_shows_the_card(fitted):
         (["fit", "{wine}", "--target", "kind", "--costs", "3"], "such as 10:1"),
         (["fit", "{wine}", "--target", "kind", "--class-prior", "flat"], "use balanced, training"),
         (["fit", "{wine}", "--target", "kind", "--device", "abacus"], "abacus"),
-        (["fit", "{wine}", "--target", "kind", "--config", "none.yaml"], "config file"),
+        (["fit", "{wine}", "--target", "kind", "--config", "none.yaml"], "none.yaml cannot be read"),
         (["predict", "{tmp}", "{wine}"], "no config.yaml"),
         (["predict", "{fitted}", "{short}"], r"lacks the columns ['ash']"),
         (["predict", "{fitted}", "{wine}", "-o", "p.xls"], "must end in"),

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ecrt.disk import read_arrays
 from ecrt.errors import InputError
 from ecrt.metrics import Predictions, read_predictions
 
@@ -130,8 +131,8 @@ def read_validation(file: Path) -> Validation | None:
     """What a trial said, if it is kept."""
     if not file.is_file():
         return None
-    with np.load(file, allow_pickle=False) as arrays:
-        return arrays["log_proba"], arrays["y"]
+    arrays = read_arrays(file)
+    return arrays["log_proba"], arrays["y"]
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from ecrt.io.modules import (
 )
 from ecrt.io.reading import read_model
 from ecrt.io.records import pack_diagnostics, pack_history, unpack_diagnostics, unpack_history
+from ecrt.io.side_files import parse_yaml, read_json, read_text, read_yaml
 from ecrt.io.values import (
     array_from_plain,
     array_to_plain,
@@ -42,7 +43,11 @@ __all__ = [
     "pack_encoder",
     "pack_head",
     "pack_history",
+    "parse_yaml",
+    "read_json",
     "read_model",
+    "read_text",
+    "read_yaml",
     "to_plain",
     "unpack_demixer",
     "unpack_diagnostics",

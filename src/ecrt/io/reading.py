@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ import safetensors
 import torch
 from torch import Tensor
 
+from ecrt.disk import plain_bytes
 from ecrt.errors import ModelFileError
 from ecrt.io.container import (
     DTYPES,
@@ -102,32 +102,11 @@ def _reading(path: Path, read: Callable[[Path], T]) -> T:
 
 
 def _read_header(path: Path) -> _Header:
-    return _Header(parse_json(_bytes_of(path, MOST_JSON_BYTES)))
-
-
-def _bytes_of(path: Path, most: int) -> bytes:
-    """Content of a plain file; pipes, devices and links are not even waited for."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    if path.is_symlink():
-        raise BadContentError("It is a symbolic link, not a file of its own.")
-    descriptor = os.open(path, flags)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise BadContentError("It is not a plain file.")
-        if status.st_size > most:
-            raise BadContentError(f"It is {status.st_size} bytes long; at most {most} are read.")
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(status.st_size + 1)
-    finally:
-        os.close(descriptor)
-    if len(data) != status.st_size:
-        raise BadContentError("It changed while it was read.")
-    return data
+    return _Header(parse_json(plain_bytes(path, MOST_JSON_BYTES)))
 
 
 def _read_tensors(path: Path, header: _Header) -> dict[str, Tensor]:
-    data = _bytes_of(path, header.size)
+    data = plain_bytes(path, header.size)
     if len(data) != header.size or hashlib.sha256(data).hexdigest() != header.digest:
         raise BadContentError("Its content does not match the digest in model.json: it was cut, changed or damaged.")
     if int.from_bytes(data[:8], "little") > MOST_HEADER_BYTES:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ecrt.data import read_data
+from ecrt.disk import read_arrays
 from ecrt.errors import InputError
 from ecrt.metrics.priors import PRIORS, PriorName
 
@@ -60,11 +60,7 @@ def read_predictions(path: str | Path) -> Predictions:
     The arrays are ``log_proba``, ``y``, ``counts``, ``prior``, and maybe ``validation_log_proba`` and ``validation_y``.
     """
     path = Path(path)
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, BadZipFile) as error:
-        raise InputError(f"{path} cannot be read as a file of predictions: {error}") from error
+    arrays = read_arrays(path)
     for prior in PRIORS:  # evaluation.npz holds the same predictions under each prior
         if f"log_proba.{prior}" in arrays and "classes.counts" in arrays:
             arrays |= {"log_proba": arrays[f"log_proba.{prior}"], "counts": arrays["classes.counts"]}

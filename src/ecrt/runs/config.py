@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from ecrt.errors import InputError
+from ecrt.io import parse_yaml, read_yaml
 from ecrt.runs.tasks import ESTIMATORS, TaskName
 
 __all__ = ["FitConfig", "read_config"]
@@ -106,8 +107,8 @@ def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> Fi
         if not equals or not path:
             raise InputError(f"The override {override!r} is not of the form KEY=VALUE, such as model.epochs=20.")
         try:
-            value = _with_exponents(yaml.safe_load(text))
-        except yaml.YAMLError as error:
+            value = _with_exponents(parse_yaml(text))
+        except ValueError as error:
             raise InputError(f"The value of the override {override!r} cannot be read.") from error
         *folders, key = path.split(".")
         place = settings
@@ -123,10 +124,7 @@ def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> Fi
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:
-    try:
-        settings = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
-        raise InputError(f"The config file {file} cannot be read: {error}") from error
+    settings = read_yaml(file)
     if settings is None:
         return {}
     if not isinstance(settings, dict):

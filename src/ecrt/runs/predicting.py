@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 from sklearn.metrics import confusion_matrix
 
 from ecrt.data import LABEL_SEPARATOR, DataFile, Images, read_data
-from ecrt.errors import InputError, warn_user
+from ecrt.errors import InputError, ModelFileError, warn_user
 from ecrt.estimators import load
+from ecrt.io import BadContentError, Fields, read_json, read_text
 from ecrt.runs.config import FitConfig, read_config
 from ecrt.runs.decisions import Decision, make_decision
 from ecrt.runs.fitting import CONFIG_FILE, MODEL_FOLDER, TARGET_FILE
@@ -25,6 +25,7 @@ from ecrt.runs.tasks import ESTIMATORS, TaskName, measure, read_target
 __all__ = ["FittedRun", "card_of", "evaluate_file", "open_run", "predict_file", "write_predictions"]
 
 PREDICTED, CARD_FILE = "predicted", "MODEL_CARD.md"
+MOST_NAMES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def open_run(folder: Path, **changes: Any) -> FittedRun:
     if changes.keys() & {"threshold", "costs"}:
         config = replace(config, **({"threshold": None, "costs": None} | changes))
     model = load(folder / MODEL_FOLDER)
-    task, names = _read_target_file(folder / TARGET_FILE)
+    task, names = _read_target_file(folder / TARGET_FILE, model)
     if task == "classification":
         config = replace(config, class_prior=changes.get("class_prior", prior))
         model.set_params(class_prior=config.prior)
@@ -71,22 +72,31 @@ def open_run(folder: Path, **changes: Any) -> FittedRun:
     return FittedRun(model, config, task, names)
 
 
-def _read_target_file(file: Path) -> tuple[TaskName, tuple[str, ...]]:
+def _read_target_file(file: Path, model: Any) -> tuple[TaskName, tuple[str, ...]]:
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        task, names = document["task"], tuple(map(str, document["names"]))
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
-    if task not in ESTIMATORS:
-        raise InputError(f"{file}: there is no task {task!r}.")
-    return task, names
+        with Fields(read_json(file), file.name) as fields:
+            task, names = cast(TaskName, fields.text("task", ESTIMATORS)), fields.items("names", MOST_NAMES)
+    except BadContentError as error:
+        raise error.of_file(file) from error
+    fits = type(model) is ESTIMATORS[task] and getattr(model, "multilabel_", False) == (task == "multilabel")
+    if (
+        not fits
+        or (task != "classification" and len(names) != _outputs(model))
+        or not all(isinstance(name, str) for name in names)
+    ):
+        raise ModelFileError(file, f"It speaks of {len(names)} targets of a {task}, which the model beside it is not.")
+    return task, tuple(names)
+
+
+def _outputs(model: Any) -> int:
+    return len(model.classes_ if hasattr(model, "classes_") else model.regions_.center)
 
 
 def card_of(folder: Path) -> str:
     """The card of a model, which is loaded to see that it is whole."""
     place = folder / MODEL_FOLDER if (folder / MODEL_FOLDER).is_dir() else folder
     load(place)
-    return (place / CARD_FILE).read_text(encoding="utf-8")
+    return read_text(place / CARD_FILE)
 
 
 def predict_file(run: FittedRun, path: Path) -> pd.DataFrame:

@@ -78,6 +78,8 @@ def read_target(data: DataFile, names: tuple[str, ...], task: TaskName | None, l
         numbers = frame.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
         if np.isnan(numbers).any():
             raise InputError(f"Target {list(names)} holds values that are no numbers, as regression needs.")
+        if len(names) != numbers.shape[1]:  # an array of an NPZ file
+            names = tuple(f"{names[0]}_{column}" for column in range(numbers.shape[1]))
         strata = pd.qcut(numbers[:, 0], 10, labels=False, duplicates="drop").astype(np.int64)
         return Target(task, said, numbers[:, 0] if numbers.shape[1] == 1 else numbers, names, rows, strata)
     if frame.shape[1] > 1:

@@ -1,0 +1,144 @@
+"""Files from a stranger: plain files of bounded size, and arrays whose shapes fit the bytes that are there."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import re
+import stat
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecrt.errors import InputError
+
+__all__ = ["open_plain", "plain_bytes", "read_arrays"]
+
+MOST_ARRAY_BYTES = 256 * 2**20
+"""Of all arrays of a file, in memory."""
+
+MOST_DIRECTORY_BYTES = 2**20
+"""Of the list of contents at the end of a zip file."""
+
+HEADER = re.compile(
+    rb"\{'descr': '([<>|][biufU])(\d{1,9})', 'fortran_order': (True|False), "
+    rb"'shape': \(((?:\d{1,18}, ?)*\d{0,18})\), \} *\n"
+)
+"""The header of an array as NumPy writes it, for numbers, truth values and text; others are not read."""
+
+
+@contextmanager
+def open_plain(path: str | os.PathLike[str], most: int) -> Iterator[BinaryIO]:
+    """Open a plain file of ``most`` bytes at most; pipes, devices and links are not even waited for.
+
+    Raises
+    ------
+    OSError
+        When it is none, with the reason.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    if Path(path).is_symlink():
+        raise OSError(errno.ELOOP, "it is a symbolic link, not a file of its own")
+    if not stat.S_ISREG(os.stat(path).st_mode):  # a socket or a folder cannot be opened at all
+        raise OSError(errno.EINVAL, "it is not a plain file")
+    with open(os.open(path, flags), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a plain file")
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, f"it is {status.st_size} bytes long; at most {most} are read")
+        yield file
+
+
+def plain_bytes(path: str | os.PathLike[str], most: int) -> bytes:
+    """Content of a plain file of ``most`` bytes at most."""
+    with open_plain(path, most) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1)
+    if len(content) != size:
+        raise OSError(errno.EBUSY, "it changed while it was read")
+    return content
+
+
+def read_arrays(path: str | os.PathLike[str], most: int = MOST_ARRAY_BYTES) -> dict[str, NDArray[Any]]:
+    """The arrays of an NPZ file: numbers, truth values and text.
+
+    What each array says of its shape is compared with its size before anything of that size is read or made.
+
+    Parameters
+    ----------
+    most : bytes of all arrays together.
+
+    Raises
+    ------
+    InputError
+        When the file is not what NumPy writes, or holds more.
+    """
+    try:
+        with open_plain(path, most + MOST_DIRECTORY_BYTES) as file:
+            _check_directory(file)
+            with ZipFile(file) as packed:
+                entries = packed.infolist()
+                if sum(entry.file_size for entry in entries) > most:
+                    raise ValueError(f"its arrays take more than {most} bytes")
+                if len({entry.filename for entry in entries}) < len(entries):
+                    raise ValueError("it holds the same name twice")
+                return {entry.filename.removesuffix(".npy"): _read_array(packed, entry) for entry in entries}
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, TypeError, BadZipFile, EOFError, RuntimeError, struct.error, zlib.error) as error:
+        raise InputError(f"{path} cannot be read as an NPZ file: {str(error)[:200]}.") from error
+
+
+def _check_directory(file: BinaryIO) -> None:
+    """Bound the list of contents, which would be read whole."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 22 - 2**16))
+    end = file.read()
+    place = end.rfind(b"PK\5\6")
+    if place < 0 or len(end) < place + 22:
+        raise BadZipFile("it is no zip file")
+    if struct.unpack("<L", end[place + 12 : place + 16])[0] > MOST_DIRECTORY_BYTES:
+        raise BadZipFile("its list of contents is too long")
+    file.seek(0)
+
+
+def _read_array(packed: ZipFile, entry: ZipInfo) -> NDArray[Any]:
+    file: Any
+    shown = repr(entry.filename[:80])
+    if not entry.filename.endswith(".npy") or entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+        raise ValueError(f"{shown} is no array")
+    with packed.open(entry) as file:
+        start = file.read(10)
+        if start[:8] != b"\x93NUMPY\1\0" or len(start) < 10:
+            raise ValueError(f"{shown} is no array")
+        length = struct.unpack("<H", start[8:])[0]
+        found = HEADER.fullmatch(file.read(length))
+        if found is None:
+            raise ValueError(f"{shown} holds no plain numbers, truth values or text")
+        kind, size, by_column, numbers = (part.decode("ascii") for part in found.groups())
+        dtype, shape = np.dtype(kind + size), tuple(int(number) for number in numbers.split(",") if number.strip())
+        if dtype.itemsize == 0 or math.prod(shape) * dtype.itemsize != entry.file_size - 10 - length:
+            raise ValueError(f"{shown} has the shape {shape} of {dtype.str}, which does not fit its size")
+        array = np.empty(shape, dtype, order="F" if by_column == "True" else "C")
+        flat: Any = array.reshape(-1, order="A").view(np.uint8)
+        done = 0
+        while done < len(flat):
+            read = file.readinto(memoryview(flat)[done:])
+            if not read:
+                raise EOFError(f"{shown} is cut short")
+            done += read
+        file.read(1)  # to the end, where the checksum is compared
+    if (dtype.kind == "b" and flat.max(initial=0) > 1) or (
+        dtype.kind == "U" and flat.view(dtype.byteorder + "u4").max(initial=0) > 0x10FFFF
+    ):
+        raise ValueError(f"{shown} holds what is no {'text' if dtype.kind == 'U' else 'truth value'}")
+    return array
