@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -60,13 +61,15 @@ def test_dates_written_as_text():
     encoder = TableEncoder.learn(days)
     assert kinds(encoder) == {"day": "date"}
     assert encoder.encode(days)[:3, 2].tolist() == [1, 2, 3]
-    assert np.isfinite(encoder.encode(pd.DataFrame({"day": ["no date", None]}))).all()
+    with pytest.warns(ECRTWarning, match="'day': 50% no dates"):
+        assert np.isfinite(encoder.encode(pd.DataFrame({"day": ["no date", None]}))).all()
 
 
 def test_gaps_and_unseen_levels_at_predict_only(table):
     encoder = TableEncoder.learn(table)
     later = table.assign(member=None, grade=pd.Categorical([9] * N), since=pd.NaT, city="Paris")
-    values = pd.DataFrame(encoder.encode(later), columns=encoder.names_out)
+    with pytest.warns(ECRTWarning, match=r"'city': 100% new levels such as 'Paris'; 'grade': 100% new levels"):
+        values = pd.DataFrame(encoder.encode(later), columns=encoder.names_out)
     assert not values.isna().any().any()
     assert values[[name for name in values if name.startswith(("city=", "grade="))]].to_numpy().sum() == 0
 
@@ -95,6 +98,54 @@ def test_identifiers_are_left_out_aloud():
         TableEncoder.learn(frame[["name"]])
 
 
+def test_levels_without_a_column_are_known_all_the_same():
+    words = [f"word {i % 60}" for i in range(300)] + ["once"]
+    encoder = TableEncoder.learn(pd.DataFrame({"word": words}))
+    assert len(encoder.columns[0].levels) == 40
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoder.encode(pd.DataFrame({"word": [*words, None]}))
+    with pytest.warns(ECRTWarning, match="'word': 50% new levels such as 'never'"):
+        encoder.encode(pd.DataFrame({"word": ["never", "once"]}))
+    many = TableEncoder.learn(pd.DataFrame({"word": pd.Categorical([f"w{i // 2}" for i in range(4000)])}))
+    assert many.columns[0].many
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # new ones cannot be told
+        many.encode(pd.DataFrame({"word": ["never"]}))
+
+
+def test_dtypes_are_not_doubted():
+    """Of some rows of a table a category may look like an identifier, and whole numbers like a row counter."""
+    some = pd.DataFrame({
+        "code": pd.Categorical([f"c{i}" for i in range(N)]),
+        "told": pd.Categorical([f"the {i}. of many words in a row" for i in range(N)]),
+        "day": pd.Categorical(["2021-05-30"] * N),
+        "digits": pd.Categorical(["1", "2"] * (N // 2)),
+        "count": np.arange(N, dtype=float),
+        "gone": np.full(N, np.nan),
+        "since": pd.date_range("2020-01-31", periods=N),
+    })  # fmt: skip
+    with pytest.warns(ECRTWarning, match=r"\['gone'\] are left out"):
+        encoder = TableEncoder.learn(some)
+    expected = {"count": "number", "gone": "left out", "since": "date"}
+    assert (
+        kinds(encoder) == {"code": "category", "told": "category", "day": "category", "digits": "category"} | expected
+    )
+    assert np.isfinite(encoder.encode(some.assign(gone=1.0))).all()
+
+
+def test_a_table_is_read_once_for_all_its_parts(table):
+    frame = table.assign(row=np.arange(N), name=[f"u{i}" for i in range(N)], day=table["since"].astype(str))
+    with pytest.warns(ECRTWarning, match="left out"):
+        encoder = TableEncoder.learn(frame)
+    typed = encoder.typed(frame)
+    assert list(typed) == ["age", "city", "member", "grade", "since", "day"]
+    whole = TableEncoder.learn(typed)
+    np.testing.assert_array_equal(whole.encode(typed), encoder.encode(frame))
+    for part in (typed.iloc[::7], typed.iloc[:3]):
+        assert kinds(TableEncoder.learn(part)) == kinds(whole)
+
+
 def test_text_is_refused_with_a_hint():
     frame = pd.DataFrame({"review": [f"the film number {i} was rather dull to me" for i in range(N)]})
     with pytest.raises(InputError, match=r"Column 'review' holds text.*sentence encoder"):
@@ -115,11 +166,11 @@ def test_state_restores_the_encoder(table):
 
 
 @given(
-    key=st.sampled_from(["name", "kind", "fill", "flagged", "levels"]),
+    key=st.sampled_from(["name", "kind", "fill", "flagged", "levels", "rare", "many"]),
     value=st.none() | st.integers() | st.text() | st.lists(st.integers() | st.text() | st.floats()),
 )
 def test_a_state_that_is_rubbish_is_an_input_error(key, value):
-    state = {"name": "a", "kind": "number", "fill": [0.0], "flagged": False, "levels": []}
+    state = {"name": "a", "kind": "number", "fill": [0.0], "flagged": False, "levels": [], "rare": [], "many": False}
     try:
         column = TableEncoder.from_state({"columns": [state | {key: value}]}).columns[0]
     except InputError:
@@ -132,7 +183,9 @@ def test_classifier_on_a_mixed_table(table):
     clf = ECRTClassifier(head="linear", random_state=0).fit(table, y)
     assert clf.feature_names_in_.tolist() == list(table.columns)
     assert clf.score(table, y) > 0.9
-    assert clf.predict(table.assign(city="Paris", since=pd.NaT)).shape == (N,)
+    with pytest.warns(ECRTWarning, match="'city': 100% new levels") as found:
+        assert clf.predict(table.assign(city="Paris", since=pd.NaT)).shape == (N,)
+    assert [warning.filename for warning in found] == [__file__]
     with pytest.raises(ValueError, match="feature names"):
         clf.predict(table.drop(columns="age"))
 

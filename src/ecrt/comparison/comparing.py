@@ -170,8 +170,9 @@ def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64]]:
         raise InputError("y mixes labels of different kinds, such as text and numbers.") from error
     if len(classes) < 2:
         raise InputError(f"y holds one class only ({classes.tolist()}); at least 2 classes are needed.")
-    TableEncoder.learn(X).encode(X)  # what no method could read is told before the work begins
-    return X, [str(label) for label in classes], codes.astype(np.int64)
+    encoder = TableEncoder.learn(X)  # once, on all rows: every split and method then reads the same columns
+    encoder.encode(X)  # what no method could read is told before the work begins
+    return encoder.typed(X), [str(label) for label in classes], codes.astype(np.int64)
 
 
 def _plan(metric: str, prior: str, trials: int | None, budget: float | None) -> Plan:

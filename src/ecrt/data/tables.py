@@ -21,11 +21,17 @@ Kind = Literal["number", "category", "date", "left out"]
 MOST_LEVELS = 40
 """Levels of a category that get a column of their own, the most frequent first; the others share "none of these"."""
 
+MOST_RARE_LEVELS = 1000
+"""Further levels that are remembered, so that a new one can be told from them; of a column with more, none."""
+
 MISSING = "(missing)"
 ROWS_TO_JUDGE = 20
 """With fewer rows distinct values say nothing: no column is taken for text or for an identifier."""
 
 WORDS_IN_TEXT = 4
+MOST_NAMED = 10
+NOT_AS_FITTED = "Values that the model knows nothing of"
+"""How the warning begins that says so of new rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +45,8 @@ class Column:
     fill : what stands in for missing values, the median of each number.
     flagged : whether values were missing at fit, so that a 0-1 column says where.
     levels : of a category; a value that is none of them, unseen ones included, is zero in each of their columns.
+    rare : further levels, which have no column.
+    many : whether there were too many further levels to remember them.
     """
 
     name: str
@@ -46,6 +54,8 @@ class Column:
     fill: tuple[float, ...] = ()
     flagged: bool = False
     levels: tuple[str, ...] = ()
+    rare: tuple[str, ...] = ()
+    many: bool = False
 
     @property
     def names_out(self) -> list[str]:
@@ -57,17 +67,23 @@ class Column:
         parts = [self.name] if self.kind == "number" else [f"{self.name} {part}" for part in DATE_PARTS]
         return parts + [f"{self.name} is missing"] * self.flagged
 
-    def encode(self, values: pd.Series[Any]) -> Array:
-        """Values of the column as the columns it becomes."""
+    def encode(self, values: pd.Series[Any]) -> tuple[Array, str]:
+        """Values of the column as the columns it becomes; and, if some cannot be used, how many and why."""
         if self.kind == "category":
             # Built from what was learned rather than fitted: it can be written down and made again.
             encoder = OneHotEncoder(categories=[list(self.levels)], handle_unknown="ignore", sparse_output=False)
-            text = _as_text(values).to_numpy(dtype=object)[:, None]
-            return np.asarray(encoder.fit(np.array(self.levels, dtype=object)[:, None]).transform(text))
+            text = _as_text(values).to_numpy(dtype=object)
+            found = np.asarray(encoder.fit(np.array(self.levels, dtype=object)[:, None]).transform(text[:, None]))
+            new = ~found.any(axis=1) & values.notna().to_numpy()
+            new[new] = False if self.many else ~np.isin(text[new], list(self.rare))
+            return found, _share(new, f"new levels such as {str(text[new][0])[:40]!r}" if new.any() else "")
         numbers = _numbers(values)[:, None] if self.kind == "number" else _date_parts(values)
         missing = np.isnan(numbers)
+        no_date = (
+            missing[:, 0] & values.notna().to_numpy() if self.kind == "date" else np.zeros(len(values), dtype=bool)
+        )
         filled = np.where(missing, self.fill, numbers)
-        return np.column_stack([filled, missing[:, 0]]) if self.flagged else filled
+        return np.column_stack([filled, missing[:, 0]]) if self.flagged else filled, _share(no_date, "no dates")
 
 
 DATE_PARTS = ("year", "month", "day", "hour", "weekday", "seconds since 1970")
@@ -89,7 +105,7 @@ class TableEncoder:
 
     @classmethod
     def learn(cls, table: pd.DataFrame) -> TableEncoder:
-        """Tell what each column holds.
+        """Tell what each column holds; dtypes that say it (Categorical, float, datetime) are not doubted.
 
         Text (several words, mostly distinct) is refused: it must be turned to numbers by something that reads.
         """
@@ -109,15 +125,31 @@ class TableEncoder:
         return [name for column in self.columns for name in column.names_out]
 
     def encode(self, table: pd.DataFrame) -> Array:
-        """The table as numbers without gaps."""
+        """The table as numbers without gaps; warns of values that say nothing to the model."""
         if self.plain and all(is_numeric_dtype(kind) for kind in table.dtypes):  # wide tables of numbers, in one go
             return self.filled(table.to_numpy(dtype=np.float64, na_value=np.nan))
-        parts = [
-            column.encode(table.iloc[:, place])
-            for place, column in enumerate(self.columns)
-            if column.kind != "left out"
-        ]
+        parts, strange = [], []
+        for place, column in enumerate(self.columns):
+            if column.kind != "left out":
+                values, said = column.encode(table.iloc[:, place])
+                parts.append(values)
+                strange += [f"{column.name!r}: {said}"] if said else []
+        if strange:
+            more = f"; and {len(strange) - MOST_NAMED} more columns" if len(strange) > MOST_NAMED else ""
+            warn_user(f"{NOT_AS_FITTED}: {'; '.join(strange[:MOST_NAMED])}{more}.")
         return np.concatenate(parts, axis=1)
+
+    def typed(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The columns that are learned from, as dtypes say what they are; some of its rows will be read as all are."""
+        readers = {"number": _numbers, "category": _as_category, "date": _as_dates}
+        return pd.DataFrame(
+            {
+                column.name: readers[column.kind](table.iloc[:, place])
+                for place, column in enumerate(self.columns)
+                if column.kind != "left out"
+            },
+            index=table.index,
+        )
 
     def filled(self, numbers: Array) -> Array:
         """Numbers of plain columns without gaps: the array itself if it has none."""
@@ -144,15 +176,17 @@ class TableEncoder:
 
 
 def _column_from_state(state: dict[str, Any]) -> Column:
-    column: Any = Column(**{**state, "fill": tuple(state["fill"]), "levels": tuple(state["levels"])})
+    lists = {name: tuple(state[name]) for name in ("fill", "levels", "rare")}
+    column: Any = Column(**{**state, **lists})
     numbers = {"number": 1, "date": len(DATE_PARTS)}.get(column.kind, 0)
     if (
         column.kind not in ("number", "category", "date", "left out")
         or not isinstance(column.name, str)
         or not isinstance(column.flagged, bool)
+        or not isinstance(column.many, bool)
         or len(column.fill) != numbers
         or not all(isinstance(value, float) and np.isfinite(value) for value in column.fill)
-        or not all(isinstance(level, str) for level in column.levels)
+        or not all(isinstance(level, str) for level in (*column.levels, *column.rare))
         or len(set(column.levels)) != len(column.levels)
         or (column.kind == "category") != bool(column.levels)
     ):
@@ -175,6 +209,8 @@ def _learn_column(name: str, values: pd.Series[Any]) -> Column:
         return Column(name=name, kind="number", fill=(float(np.nanmedian(numbers)),), flagged=flagged)
     text = _as_text(present)
     counts = text.value_counts()
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return _category(name, counts, flagged, many)
     if many and len(counts) > len(text) / 2:
         if _are_dates(text):
             return _date_column(name, values, flagged)
@@ -187,11 +223,24 @@ def _learn_column(name: str, values: pd.Series[Any]) -> Column:
             return Column(name=name, kind="left out")
     elif _are_dates(text):
         return _date_column(name, values, flagged)
-    repeated = counts[counts > 1] if many else counts
+    return _category(name, counts, flagged, many)
+
+
+def _category(name: str, counts: pd.Series[Any], flagged: bool, many: bool) -> Column:
+    """A column for each frequent level; those that occur once have none, unless there are no others."""
+    repeated = counts[counts > 1] if many and counts.max() > 1 else counts
     levels = tuple(sorted(repeated.index[: MOST_LEVELS - flagged]))
-    if not levels and not flagged:
-        return Column(name=name, kind="left out")
-    return Column(name=name, kind="category", levels=(*levels, MISSING) if flagged else levels)
+    rare = tuple(sorted(set(counts.index) - set(levels)))
+    too_many = len(rare) > MOST_RARE_LEVELS
+    return Column(
+        name=name, kind="category", levels=(*levels, MISSING) if flagged else levels, rare=() if too_many else rare,
+        many=too_many,
+    )  # fmt: skip
+
+
+def _share(which: NDArray[np.bool_], what: str) -> str:
+    share = which.mean() if len(which) else 0.0
+    return f"{share:.0%} {what}" if share >= 0.01 else f"{which.sum()} {what}" if share > 0 else ""
 
 
 def _date_column(name: str, values: pd.Series[Any], flagged: bool) -> Column:
@@ -246,6 +295,10 @@ def _refuse_infinity(numbers: Array, names: list[str]) -> None:
     at_fault = [names[place] for place in np.flatnonzero(np.isinf(numbers).any(axis=0))]
     if at_fault:
         raise InputError(f"Input X contains infinity or a value too large, in columns {at_fault}.")
+
+
+def _as_category(values: pd.Series[Any]) -> Any:
+    return pd.Categorical(_as_text(values).where(values.notna(), None))
 
 
 def _as_text(values: pd.Series[Any]) -> pd.Series[Any]:

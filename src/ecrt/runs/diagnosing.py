@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, column_or_1d
 
-from ecrt.data import read_data, stratified_holdout, thin_out
+from ecrt.data import TableEncoder, read_data, stratified_holdout, thin_out
 from ecrt.diagnostics import (
     Memorisation,
     MinorityGap,
@@ -90,6 +90,8 @@ def diagnose(
     template = clone(estimator or ECRTClassifier()).set_params(random_state=random_state)
     if isinstance(X, np.ndarray | pd.DataFrame) and len(X) != len(labels):
         raise InputError(f"X has {len(X)} rows, y has {len(labels)} labels.")
+    if isinstance(X, pd.DataFrame):
+        X = TableEncoder.learn(X).typed(X)  # once, on all rows: every refit then reads the same columns
     mask = None if seen is None else _seen_mask(seen, len(labels))
     rng = np.random.default_rng(random_state)
 
