@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ecrt.cli.datasets import data, embed_source
 from ecrt.cli.experiments import demo, reproduce
 from ecrt.cli.models import evaluate, fit, inspect_model, predict
-from ecrt.cli.shared import INTERRUPTED, warn
+from ecrt.cli.shared import INTERRUPTED, Terminal, warn
 from ecrt.cli.tables import compare, diagnose
 
 __all__ = ["app", "main"]
@@ -37,7 +36,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from ecrt import __version__
 
-        Console().print(f"ecrt {__version__}", highlight=False)
+        Terminal().print(f"ecrt {__version__}", highlight=False)
         raise typer.Exit
 
 

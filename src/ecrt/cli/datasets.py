@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from ecrt.cli.shared import one_line_errors, tell
+from ecrt.cli.shared import Terminal, one_line_errors, tell
 from ecrt.errors import InputError
 
 __all__ = ["data", "embed_source"]
@@ -44,7 +43,7 @@ def data(
         if show:
             return
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
+        with Progress(*columns, TimeRemainingColumn(), console=Terminal(stderr=True)) as bars:
 
             def report(file: Any) -> Any:
                 bar = bars.add_task(file.name, total=None)

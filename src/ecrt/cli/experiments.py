@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from ecrt.cli.shared import make_folder, one_line_errors, tell
+from ecrt.cli.shared import Terminal, make_folder, one_line_errors, tell
 from ecrt.errors import InputError
 
 __all__ = ["demo", "reproduce"]
@@ -34,7 +33,7 @@ def demo(
             result = run_demo(seed=seed, config=QUICK if quick else DemoConfig(), jobs=jobs, progress=progress)
         write_demo(result, output)
         page = write_report(result, output)
-        console = Console()
+        console = Terminal()
         for data in result.data:
             table = summarise(data)
             console.print(rich_table(table))
@@ -72,7 +71,7 @@ def reproduce(
             result: dict[str, Any] = recipes.run(name, smoke=smoke, jobs=jobs, progress=progress, journal=journal)
         file.write_text(_a_line_each(result), encoding="utf-8")
         journal.unlink(missing_ok=True)
-        console = Console()
+        console = Terminal()
         for table in experiment_tables(name, result.get("summary", []), console.width):
             console.print(table)
         console.print(f"Results: {file}", highlight=False, soft_wrap=True)

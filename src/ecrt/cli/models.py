@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ecrt.cli.shared import (
     INTERRUPTED,
@@ -15,6 +14,7 @@ from ecrt.cli.shared import (
     Ids,
     Model,
     Prior,
+    Terminal,
     Threshold,
     make_folder,
     one_line_errors,
@@ -63,7 +63,7 @@ def fit(
             class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
         )  # fmt: skip
         check_output(output, force=force)
-        console = Console(stderr=True)
+        console = Terminal(stderr=True)
         with stop_on_interrupt(warn):
             found = fit_file(file, output, chosen, say=lambda line: console.print(line, highlight=False))
             stopped = stop_requested()
@@ -130,4 +130,4 @@ def inspect_model(context: typer.Context, model: Model) -> None:
 
         from ecrt.runs import card_of
 
-        Console().print(Markdown(card_of(model)))
+        Terminal().print(Markdown(card_of(model), hyperlinks=False))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from ecrt.errors import ECRTError, ECRTWarning, InputError
 
@@ -22,6 +24,7 @@ __all__ = [
     "Model",
     "Prior",
     "TableFile",
+    "Terminal",
     "Threshold",
     "class_column",
     "make_folder",
@@ -33,6 +36,11 @@ __all__ = [
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
+
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Letters that a terminal obeys instead of showing them, or cannot show."""
+
+LONGEST_MESSAGE = 2000
 
 TableFile = Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or JSONL, or NPZ with arrays X and y.")]
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Column that names rows; not learned from.")]
@@ -50,6 +58,18 @@ Costs = Annotated[
     str | None,
     typer.Option(metavar="MISS:FALSE_ALARM", help="Two classes: what the two mistakes cost, such as 10:1."),
 ]
+
+
+class Terminal(Console):
+    """A terminal that is shown text and told nothing by it: labels, names of files and cards come from strangers."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Pieces of text and their styles; what would steer the terminal is replaced by a sign."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else UNSEEN.sub("\ufffd", text), style, control)
 
 
 def class_column(target: str | None, file: Path) -> str:
@@ -75,25 +95,25 @@ def print_metrics(found: Any, decided: dict[str, float] | None = None) -> None:
     names = list(found.metrics[groups[0]])
     rows = [{"metric": name} | {group: found.metrics[group][name] for group in groups} for name in names]
     tell(f"{found.title}: {len(found.y)} test rows")
-    Console().print(summary_table("", rows))
+    Terminal().print(summary_table("", rows))
     if decided:
-        Console().print(summary_table("With the threshold", [dict(decided)]))
+        Terminal().print(summary_table("With the threshold", [dict(decided)]))
 
 
 def tell(line: str) -> None:
     """Print a line as it is."""
-    Console().print(line, highlight=False, markup=False, soft_wrap=True)
+    Terminal().print(line, highlight=False, soft_wrap=True)
 
 
 def warn(message: str) -> None:
     """Print to the error stream, so that it is seen."""
-    Console(stderr=True).print(message, style="bold red", highlight=False, markup=False, soft_wrap=True)
+    Terminal(stderr=True).print(message, style="bold red", highlight=False, soft_wrap=True)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Our own warnings as notes; what libraries say among themselves is not for users of the command."""
     if issubclass(category, ECRTWarning):
-        Console(stderr=True).print(f"Note: {message}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+        Terminal(stderr=True).print(f"Note: {message}", style="yellow", highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -106,7 +126,7 @@ def one_line_errors(*, debug: bool) -> Iterator[None]:
     except ECRTError as error:
         if debug:
             raise
-        warn("Error: " + " ".join(str(error).split()))
+        warn("Error: " + _one_line(error))
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         warn("Interrupted.")
@@ -116,5 +136,10 @@ def one_line_errors(*, debug: bool) -> Iterator[None]:
     except Exception as error:
         if debug:
             raise
-        warn(f"Error: {' '.join(str(error).split())} ({type(error).__name__}; ecrt --debug shows where)")
+        warn(f"Error: {_one_line(error)} ({type(error).__name__}; ecrt --debug shows where)")
         raise typer.Exit(1) from None
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= LONGEST_MESSAGE else text[: LONGEST_MESSAGE - 1] + "…"

@@ -6,9 +6,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from ecrt.cli.shared import ClassColumn, Drop, Ids, TableFile, class_column, make_folder, one_line_errors, tell
+from ecrt.cli.shared import (
+    ClassColumn,
+    Drop,
+    Ids,
+    TableFile,
+    Terminal,
+    class_column,
+    make_folder,
+    one_line_errors,
+    tell,
+)
 
 __all__ = ["compare", "diagnose"]
 
@@ -62,7 +71,7 @@ def compare(
                 seeds=seeds, group=group, time=time, trials=trials, budget=budget, reference=reference,
                 ids=ids or (), drop=drop or (), jobs=processes, progress=progress,
             )  # fmt: skip
-        Console().print(rich_table(comparison_table(found, found.prior)))
+        Terminal().print(rich_table(comparison_table(found, found.prior)))
         for sentence in found.verdict():
             tell(sentence)
         tell(f"Report: {write_comparison_page(output)}")
@@ -94,6 +103,6 @@ def diagnose(
             file, target=class_column(target, file), seen=seen, ids=ids or (), drop=drop or (), random_state=seed,
             trials=None if budget else trials, budget=budget or 180.0, verbose=True,
         )  # fmt: skip
-        Console().print(diagnosis_table(found))
+        Terminal().print(diagnosis_table(found))
         tell(found.recommendation)
         tell(f"Report: {write_diagnosis_page(found, output)}")

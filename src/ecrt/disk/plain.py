@@ -22,7 +22,7 @@ from ecrt.errors import InputError
 
 __all__ = ["open_plain", "plain_bytes", "read_arrays"]
 
-MOST_ARRAY_BYTES = 256 * 2**20
+MOST_ARRAY_BYTES = 448 * 2**20
 """Of all arrays of a file, in memory."""
 
 MOST_DIRECTORY_BYTES = 2**20

@@ -21,6 +21,7 @@ __all__ = ["Predictions", "read_prediction_table", "read_predictions"]
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
+MOST_BYTES = 16 * 2**30
 PROBABILITY = "p_"
 """How the names of probability columns begin in tables that ``ecrt predict`` writes; the label follows."""
 
@@ -60,7 +61,7 @@ def read_predictions(path: str | Path) -> Predictions:
     The arrays are ``log_proba``, ``y``, ``counts``, ``prior``, and maybe ``validation_log_proba`` and ``validation_y``.
     """
     path = Path(path)
-    arrays = read_arrays(path)
+    arrays = read_arrays(path, MOST_BYTES)
     for prior in PRIORS:  # evaluation.npz holds the same predictions under each prior
         if f"log_proba.{prior}" in arrays and "classes.counts" in arrays:
             arrays |= {"log_proba": arrays[f"log_proba.{prior}"], "counts": arrays["classes.counts"]}

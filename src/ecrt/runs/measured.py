@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from ecrt.errors import InputError
+from ecrt.disk import read_arrays
 from ecrt.estimators.options import log_class_prior
 from ecrt.metrics.groups import FREQUENCY_GROUPS, frequency_group, mean_of_finite
 from ecrt.metrics.multilabel import label_average_precision, label_f1, multilabel_metrics
@@ -22,16 +22,20 @@ from ecrt.runs.records import (
     FORMAT,
     METRICS_FILE,
     Curve,
+    as_written,
     curve_arrays,
     curve_facts,
     read_curves,
-    with_nan,
+    read_metrics,
     without_nan,
 )
 
 __all__ = ["Measured", "measure_labels", "measure_numbers", "task_of"]
 
 Array = NDArray[np.float64]
+
+MOST_BYTES = 2 * 2**30
+"""Of the arrays on disk: every label of every test row is among them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,22 +90,17 @@ class Measured:
     def read(cls, folder: str | Path) -> Measured:
         """Read what ``write`` wrote."""
         folder = Path(folder)
-        document = with_nan(json.loads((folder / METRICS_FILE).read_text(encoding="utf-8")))
-        if document.pop("format", None) != FORMAT or not (folder / ARRAYS_FILE).is_file():
-            raise InputError(f"{folder} holds no {METRICS_FILE} and {ARRAYS_FILE} of this version: evaluate again.")
-        with np.load(folder / ARRAYS_FILE, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        curves = read_curves(document.pop("curves"), arrays)
-        del document["rows"]
-        return cls(**document | {"names": tuple(document["names"]), "curves": curves, "arrays": arrays})
+        document = read_metrics(folder)
+        arrays = read_arrays(folder / ARRAYS_FILE, MOST_BYTES)
+        with as_written(folder):
+            curves = read_curves(document.pop("curves"), arrays)
+            del document["rows"], document["format"]
+            return cls(**document | {"names": tuple(document["names"]), "curves": curves, "arrays": arrays})
 
 
 def task_of(folder: str | Path) -> str:
     """The task that the figures in a folder are of."""
-    file = Path(folder) / METRICS_FILE
-    if not file.is_file():
-        raise InputError(f"{folder} holds no {METRICS_FILE}: write an Evaluation of a fitted model there first.")
-    return str(json.loads(file.read_text(encoding="utf-8")).get("task", "classification"))
+    return str(read_metrics(Path(folder)).get("task", "classification"))
 
 
 def measure_numbers(reg: Any, X: Any, y: Array, names: tuple[str, ...], *, title: str) -> Measured:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ecrt.disk import read_arrays
 from ecrt.errors import InputError
+from ecrt.io import read_json
 from ecrt.metrics import PRIORS
 
 __all__ = [
@@ -21,9 +25,11 @@ __all__ = [
     "Evaluation",
     "ModelFacts",
     "SourcePoints",
+    "as_written",
     "curve_arrays",
     "curve_facts",
     "read_curves",
+    "read_metrics",
     "with_nan",
     "without_nan",
 ]
@@ -208,34 +214,51 @@ class Evaluation:
     def read(cls, folder: str | Path) -> Evaluation:
         """Read what ``write`` wrote."""
         folder = Path(folder)
-        for name in (METRICS_FILE, ARRAYS_FILE):
-            if not (folder / name).is_file():
-                raise InputError(f"{folder} holds no {name}: write an Evaluation of a fitted model there first.")
-        document = with_nan(json.loads((folder / METRICS_FILE).read_text(encoding="utf-8")))
-        if document.get("format") != FORMAT:
-            raise InputError(
-                f"{folder / METRICS_FILE} has format {document.get('format')!r}, this version of ecrt reads {FORMAT}."
-            )
-        with np.load(folder / ARRAYS_FILE, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        document = read_metrics(folder)
+        arrays = read_arrays(folder / ARRAYS_FILE)
 
         def part(prefix: str) -> dict[str, Any]:
             return {name.partition(".")[2]: a for name, a in arrays.items() if name.startswith(f"{prefix}.")}
 
-        return cls(
-            title=document["title"],
-            model=ModelFacts(**document["model"]),
-            classes=ClassFacts(**part("classes")),
-            points=SourcePoints(**part("points")),
-            curves=read_curves(document["curves"], arrays),
-            y=arrays["y"],
-            unknown_labels=document["unknown_labels"],
-            metrics=document["metrics"],
-            groups=document["groups"],
-            predicted=part("predicted"),
-            confidence=part("confidence"),
-            log_proba=part("log_proba"),
-        )
+        with as_written(folder):
+            return cls(
+                title=document["title"],
+                model=ModelFacts(**document["model"]),
+                classes=ClassFacts(**part("classes")),
+                points=SourcePoints(**part("points")),
+                curves=read_curves(document["curves"], arrays),
+                y=arrays["y"],
+                unknown_labels=document["unknown_labels"],
+                metrics=document["metrics"],
+                groups=document["groups"],
+                predicted=part("predicted"),
+                confidence=part("confidence"),
+                log_proba=part("log_proba"),
+            )
+
+
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """What ``metrics.json`` says, NaN for null."""
+    file = folder / METRICS_FILE
+    if not file.exists():
+        raise InputError(f"{folder} holds no {METRICS_FILE}: write an Evaluation of a fitted model there first.")
+    document = with_nan(read_json(file))
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        found = document.get("format") if isinstance(document, dict) else None
+        raise InputError(f"{file} has format {str(found)[:20]}, this version of ecrt reads {FORMAT}.")
+    return document
+
+
+@contextmanager
+def as_written(folder: Path) -> Iterator[None]:
+    """A field that is missing, or of another kind, is an error of the files and not of the program."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"{METRICS_FILE} and {ARRAYS_FILE} in {folder} are not as ecrt writes them ({str(error)[:80]}): "
+            "evaluate the model again."
+        ) from error
 
 
 def without_nan(value: Any) -> Any:
