@@ -43,4 +43,4 @@ def test_a_row_counter_is_in_no_refit_of_a_diagnosis(monkeypatch):
         found = ecrt.diagnose(X, y, estimator=model, trials=6, refits=2)
     assert found.features == ("a", "b", "c")
     assert len({rows for rows, _ in read}) > 1
-    assert {tuple(encoder.names_out) for _, encoder in read} == {("a", "b", "c")}
+    assert {len(encoder.names_out) for _, encoder in read} == {3}
