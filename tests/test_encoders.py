@@ -66,7 +66,7 @@ def test_autoencoder_measures_how_well_it_decodes_its_code():
     model.eval()
     assert model(x).shape == (50, 2)
     assert [layer.out_features for layer in model.decoder if isinstance(layer, nn.Linear)] == [8, 16, 6]
-    mean, variance = model.standardise.running_mean, model.standardise.running_var
+    mean, variance = model.normalise.running_mean, model.normalise.running_var
     for row, error in zip(x, model.reconstruction_errors(x), strict=True):
         target = (row - mean) / torch.sqrt(variance + 1e-5)
         torch.testing.assert_close(error, ((model.decoder(model(row[None]))[0] - target) ** 2).sum() / 6)

@@ -336,7 +336,7 @@ def test_the_ridge_bounds_how_much_whitening_magnifies(rotation):
     """Many rows, so that shrinkage alone would let the difference of two equal columns blow up."""
     z, y = labelled_features(4, n=8000)
     z = np.hstack([z, z[:, :2]]) / np.hstack([z, z[:, :2]]).std(axis=0)
-    weight = fit_linear_demixing(z, y, rotation=rotation).weight_kk
+    weight = fit_linear_demixing(z, y, rotation=rotation).weight.weight_kk
     mean_variance = np.diag(pooled_covariance(z, y)).mean()
     assert torch.linalg.matrix_norm(weight, 2) <= 1 / np.sqrt(RIDGE * mean_variance)
 
@@ -430,7 +430,7 @@ def test_symmetric_rotation_is_symmetric():
     """In standardised features, which it leaves as they are as far as it can."""
     z, y = labelled_features(4)
     linear = fit_linear_demixing(z / z.std(axis=0), y)
-    torch.testing.assert_close(linear.weight_kk, linear.weight_kk.T)
+    torch.testing.assert_close(linear.weight.weight_kk, linear.weight.weight_kk.T)
 
 
 def test_discriminant_axes_are_sorted_by_between_class_variance():

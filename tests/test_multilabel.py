@@ -229,7 +229,7 @@ def test_moments_of_pairs_are_those_of_repeated_rows():
     np.testing.assert_allclose(found.covariance, residuals.T @ residuals / (len(y) - len(counts)))
     repeated = fit_linear_demixing(z[row], y, spread=z.std(axis=0))
     pairs = fit_linear_demixing(z, y, spread=z.std(axis=0), row=row, weight=np.ones(len(y)))
-    torch.testing.assert_close(pairs.weight_kk, repeated.weight_kk)
+    torch.testing.assert_close(pairs.weight.weight_kk, repeated.weight.weight_kk)
     weight = labelled.incidences.weight
     weighted = within_label_moments(z, row, y, weight)
     for place, label in enumerate(np.unique(y)):

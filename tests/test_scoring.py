@@ -8,9 +8,9 @@ import torch
 from scipy.special import log_softmax
 from torch import nn
 
-from ecrt.flows import Demixer, LinearDemixing, MaskedFlow, SharedPrior
+from ecrt.flows import Demixer, LinearDemixing, LowRank, MaskedFlow, SharedPrior
 from ecrt.metrics import fit_temperature
-from ecrt.nn import GaussianHead, make_head
+from ecrt.nn import GaussianHead, Standardise, make_head
 from ecrt.stages import head_outputs, sources_of
 from ecrt.stages.class_heads import BalancedHead, HeadConfig, head_temperature
 from ecrt.stages.scoring import _saves_work, predict_outputs, predict_sources
@@ -18,11 +18,15 @@ from ecrt.stages.scoring import _saves_work, predict_outputs, predict_sources
 D, KEPT, N_SIGNAL, N_CLASSES = 7, 5, 4, 3
 
 
-def a_demixer(*, with_flow: bool) -> Demixer:
+def a_demixer(*, with_flow: bool, rank: int | None = None) -> Demixer:
     """Some columns never vary, the others come in another order, and the mean is far from zero."""
     torch.manual_seed(0)
     center, kept = 1e4 + torch.randn(D, dtype=torch.float64), torch.tensor([3, 0, 6, 2, 5])
-    linear = LinearDemixing(center, kept, torch.randn(KEPT, KEPT, dtype=torch.float64), N_SIGNAL)
+    spread = torch.tensor([0.5, 0, 2, 1, 0, 1, 1e-3], dtype=torch.float64)
+    weight: torch.Tensor | LowRank = torch.randn(KEPT, KEPT, dtype=torch.float64)
+    if rank is not None:
+        weight = LowRank(torch.tensor(0.5).double(), torch.randn(KEPT, rank).double(), torch.randn(KEPT, rank).double())
+    linear = LinearDemixing(Standardise(center, spread, center - 3, center + 3), kept, weight, N_SIGNAL)
     flow = MaskedFlow(N_SIGNAL, 2, (16, 16)) if with_flow else None
     if flow is not None:
         for parameter in flow.parameters():
@@ -44,10 +48,13 @@ def heads() -> dict[str, nn.Module]:
 
 
 @pytest.mark.parametrize("with_flow", [False, True], ids=["linear", "flow"])
+@pytest.mark.parametrize("rank", [None, 0, 2])
 @pytest.mark.parametrize("head", heads())
 @pytest.mark.parametrize("n", [1, 2100])
-def test_the_path_of_prediction_gives_what_the_stages_give(with_flow: bool, head: str, n: int) -> None:
-    demixer, module = a_demixer(with_flow=with_flow), heads()[head]
+def test_the_path_of_prediction_gives_what_the_stages_give(
+    with_flow: bool, rank: int | None, head: str, n: int
+) -> None:
+    demixer, module = a_demixer(with_flow=with_flow, rank=rank), heads()[head]
     scale = np.array([0.5, 1.0, 2.0, 0.1])
     z = 1e4 + np.random.default_rng(0).normal(size=(n, D))
     before = z.copy()

@@ -46,8 +46,10 @@ class TargetRegions:
         >>> regions.counts.tolist()
         [3, 0, 0, 0, 1]
         """
-        center, scale = y.mean(axis=0), y.std(axis=0)
-        scale = np.where(scale > 1e-12 * np.abs(y).max(axis=0, initial=0.0), scale, 1.0)
+        largest = np.abs(y).max(axis=0, initial=0.0)
+        unit = np.ldexp(1.0, np.frexp(largest)[1])  # a power of two: no digit changes, and no square is lost
+        center, scale = y.mean(axis=0), (y / unit).std(axis=0) * unit
+        scale = np.where(scale > 1e-12 * largest, scale, 1.0)
         standard = (y - center) / scale
         axis = np.ones(1)
         if y.shape[1] > 1:

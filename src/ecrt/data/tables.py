@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast
 
@@ -13,7 +14,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from ecrt.errors import InputError, warn_user
 
-__all__ = ["Column", "TableEncoder"]
+__all__ = ["LARGEST", "Column", "TableEncoder", "refuse_extremes"]
 
 Array = NDArray[np.float64]
 Kind = Literal["number", "category", "date", "left out"]
@@ -23,6 +24,9 @@ MOST_LEVELS = 40
 
 MOST_RARE_LEVELS = 1000
 """Further levels that are remembered, so that a new one can be told from them; of a column with more, none."""
+
+LARGEST = 1e100
+"""Numbers of a greater size are refused."""
 
 MISSING = "(missing)"
 ROWS_TO_JUDGE = 20
@@ -153,11 +157,9 @@ class TableEncoder:
 
     def filled(self, numbers: Array) -> Array:
         """Numbers of plain columns without gaps: the array itself if it has none."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            finite = np.isfinite(numbers.sum()) or np.isfinite(numbers).all()  # a finite sum has finite parts
-        if finite:
+        refuse_extremes(numbers, [column.name for column in self.columns])
+        if not np.isnan(numbers.sum()):
             return numbers
-        _refuse_infinity(numbers, [column.name for column in self.columns])
         return np.where(np.isnan(numbers), np.concatenate([column.fill for column in self.columns]), numbers)
 
     def state(self) -> dict[str, Any]:
@@ -287,14 +289,29 @@ def _numbers(values: pd.Series[Any]) -> Array:
     except (TypeError, ValueError) as error:
         found = next(value for value in values.dropna() if not isinstance(value, (int, float, np.number)))
         raise InputError(f"Column {values.name!r} held numbers when the model was fitted, now {found!r}.") from error
-    _refuse_infinity(numbers[:, None], [str(values.name)])
+    refuse_extremes(numbers[:, None], [str(values.name)])
     return numbers
 
 
-def _refuse_infinity(numbers: Array, names: list[str]) -> None:
-    at_fault = [names[place] for place in np.flatnonzero(np.isinf(numbers).any(axis=0))]
-    if at_fault:
-        raise InputError(f"Input X contains infinity or a value too large, in columns {at_fault}.")
+def refuse_extremes(numbers: Array, names: Sequence[str] | None = None) -> None:
+    """Refuse infinity and what is as good as that: products of such values could not be told from it.
+
+    Parameters
+    ----------
+    numbers : rows of numbers, or of images; NaN passes.
+    names : of the columns, if they have any.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.vdot(numbers, numbers) <= LARGEST**2:  # one quick pass; no part of a sum of squares is larger
+            return
+    places = np.argwhere(np.abs(numbers) > LARGEST)
+    if len(places):
+        row, *rest = places[0].tolist()
+        column = f", column {names[rest[0]]!r}" if names is not None else ""
+        raise InputError(
+            f"Input X contains infinity or a value too large: row {row}{column} holds {numbers[tuple(places[0])]:g}. "
+            f"Numbers up to {LARGEST:g} can be used: correct it, or leave it empty if it stands for a missing value."
+        )
 
 
 def _as_category(values: pd.Series[Any]) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from ecrt.flows import column_spread
+from ecrt.nn import column_spread
 
 __all__ = ["UniqueFeature", "unique_feature"]
 

@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from ecrt.data import ClassRoles, TableEncoder
+from ecrt.data.tables import refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics
 from ecrt.errors import InputError
 from ecrt.estimators.inputs import array_items, check_class_counts, read_dataset, resolve_device, unlabelled
@@ -117,8 +118,11 @@ class EstimatorBase(BaseEstimator):
             self.table_: TableEncoder | None = None
         else:
             rows, y = self._learn_rows(X, y)
-            check_classification_targets(y)
-            self.classes_, labels = np.unique(y, return_inverse=True)
+            try:
+                check_classification_targets(y)
+                self.classes_, labels = np.unique(y, return_inverse=True)
+            except (TypeError, ValueError) as error:
+                raise InputError(f"y cannot be read as class labels: {error}") from error
             labels = labels.astype(np.int64)
             items = array_items(rows, labels)
         check_class_counts(self.classes_, labels)
@@ -142,12 +146,19 @@ class EstimatorBase(BaseEstimator):
         if self.table_ is not None:
             return self.table_.encode(rows)
         numbers = np.asarray(rows, dtype=np.float64)  # fitted on a Dataset, which has no columns to fill gaps of
+        refuse_extremes(numbers)
         if np.isnan(numbers).any():
             raise InputError("X contains NaN, and the model was fitted on a Dataset, which may have no missing values.")
         return numbers
 
     def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         """Rows as a data frame (tables) or an array (images), with the checks that scikit-learn makes."""
+        try:
+            return self._checked(X, y, reset=reset)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+
+    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         least = 2 if reset else 1
         X = X.to_pandas() if hasattr(X, "to_pandas") else X
         if isinstance(X, pd.DataFrame):
@@ -164,12 +175,13 @@ class EstimatorBase(BaseEstimator):
         text = not sparse.issparse(X) and np.asarray(X).dtype.kind in "OUS"
         checked = validate_data(
             self, X, y, reset=reset, ensure_min_samples=least, allow_nd=self._takes_images(), accept_sparse="csr",
-            dtype=None if text else np.float64, ensure_all_finite=False if text else "allow-nan",
+            dtype=None if text else np.float64, ensure_all_finite=False,
         )  # fmt: skip
         X, y = checked if reset else (checked, None)
         if X.ndim > 2:
             if np.isnan(X).any():
                 raise InputError("Images contain NaN: only tables may have missing values.")
+            refuse_extremes(X)
             return X, y
         if isinstance(X, sparse.csr_array | sparse.csr_matrix):
             if X.shape[0] * X.shape[1] > MOST_CELLS:
@@ -216,6 +228,12 @@ class ECRTBase(EstimatorBase):
     flow_hidden: Sequence[int] = (128, 128)
     pseudo_samples: float = 10.0
     precision: Literal["float64", "float32"] = "float64"
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        if tags.transformer_tags is not None:
+            tags.transformer_tags.preserves_dtype = [self.precision]
+        return tags
 
     @property
     def diagnostics_(self) -> SourceDiagnostics:

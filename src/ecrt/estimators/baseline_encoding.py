@@ -75,8 +75,7 @@ def end_to_end(
     elif clf.method == "tau-norm":
         head = _tau_norm(head.head, encoded, labels)
     n_features = encoded.features.shape[1]
-    center, matrix = torch.zeros(n_features).double(), torch.eye(n_features).double()
-    clf.demixer_ = Demixer(LinearDemixing(center, torch.arange(n_features), matrix, n_features), SharedPrior()).eval()
+    clf.demixer_ = Demixer(LinearDemixing.identity(n_features), SharedPrior()).eval()
     clf.head_, clf._powered = head, np.zeros(n_features, dtype=bool)
     clf.history_ |= {"encoder": encoded.history}
     return True

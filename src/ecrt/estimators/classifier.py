@@ -370,5 +370,6 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
+        heads = np.ravel(np.asarray(self.head, dtype=object)).tolist()
+        tags.classifier_tags.multi_label = "gaussian" not in heads and self.selection is None
         return tags

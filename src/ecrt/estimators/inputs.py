@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from ecrt.data import Images
+from ecrt.data.tables import LARGEST
 from ecrt.errors import InputError
 from ecrt.stages.encoder_training import RESIDENT_BYTES
 
@@ -87,8 +88,8 @@ def _as_tensor(x: Any, index: int) -> Tensor:
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise InputError(f"Item {index} of the dataset: x has dtype {tensor.dtype}, real numbers are needed.")
     tensor = tensor if tensor.is_floating_point() else tensor.float()
-    if not torch.isfinite(tensor).all():
-        raise InputError(f"Item {index} of the dataset: x holds NaN or infinity.")
+    if not (tensor.abs() <= LARGEST).all():
+        raise InputError(f"Item {index} of the dataset: x holds NaN, infinity or a value beyond {LARGEST:g}.")
     return tensor
 
 
@@ -122,8 +123,10 @@ def read_target_arrays(dataset: Dataset[Any]) -> NDArray[np.float64]:
             raise InputError(f"Item {index} of the dataset: y is {target!r}, numbers are needed.") from error
         if found and numbers.shape != found[0].shape:
             raise InputError(f"Item {index} of the dataset: y has shape {numbers.shape}, item 0 has {found[0].shape}.")
-        if numbers.ndim > 1 or not np.isfinite(numbers).all():
-            raise InputError(f"Item {index} of the dataset: y is {target!r}, finite numbers in a row are needed.")
+        if numbers.ndim > 1 or not (np.abs(numbers) <= LARGEST).all():
+            raise InputError(
+                f"Item {index} of the dataset: y is {target!r}, finite numbers in a row, up to {LARGEST:g}, are needed."
+            )
         found.append(numbers)
     return np.stack(found)
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ecrt.errors import InputError
+
 __all__ = ["ROWS_AT_ONCE", "in_parts"]
 
 ROWS_AT_ONCE = 8192
@@ -29,7 +31,10 @@ def in_parts(method: Callable[[Any, Any], NDArray[Any]]) -> Callable[[Any, Any],
         answer = np.empty((len(X), *start.shape[1:]), start.dtype)
         answer[:ROWS_AT_ONCE] = start
         for first in range(ROWS_AT_ONCE, len(X), ROWS_AT_ONCE):
-            answer[first : first + ROWS_AT_ONCE] = method(self, X[first : first + ROWS_AT_ONCE])
+            try:
+                answer[first : first + ROWS_AT_ONCE] = method(self, X[first : first + ROWS_AT_ONCE])
+            except InputError as error:
+                raise InputError(f"From row {first} on (rows counted from there): {error}") from error
         return answer
 
     return by_parts

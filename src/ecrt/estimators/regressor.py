@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 from ecrt.augmentation.donors import draw_from_donors
 from ecrt.data import indicator_of
 from ecrt.data.density import TargetRegions, quantile_bins, target_roles
+from ecrt.data.tables import LARGEST
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase
@@ -203,7 +204,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         """Targets in the units of y, shaped as in ``fit``."""
         features = self._features(X)
         outputs = predict_outputs(self.demixer_, self.head_scale_, self.head_, features, self._dtype)
-        predicted = self.regions_.restore(outputs).astype(outputs.dtype)
+        predicted = self.regions_.restore(outputs.astype(np.float64))
         return predicted[:, 0] if self.one_output_ else predicted
 
     @in_parts
@@ -251,9 +252,15 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
             return np.empty((0, 0)), targets[:, None] if targets.ndim == 1 else targets
         if y is None:
             raise InputError("This ECRTRegressor estimator requires y to be passed, but the target y is None.")
-        targets = check_array(
-            y, ensure_2d=False, dtype=np.float64, ensure_min_samples=0, input_name="y", estimator=self
-        )
+        try:
+            targets = check_array(
+                y, ensure_2d=False, dtype=np.float64, ensure_min_samples=0, input_name="y", estimator=self
+            )
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        too_large = np.abs(targets) > LARGEST
+        if too_large.any():
+            raise InputError(f"y holds a value beyond {LARGEST:g} in row {int(np.argwhere(too_large)[0, 0])}.")
         rows, _ = self._learn_rows(X, np.zeros(len(targets)))
         check_consistent_length(rows, targets)
         self.one_output_ = targets.ndim == 1

@@ -17,13 +17,14 @@ from sklearn.covariance import ledoit_wolf
 from torch import Tensor, nn
 
 from ecrt.flows.rotation import class_covariances, joint_diagonaliser
+from ecrt.nn.standardise import Standardise, column_extent, column_spread
 
 __all__ = [
     "ROUNDING",
     "LinearDemixing",
+    "LowRank",
     "Rotation",
     "between_class_variance",
-    "column_spread",
     "fit_linear_demixing",
     "within_class_residuals",
     "within_label_moments",
@@ -40,35 +41,40 @@ ROUNDING = 1e-12
 
 
 class LinearDemixing(nn.Module):
-    r"""An invertible linear map :math:`(s, r) = W (z - c)`: q signal sources s and d - q rest coordinates r.
+    r"""An invertible linear map :math:`(s, r) = W u` of standardised features u: q signal sources s and d - q others r.
 
-    Columns of z that never vary carry no information: they are left out of the map and restored by the inverse.
+    Columns of z that never vary carry no information: they are left out of the map and restored by the inverse. Values
+    far beyond those of training are drawn back to the bounds of :class:`~ecrt.nn.Standardise`, so that
+    the inverse is exact within them.
 
     Parameters
     ----------
-    center_d, kept_k, weight_kk : c, the columns that vary, and W on those.
+    standardise : to centred features in units of their spread.
+    kept_k : the columns that vary.
+    weight : W on those, a matrix or :class:`LowRank`.
     n_signal : q.
     """
 
-    center_d: Tensor
     kept_k: Tensor
-    weight_kk: Tensor
-    inverse_kk: Tensor
     log_det: Tensor
 
-    def __init__(self, center_d: Tensor, kept_k: Tensor, weight_kk: Tensor, n_signal: int) -> None:
+    def __init__(self, standardise: Standardise, kept_k: Tensor, weight: Tensor | LowRank, n_signal: int) -> None:
         super().__init__()
         self.n_signal = n_signal
-        self.register_buffer("center_d", center_d)
+        self.standardise = standardise
         self.register_buffer("kept_k", kept_k)
-        self.register_buffer("weight_kk", weight_kk)
-        self.register_buffer("inverse_kk", torch.linalg.inv(weight_kk))
-        self.register_buffer("log_det", torch.linalg.slogdet(weight_kk).logabsdet)
+        self.weight = weight if isinstance(weight, LowRank) else Dense(weight)
+        self.register_buffer("log_det", self.weight.log_det() - standardise.spread_d[kept_k].log().sum())
+
+    @classmethod
+    def identity(cls, n_features: int) -> LinearDemixing:
+        """Leaves features as they are."""
+        return cls(Standardise.nothing(n_features), torch.arange(n_features), _identity(n_features), n_features)
 
     @property
     def n_features(self) -> int:
         """d, constant columns included."""
-        return len(self.center_d)
+        return len(self.standardise.center_d)
 
     @property
     def n_rest(self) -> int:
@@ -77,19 +83,100 @@ class LinearDemixing(nn.Module):
 
     def forward(self, z_nd: Tensor) -> tuple[Tensor, Tensor]:
         """Signal and rest."""
-        centred_nk = z_nd - self.center_d
-        if not torch.equal(self.kept_k, torch.arange(self.n_features, device=self.kept_k.device)):
-            centred_nk = centred_nk[:, self.kept_k]
-        whitened_nk = centred_nk @ self.weight_kk.T
+        whitened_nk = self.weight(self.kept(self.standardise(z_nd)))
         return whitened_nk[:, : self.n_signal], whitened_nk[:, self.n_signal :]
+
+    def kept(self, standard_nd: Tensor) -> Tensor:
+        """The columns that vary."""
+        if torch.equal(self.kept_k, torch.arange(self.n_features, device=self.kept_k.device)):
+            return standard_nd
+        return standard_nd[:, self.kept_k]
 
     def inverse(self, signal_nq: Tensor, rest_nr: Tensor | None = None) -> Tensor:
         """Features of a signal; the rest is set to its mean, zero, unless given."""
         if rest_nr is None:
             rest_nr = signal_nq.new_zeros(len(signal_nq), self.n_rest)
-        z_nd = self.center_d.expand(len(signal_nq), -1).clone()
-        z_nd[:, self.kept_k] += torch.cat([signal_nq, rest_nr], dim=1) @ self.inverse_kk.T
-        return z_nd
+        standard_nd = signal_nq.new_zeros(len(signal_nq), self.n_features)
+        standard_nd[:, self.kept_k] = self.weight.inverse(torch.cat([signal_nq, rest_nr], dim=1))
+        return self.standardise.inverse(standard_nd)
+
+
+class Dense(nn.Module):
+    """A square matrix, with its inverse made when it is first needed."""
+
+    weight_kk: Tensor
+
+    def __init__(self, weight_kk: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight_kk", weight_kk)
+        self._inverse_kk: Tensor | None = None
+
+    def forward(self, u_nk: Tensor) -> Tensor:
+        """Rows times the matrix."""
+        return u_nk @ self.weight_kk.T
+
+    def transposed(self, v_kh: Tensor) -> Tensor:
+        """The transposed matrix times columns."""
+        return self.weight_kk.T @ v_kh
+
+    def inverse(self, s_nk: Tensor) -> Tensor:
+        """What ``forward`` makes of which the rows are."""
+        if self._inverse_kk is None or self._inverse_kk.device != s_nk.device or self._inverse_kk.dtype != s_nk.dtype:
+            self._inverse_kk = torch.linalg.inv(self.weight_kk)
+        return s_nk @ self._inverse_kk.T
+
+    def log_det(self) -> Tensor:
+        """Of its absolute value."""
+        return torch.linalg.slogdet(self.weight_kk).logabsdet
+
+
+class LowRank(nn.Module):
+    r"""The matrix :math:`a I + L R^T` without its k x k entries: with fewer rows than columns whitening is such a one.
+
+    Parameters
+    ----------
+    scale : a, a number.
+    left_kr, right_kr : L and R; none of either makes a multiple of the identity.
+    """
+
+    scale: Tensor
+    left_kr: Tensor
+    right_kr: Tensor
+
+    def __init__(self, scale: Tensor, left_kr: Tensor, right_kr: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("scale", scale)
+        self.register_buffer("left_kr", left_kr)
+        self.register_buffer("right_kr", right_kr)
+
+    def forward(self, u_nk: Tensor) -> Tensor:
+        """Rows times the matrix."""
+        return u_nk * self.scale + (u_nk @ self.right_kr) @ self.left_kr.T
+
+    def transposed(self, v_kh: Tensor) -> Tensor:
+        """The transposed matrix times columns."""
+        return v_kh * self.scale + self.right_kr @ (self.left_kr.T @ v_kh)
+
+    def inverse(self, s_nk: Tensor) -> Tensor:
+        """What ``forward`` makes of which the rows are, by Woodbury's identity."""
+        inner_rn = torch.linalg.solve(self._capacitance(), (s_nk @ self.right_kr).T / self.scale)
+        return (s_nk - inner_rn.T @ self.left_kr.T) / self.scale
+
+    def log_det(self) -> Tensor:
+        """Of its absolute value."""
+        return len(self.left_kr) * self.scale.abs().log() + torch.linalg.slogdet(self._capacitance()).logabsdet
+
+    def after(self, other: LowRank) -> LowRank:
+        """The product of both, the other applied first."""
+        # (a I + L R^T)(b I + M N^T) = a b I + L (b R)^T + ((a I + L R^T) M) N^T
+        left_kr = torch.cat([self.left_kr, self(other.left_kr.T).T], dim=1)
+        right_kr = torch.cat([other.scale * self.right_kr, other.right_kr], dim=1)
+        return LowRank(self.scale * other.scale, left_kr, right_kr)
+
+    def _capacitance(self) -> Tensor:
+        r"""I + R^T L / a."""
+        r = self.left_kr.shape[1]
+        return torch.eye(r).to(self.left_kr) + self.right_kr.T @ self.left_kr / self.scale
 
 
 def within_class_residuals(z: Array, y: NDArray[np.int64]) -> tuple[Array, Array, NDArray[np.int64]]:
@@ -163,18 +250,12 @@ def between_class_variance(means: Array, counts: NDArray[np.int64] | Array, with
     return (freedom * observed + 2 * average) / (freedom + 2)
 
 
-def column_spread(z: Array) -> Array:
-    """Standard deviation of each column, exactly 0 where it varies by rounding alone."""
-    spread = z.std(axis=0)
-    largest = np.maximum(z.max(axis=0, initial=0.0), -z.min(axis=0, initial=0.0))
-    return np.where(spread > 1e-9 * largest, spread, 0.0)
-
-
 def fit_linear_demixing(
     z: Array,
     y: NDArray[np.int64],
     *,
     spread: Array | None = None,
+    extent: tuple[Array, Array] | None = None,
     n_sources: int | None = None,
     rotation: Rotation = "symmetric",
     order: NDArray[np.int64] | None = None,
@@ -188,6 +269,7 @@ def fit_linear_demixing(
     z, y : features and labels of the de-mixing classes.
     spread : standard deviation of each column, its unit here; columns of spread 0 are dropped. ``None`` measures z, but
         other classes may vary where these do not.
+    extent : least and greatest value of each column; ``None`` measures z.
     n_sources : q; the rest of the map serves inversion only. ``None`` keeps every coordinate as a source.
     rotation : ``"none"`` standardises columns without whitening. The others settle what whitening leaves open.
         ``"symmetric"`` keeps every source as close to its own feature as can be. ``"discriminant"`` turns to the axes
@@ -205,23 +287,27 @@ def fit_linear_demixing(
     kept = np.flatnonzero(varies)
     if rotation == "triangular" and order is not None:
         kept = order[varies[order]]
-    center = z.mean(axis=0)
-    scale = spread[kept]
     n_signal = len(kept) if n_sources is None else min(n_sources, len(kept))
+    center = z[0] + (z - z[0]).mean(axis=0)  # precise far from zero
+    columns = (center, spread, *(column_extent(z) if extent is None else extent))
+    standardise = Standardise(*(torch.from_numpy(np.asarray(column)) for column in columns))
+    kept_k = torch.from_numpy(kept)
+    if rotation == "none":
+        return LinearDemixing(standardise, kept_k, _identity(len(kept)), n_signal)
 
-    standard = z - center
+    standard = standardise(torch.from_numpy(z)).numpy()
     if len(kept) < z.shape[1] or (kept[1:] < kept[:-1]).any():
         standard = standard[:, kept]
-    standard /= scale
-    whitener = np.eye(len(kept))
     if row is None or weight is None:
         residuals, means, counts = within_class_residuals(standard, y)
-        shrunk = _shrunk_covariance(residuals, len(residuals) - len(counts))
+        freedom = len(residuals) - len(counts)
+        if rotation in ("symmetric", "discriminant") and 2 * (len(residuals) + len(counts)) < len(kept):
+            return LinearDemixing(standardise, kept_k, _low_rank(residuals, means, freedom, rotation), n_signal)
+        shrunk = _shrunk_covariance(residuals, freedom)
     else:
         moments = within_label_moments(standard, row, y, weight)
         means, shrunk = moments.means, moments.shrunk
-    if rotation != "none":
-        whitener = _whitener(shrunk, symmetric=rotation in ("symmetric", "joint"))
+    whitener = _whitener(shrunk, symmetric=rotation in ("symmetric", "joint"))
     if rotation == "triangular":
         # A flow on top learns fastest on inputs of unit spread, classes and all.
         unit = (standard @ whitener.T).std(axis=0)
@@ -230,9 +316,63 @@ def fit_linear_demixing(
         whitener = joint_diagonaliser(*class_covariances(residuals @ whitener.T, y)) @ whitener
     if rotation == "discriminant":
         whitener = _discriminant_axes(means @ whitener.T) @ whitener
-    return LinearDemixing(
-        torch.from_numpy(center), torch.from_numpy(kept), torch.from_numpy(whitener / scale), n_signal
-    )
+    return LinearDemixing(standardise, kept_k, torch.from_numpy(whitener), n_signal)
+
+
+def _identity(k: int) -> LowRank:
+    none = torch.zeros(k, 0, dtype=torch.float64)
+    return LowRank(torch.ones((), dtype=torch.float64), none, none.clone())
+
+
+def _low_rank(residuals: Array, means: Array, degrees_of_freedom: int, rotation: Rotation) -> LowRank:
+    """What the other path gives, but for rounding and the arbitrary axes of equal variance, where rows are few.
+
+    The shrunk covariance is then a multiple of the identity but for as many axes as there are rows.
+    """
+    n, k = residuals.shape
+    squares = (residuals**2).sum(axis=1)
+    mean_variance, trace = squares.sum() / n / k, squares.sum() / n
+    if mean_variance <= ROUNDING:
+        whitener = _identity(k)
+    else:
+        # Ledoit and Wolf's shrinkage from the n x n products of rows, not the k x k ones of columns.
+        _, scales, axes = np.linalg.svd(residuals, full_matrices=False)
+        size = float((scales**4).sum()) / n**2
+        far = size - trace * mean_variance
+        noise = min((float(squares @ squares) / n - size) / n, far)
+        shrinkage = noise / far if noise > 0 else 0.0
+        unbiased = n / max(degrees_of_freedom, 1)
+        floor = (shrinkage + RIDGE) * mean_variance * unbiased
+        variances = (1 - shrinkage) * scales**2 / n * unbiased + floor
+        gain = 1 / np.sqrt(variances) - 1 / np.sqrt(floor)
+        whitener = LowRank(*(torch.from_numpy(part) for part in (np.array(floor**-0.5), axes.T * gain, axes.T.copy())))
+    if rotation == "symmetric" or len(means) < 2:
+        return whitener
+    return _rotation_to(_centred_axes(whitener(torch.from_numpy(means)).numpy())).after(whitener)
+
+
+def _centred_axes(means: Array) -> Array:
+    """Orthonormal axes along which the means differ, most first."""
+    _, scales, axes = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
+    return _signed(axes[scales > 1e-10 * scales[0]]) if scales[0] > 0 else axes[:0]
+
+
+def _rotation_to(axes: Array) -> LowRank:
+    r"""An orthogonal matrix whose first rows are the given orthonormal ones.
+
+    With B the axes as columns, E the first unit vectors and S the orthogonal matrix nearest to :math:`-E^T B`, a block
+    reflection :math:`I - Y (Y^T B)^{-1} Y^T`, :math:`Y = B - E S`, takes B to E S; then S is undone.
+    """
+    m, k = axes.shape
+    columns, unit = axes.T, np.eye(k, m)
+    u, _, v = np.linalg.svd(-columns[:m])
+    turn = u @ v
+    difference = columns - unit @ turn
+    reflection = -difference @ np.linalg.inv(difference.T @ columns)
+    one = torch.ones((), dtype=torch.float64)
+    reflect = LowRank(one, torch.from_numpy(reflection), torch.from_numpy(difference))
+    undo = LowRank(one, torch.from_numpy(unit @ (turn.T - np.eye(m))), torch.from_numpy(unit))
+    return undo.after(reflect)
 
 
 def _shrunk_covariance(residuals: Array, degrees_of_freedom: int) -> Array:
@@ -263,6 +403,9 @@ def _discriminant_axes(means: Array) -> Array:
     if len(means) < 2 or means.shape[1] == 0:
         return np.eye(means.shape[1])
     between = ledoit_wolf(means - means.mean(axis=0), assume_centered=True)[0]
-    axes = np.linalg.eigh(between)[1][:, ::-1].T
-    # An eigenvector's sign is arbitrary: make its largest entry positive, so that every machine agrees.
+    return _signed(np.linalg.eigh(between)[1][:, ::-1].T)
+
+
+def _signed(axes: Array) -> Array:
+    """The sign of an axis is arbitrary: make its largest entry positive, so that every machine agrees."""
     return axes * np.sign(np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1))

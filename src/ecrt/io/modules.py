@@ -15,10 +15,20 @@ import torch
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-from ecrt.flows import ClassPrior, Demixer, LinearDemixing, MaskedFlow, SharedPrior
+from ecrt.flows import ClassPrior, Demixer, LinearDemixing, LowRank, MaskedFlow, SharedPrior
 from ecrt.io.fields import BadContentError, Fields, TensorStore
-from ecrt.nn import MLP, AutoEncoder, EncoderName, GaussianHead, ResNet18, make_encoder, make_head
-from ecrt.nn.randomness import seeded
+from ecrt.nn import (
+    MLP,
+    AutoEncoder,
+    EncoderName,
+    GaussianHead,
+    MLPEncoder,
+    ResNet18,
+    RowEncoder,
+    Standardise,
+    make_encoder,
+    make_head,
+)
 from ecrt.stages.predict import BalancedHead
 
 __all__ = [
@@ -83,6 +93,8 @@ def unpack_encoder(fields: Fields, store: TensorStore, n_features: int, given: n
             fields.whole("n_features", n_features, n_features)
             encoder = make_encoder(cast(EncoderName, kind), (n_in,), n_features=n_features, hidden=_hidden(fields))
     store.fill(encoder, "encoder", floats)
+    if isinstance(encoder, RowEncoder):
+        _check_columns(encoder.columns)
     return encoder.eval()
 
 
@@ -98,8 +110,8 @@ def _describe_encoder(encoder: nn.Module) -> dict[str, Any] | None:
         return {"kind": "identity"}
     if type(encoder) is AutoEncoder:
         return {"kind": "autoencoder", **_mlp_sizes(encoder.encoder)}
-    if type(encoder) is nn.Sequential and len(encoder) == 2 and type(encoder[1]) is MLP:
-        return {"kind": "mlp", **_mlp_sizes(encoder[1])}
+    if type(encoder) is MLPEncoder:
+        return {"kind": "mlp", **_mlp_sizes(encoder.encoder)}
     if type(encoder) is ResNet18 and isinstance(stem := encoder[0], nn.Conv2d):
         last = encoder[-1]
         n_features = last.out_features if isinstance(last, nn.Linear) else None
@@ -135,6 +147,7 @@ def pack_demixer(demixer: Demixer) -> tuple[dict[str, Any], Tensors]:
         "n_features": linear.n_features,
         "n_kept": len(linear.kept_k),
         "n_signal": linear.n_signal,
+        "rank": linear.weight.left_kr.shape[1] if isinstance(linear.weight, LowRank) else None,
         "prior": "per-class" if isinstance(demixer.prior, ClassPrior) else "shared",
         "flow": None if flow is None else {"n_blocks": len(flow.blocks), "hidden": _flow_hidden(flow)},
     }
@@ -146,14 +159,20 @@ def unpack_demixer(fields: Fields, store: TensorStore, n_classes: int) -> Demixe
     d = fields.whole("n_features", 1, LARGEST)
     k = fields.whole("n_kept", 1, d)
     q = fields.whole("n_signal", 1, k)
-    for name, shape in {"center_d": (d,), "weight_kk": (k, k), "inverse_kk": (k, k), "log_det": ()}.items():
-        store.check(f"demixer.linear.{name}", shape, (torch.float64,))
+    rank = None if fields.is_null("rank") else fields.whole("rank", 0, k)
+    shapes = {"weight_kk": (k, k)} if rank is None else {"left_kr": (k, rank), "right_kr": (k, rank)}
+    for name, shape in shapes.items():
+        store.check(f"demixer.linear.weight.{name}", shape, (torch.float64,))
+    store.check("demixer.linear.standardise.center_d", (d,), (torch.float64,))
     with torch.device("meta"):
         prior: SharedPrior | ClassPrior = SharedPrior()
         if fields.text("prior", ("shared", "per-class")) == "per-class":
             prior = ClassPrior(n_classes, q)
-        kept = torch.empty(k, dtype=torch.int64)
-        linear = LinearDemixing(torch.empty(d), kept, torch.empty(k, k), q)
+        weight: Tensor | LowRank = torch.empty(k, k)
+        if rank is not None:
+            weight = LowRank(torch.empty(()), torch.empty(k, rank), torch.empty(k, rank))
+        columns = Standardise(*(torch.empty(d) for _ in range(4)))
+        linear = LinearDemixing(columns, torch.empty(k, dtype=torch.int64), weight, q)
     flow = None
     if not fields.is_null("flow"):
         with fields.part("flow") as part:
@@ -163,7 +182,13 @@ def unpack_demixer(fields: Fields, store: TensorStore, n_classes: int) -> Demixe
     kept = linear.kept_k
     if kept.min() < 0 or kept.max() >= d or len(kept.unique()) != k:
         raise BadContentError(f"The columns to keep are not {k} different ones of {d}.")
+    _check_columns(columns)
     return demixer.eval()
+
+
+def _check_columns(columns: Standardise) -> None:
+    if not ((columns.spread_d > 0).all() and (columns.low_d <= columns.high_d).all()):
+        raise BadContentError("The columns have spreads that are not positive, or bounds that are out of order.")
 
 
 def _unpack_flow(fields: Fields, store: TensorStore, n_sources: int) -> MaskedFlow:
@@ -177,7 +202,7 @@ def _unpack_flow(fields: Fields, store: TensorStore, n_sources: int) -> MaskedFl
         sizes = (n_sources, *hidden, 2 * n_sources)
         for layer, (n_in, n_out) in enumerate(pairwise(sizes)):
             store.check(f"{name}.hyper.{2 * layer}.weight", (n_out, n_in), (torch.float64,))
-    with seeded(0):  # not from the caller's numbers; they are overwritten
+    with torch.random.fork_rng(devices=[]):
         return MaskedFlow(n_sources, n_blocks, hidden)
 
 

@@ -9,9 +9,18 @@ from ecrt.nn.critics import (
     LabelNetworkCritic,
     make_critic,
 )
-from ecrt.nn.encoders import AutoEncoder, EncoderName, ResNet18, StandardiseChannels, make_encoder
+from ecrt.nn.encoders import (
+    AutoEncoder,
+    EncoderName,
+    MLPEncoder,
+    ResNet18,
+    RowEncoder,
+    StandardiseChannels,
+    make_encoder,
+)
 from ecrt.nn.heads import CosineHead, GaussianHead, make_head
 from ecrt.nn.mlp import MLP, CoordinateNetworks
+from ecrt.nn.standardise import Standardise, column_extent, column_spread
 
 __all__ = [
     "MLP",
@@ -26,8 +35,13 @@ __all__ = [
     "GaussianCritic",
     "GaussianHead",
     "LabelNetworkCritic",
+    "MLPEncoder",
     "ResNet18",
+    "RowEncoder",
+    "Standardise",
     "StandardiseChannels",
+    "column_extent",
+    "column_spread",
     "make_critic",
     "make_encoder",
     "make_head",

@@ -5,23 +5,59 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
 from ecrt.nn.mlp import MLP
+from ecrt.nn.standardise import Standardise
 
-__all__ = ["AutoEncoder", "EncoderName", "ResNet18", "StandardiseChannels", "make_encoder"]
+__all__ = ["AutoEncoder", "EncoderName", "MLPEncoder", "ResNet18", "RowEncoder", "StandardiseChannels", "make_encoder"]
 
 EncoderName = Literal["identity", "mlp", "resnet18", "autoencoder"]
 
 
-class AutoEncoder(nn.Module):
+class RowEncoder(nn.Module):
+    """An encoder of rows, whose columns are standardised in float64 first: they may have any size and any mean.
+
+    ``learn_columns`` must be called before it is trained. What it standardises is normalised again over each batch.
+    """
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.columns = Standardise.nothing(in_features)
+        self.normalise = nn.BatchNorm1d(in_features, affine=False)
+
+    def learn_columns(self, rows: NDArray[np.float64]) -> None:
+        """Learn centre, spread and bounds of the columns, unless that is done: an encoder may come trained."""
+        if self.columns.does_nothing:
+            self.columns = Standardise.of(rows).to(self.columns.center_d.device)
+
+    def standardise(self, x: Tensor) -> Tensor:
+        """Standardised rows, in the precision of the network."""
+        normalised: Tensor = self.normalise(self.columns(x).to(next(self.parameters()).dtype))
+        return normalised
+
+
+class MLPEncoder(RowEncoder):
+    """An MLP on standardised rows."""
+
+    def __init__(self, in_features: int, hidden: Sequence[int], n_features: int) -> None:
+        super().__init__(in_features)
+        self.encoder = MLP(in_features, hidden, n_features, dropout=0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features of x."""
+        return self.encoder(self.standardise(x))
+
+
+class AutoEncoder(RowEncoder):
     """An encoder learned without labels, by reconstructing its standardised input through a narrow code."""
 
     def __init__(self, in_features: int, hidden: Sequence[int], n_features: int) -> None:
-        super().__init__()
-        self.standardise = nn.BatchNorm1d(in_features, affine=False)
+        super().__init__(in_features)
         self.encoder = MLP(in_features, hidden, n_features)
         self.decoder = MLP(n_features, tuple(reversed(hidden)), in_features)
 
@@ -128,7 +164,4 @@ def make_encoder(
         raise InputError(f"encoder={name!r}: use 'identity', 'mlp', 'resnet18', 'autoencoder' or an nn.Module.")
     if len(in_shape) != 1:
         raise InputError(f"encoder={name!r} needs rows of features, got samples of shape {tuple(in_shape)}.")
-    if name == "mlp":
-        standardise = nn.BatchNorm1d(in_shape[0], affine=False)
-        return nn.Sequential(standardise, MLP(in_shape[0], hidden, n_features, dropout=0.1))
-    return AutoEncoder(in_shape[0], hidden, n_features)
+    return (MLPEncoder if name == "mlp" else AutoEncoder)(in_shape[0], hidden, n_features)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ecrt.errors import InputError
 from ecrt.flows import class_moments, fit_linear_demixing, within_class_residuals
 from ecrt.losses.isda import isda_shift
-from ecrt.nn.randomness import generator_on
+from ecrt.nn import column_extent
 
 __all__ = ["DeferredKind", "DeferredTransfer", "FeatureTransfer"]
 
@@ -77,7 +77,7 @@ class FeatureTransfer:
         if len(np.unique(y[lent])) < 2:
             raise InputError("Transfer needs at least two classes that lend; all or all but one are rare here.")
         self.config = config
-        linear = fit_linear_demixing(z[lent], y[lent], spread=z.std(axis=0))
+        linear = fit_linear_demixing(z[lent], y[lent], spread=z.std(axis=0), extent=column_extent(z))
         with torch.no_grad():
             s, _ = linear(torch.from_numpy(z))
         residuals, _, counts = within_class_residuals(s[lent].numpy(), y[lent])
@@ -88,8 +88,8 @@ class FeatureTransfer:
         variance_mk = torch.zeros(len(augmented_m), s.shape[1], dtype=torch.float64)
         variance_mk[labels] = variances
         variance_mk[~torch.from_numpy(augmented_m)] = 0.0
-        mixing_kd = torch.zeros(s.shape[1], z.shape[1], dtype=torch.float64)
-        mixing_kd[:, linear.kept_k] = linear.inverse_kk.T
+        unit_kk = torch.eye(s.shape[1], dtype=torch.float64)
+        mixing_kd = linear.inverse(unit_kk) - linear.inverse(torch.zeros_like(unit_kk))
         self.augmented_m = torch.from_numpy(augmented_m).to(device)
         self.variance_mk = (config.strength * variance_mk).float().to(device)
         self.mixing_kd = mixing_kd.float().to(device)
@@ -106,13 +106,11 @@ class FeatureTransfer:
 
     def draw(self, y_n: Tensor) -> Tensor:
         """Deviations in feature space, ``n_drawn`` for each sample; none for classes that lend."""
-        shape, generator = (len(y_n), self.config.n_drawn), generator_on(y_n.device)
+        shape = (len(y_n), self.config.n_drawn)
         if self.config.kind == "borrowed":
-            source = self.residual_rk[
-                torch.randint(len(self.residual_rk), shape, generator=generator, device=y_n.device)
-            ]
+            source = self.residual_rk[torch.randint(len(self.residual_rk), shape, device=y_n.device)]
         else:
-            source = torch.randn(*shape, self.mixing_kd.shape[0], generator=generator, device=y_n.device)
+            source = torch.randn(*shape, self.mixing_kd.shape[0], device=y_n.device)
         return (source * self.variance_mk[y_n].sqrt()[:, None]) @ self.mixing_kd
 
     def shift(self, head: nn.Module) -> Tensor:

@@ -20,11 +20,11 @@ from ecrt.flows import (
     SharedPrior,
     between_class_variance,
     class_moments,
-    column_spread,
     fit_linear_demixing,
     within_class_residuals,
     within_label_moments,
 )
+from ecrt.nn import column_extent, column_spread
 from ecrt.stages.contrast import DemixConfig, Incidences, Restart, TrainedFlow, train_flow, worse_beyond_noise
 from ecrt.training import Progress, seeded, stop_requested
 
@@ -209,18 +209,21 @@ def _linear_map(
     order: Labels | None = None,
 ) -> LinearDemixing:
     """The linear map for the wanted sources: fewer than features need discriminant axes, a flow triangular ones."""
-    spread = column_spread(z)  # over all rows, of de-mixing classes or not
+    spread, extent = column_spread(z), column_extent(z)  # over all rows, of de-mixing classes or not
     rotation: Rotation = config.rotation if order is None else "triangular"
     if config.method == "none":
         rotation = "none"
         if config.scaling == "one":
-            spread = np.where(spread > 0, np.sqrt((spread**2).mean()), 0.0)
+            largest = spread.max(initial=0.0) or 1.0
+            spread = np.where(spread > 0, largest * np.sqrt(((spread / largest) ** 2).mean()), 0.0)
     elif config.n_sources is not None and config.n_sources < (spread > 0).sum():
         rotation = "discriminant"
     n_sources = None if rotation == "none" else config.n_sources
     if incidences is None:
-        return fit_linear_demixing(z[used], y[used], spread=spread, n_sources=n_sources, rotation=rotation, order=order)
+        return fit_linear_demixing(
+            z[used], y[used], spread=spread, extent=extent, n_sources=n_sources, rotation=rotation, order=order
+        )
     return fit_linear_demixing(
-        z, y[used], spread=spread, n_sources=n_sources, rotation=rotation, order=order,
+        z, y[used], spread=spread, extent=extent, n_sources=n_sources, rotation=rotation, order=order,
         row=incidences.row[used], weight=incidences.weight[used],
     )  # fmt: skip

@@ -17,8 +17,7 @@ from ecrt.data.images import crop_and_flip
 from ecrt.errors import InputError
 from ecrt.losses import effective_prior, make_class_loss
 from ecrt.losses.mixing import mix, mixed_loss
-from ecrt.nn import AutoEncoder, CosineHead
-from ecrt.nn.randomness import generator_on
+from ecrt.nn import AutoEncoder, CosineHead, RowEncoder
 from ecrt.stages.class_heads import BalancedHead
 from ecrt.stages.deferred import FeatureTransfer
 from ecrt.training import History, IndexBatches, Progress, torch_generator, train
@@ -27,10 +26,13 @@ from ecrt.training.loop import Checkpoint
 if TYPE_CHECKING:
     from ecrt.stages.encode import EncodeConfig
 
-__all__ = ["RESIDENT_BYTES", "Batch", "Course", "EncoderTraining", "gpu_layout", "in_order", "module_dtype"]
+__all__ = ["RESIDENT_BYTES", "Batch", "Course", "EncoderTraining", "gpu_layout", "module_dtype", "some_rows"]
 
 RESIDENT_BYTES = 8 * 2**30
 """Rows in memory up to this size are kept on the device while an encoder learns from them."""
+
+ROWS_FOR_MOMENTS = 2**17
+"""Centre, spread and bounds of columns are learned from no more rows than these."""
 
 DEFERRED_LOSSES = ("ldam-drw",)
 """Losses that change in the course of training; for the others a recorded step serves all epochs."""
@@ -96,6 +98,8 @@ class EncoderTraining:
         self.encoder, self.items, self.fitted, self.config, self.rng, self.device = (
             encoder.to(device).eval(), items, fitted, config, rng, device
         )  # fmt: skip
+        if isinstance(encoder, RowEncoder):
+            encoder.learn_columns(some_rows(items, fitted))
         self.dtype = module_dtype(encoder)
         self.classes, places = np.unique(y[fitted], return_inverse=True)
         index = np.full(y.max() + 1, -1)
@@ -143,7 +147,6 @@ class EncoderTraining:
                 stop_after=stop_after,
                 start=start,
                 graphs=on_gpu and self.rows is not None,
-                others_draw=self.rows is None,
                 progress=progress,
             )
 
@@ -158,7 +161,7 @@ class EncoderTraining:
         """One loss for each sample, on views and mixtures of them while training."""
         x, labels = self._fetch(batch.items)
         if self.encoder.training and (self.config.crop_padding or self.config.flip):
-            x = crop_and_flip(x, self.config.crop_padding, flip=self.config.flip, generator=generator_on(x.device))
+            x = crop_and_flip(x, self.config.crop_padding, flip=self.config.flip)
         x = x.to(self.dtype)
         if isinstance(self.encoder, AutoEncoder):
             return self.encoder.reconstruction_errors(x)
@@ -220,11 +223,19 @@ class EncoderTraining:
     def _in_order(self, chosen: NDArray[np.int64], size: int) -> Iterable[Any]:
         if self.rows is not None:
             return torch.from_numpy(chosen).to(self.device).split(size)
-        return in_order(Subset(self.items, chosen.tolist()), size)
+        return DataLoader(Subset(self.items, chosen.tolist()), size)
 
     def _held_out_loss(self, held_out: NDArray[np.int64]) -> float:
         batches = self._in_order(held_out, self.config.training.batch_size)
         return torch.cat([self.losses(Batch(items, None, 1.0)) for items in batches]).mean().item()
+
+
+def some_rows(items: Dataset[Any], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Rows in float64, or some of them evenly where there are more than the moments of columns need."""
+    some = rows[:: len(rows) // ROWS_FOR_MOMENTS + 1]
+    if isinstance(items, TensorDataset):
+        return items.tensors[0][torch.from_numpy(some)].double().cpu().numpy()
+    return np.stack([np.asarray(items[int(row)][0], dtype=np.float64) for row in some])
 
 
 @dataclass(frozen=True)
@@ -239,11 +250,6 @@ class _Rows:
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self.rows[batch] for batch in self.batches)
-
-
-def in_order(items: Dataset[Any], size: int) -> DataLoader[Any]:
-    """Batches of all items. A loader draws a seed for its workers, even without any: not from the caller's numbers."""
-    return DataLoader(items, size, generator=generator_on(torch.device("cpu")) or torch.Generator())
 
 
 @contextmanager
@@ -263,5 +269,7 @@ def gpu_layout(encoder: nn.Module, *, enabled: bool) -> Iterator[None]:
 
 
 def module_dtype(encoder: nn.Module) -> torch.dtype | None:
-    """What the encoder computes in; nothing for one without parameters, which takes its input as it is."""
+    """What the encoder takes; nothing for one without parameters, or one that standardises: as the rows are."""
+    if isinstance(encoder, RowEncoder):
+        return None
     return next((parameter.dtype for parameter in encoder.parameters()), None)

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecrt.flows import Demixer
-from ecrt.nn import MLP, GaussianHead
+from ecrt.flows import Demixer, LinearDemixing, LowRank
+from ecrt.nn import MLP, GaussianHead, Standardise
 from ecrt.stages.class_heads import BalancedHead
 from ecrt.stages.demix import sources_of
 
@@ -36,16 +36,17 @@ def predict_outputs(
 
     Parameters
     ----------
-    dtype : precision of all that follows the centring of the features, and of the answer.
+    dtype : precision of all that follows the standardising of the features, and of the answer.
     """
-    center = demixer.linear.center_d.numpy()
+    columns = demixer.linear.standardise
     steps = _steps(demixer, torch.from_numpy(head_scale), head, len(z), dtype)
-    room = np.empty((min(len(z), ROWS_AT_ONCE), len(center)))  # one for all parts: new memory costs more
+    room = np.empty((min(len(z), ROWS_AT_ONCE), z.shape[1]))  # one for all parts: new memory costs more
     answer: Tensor | None = None
     for start in range(0, len(z), ROWS_AT_ONCE):
         part = z[start : start + ROWS_AT_ONCE]
-        # Centred before all else: folded into a bias, a mean far from zero would cost digits.
-        values = _less(part, center, room[: len(part)]).to(dtype)
+        # Standardised before all else: folded into the map, a mean far from zero would cost digits, and a tiny spread
+        # would be lost in a lower precision.
+        values = _standardised(part, columns, room[: len(part)]).to(dtype)
         for step in steps:
             values = step(values)
         if answer is None:
@@ -54,44 +55,49 @@ def predict_outputs(
     return np.empty((0, 0)) if answer is None else answer.numpy()
 
 
-def _less(rows_nd: Array, center_d: Array, room_nd: Array) -> Tensor:
-    """The difference, in memory that is there already; torch is quicker, but takes no rows that are read-only."""
-    if not (rows_nd.flags.writeable and rows_nd.flags.c_contiguous):
-        return torch.from_numpy(np.subtract(rows_nd, center_d, out=room_nd))
-    return torch.sub(torch.from_numpy(rows_nd), torch.from_numpy(center_d), out=torch.from_numpy(room_nd))
+def _standardised(rows_nd: Array, columns: Standardise, room_nd: Array) -> Tensor:
+    """The rows as ``columns`` gives them, in memory that is there already."""
+    centred = torch.from_numpy(np.subtract(rows_nd, columns.center_d.numpy(), out=room_nd))
+    return centred.div_(columns.spread_d).clamp_(columns.low_d, columns.high_d)
 
 
 @torch.no_grad()
 def predict_sources(demixer: Demixer, z: Array, dtype: torch.dtype) -> NDArray[Any]:
-    """s = f(z) as ``sources_of`` gives it, or in a lower precision from the centred features on."""
+    """s = f(z) as ``sources_of`` gives it, or in a lower precision from the standardised features on."""
     if dtype == torch.float64:
         return sources_of(demixer, z)
     return predict_outputs(demixer, np.ones(demixer.linear.n_signal), nn.Identity(), z, dtype)
 
 
 def _steps(demixer: Demixer, scale_q: Tensor, head: nn.Module, n_rows: int, dtype: torch.dtype) -> list[Map]:
-    """What is done to centred features, one after the other; maps are made one in float64, whatever they end up in."""
-    map_dq = _signal_map(demixer)
-    if demixer.flow is not None:
-        map_dq, scale_q = map_dq.to(dtype), scale_q.to(dtype)
-        flow = _lowered(demixer.flow, dtype).frozen()
-        return [lambda centred: centred @ map_dq, flow, lambda s_nq: s_nq * scale_q, *_layers(head, dtype)]
-    map_dq *= scale_q
-    first, *others = _layers(head, torch.float64)
-    if not isinstance(first, nn.Linear) or not _saves_work(n_rows, len(map_dq), len(scale_q), first.out_features):
-        map_dq = map_dq.to(dtype)
-        return [lambda centred: centred @ map_dq, *_layers(head, dtype)]
-    map_dh, bias_h = (map_dq @ first.weight.T).to(dtype), first.bias.to(dtype)
-    others = others if dtype == torch.float64 else _layers(head, dtype)[1:]
-    return [lambda centred: torch.addmm(bias_h, centred, map_dh), *others]
-
-
-def _signal_map(demixer: Demixer) -> Tensor:
-    """The linear map to the signal, zero for columns that never vary."""
+    """What is done to standardised features, one after the other; maps are made one in float64."""
     linear = demixer.linear
-    map_dq = linear.weight_kk.new_zeros(linear.n_features, linear.n_signal)
-    map_dq[linear.kept_k] = linear.weight_kk[: linear.n_signal].T
-    return map_dq
+    if demixer.flow is not None:
+        flow, scale_q = _lowered(demixer.flow, dtype).frozen(), scale_q.to(dtype)
+        return [*_to_signal(linear, dtype), flow, lambda s_nq: s_nq * scale_q, *_layers(head, dtype)]
+    first, *_ = _layers(head, torch.float64)
+    d, q, k = linear.n_features, linear.n_signal, len(linear.kept_k)
+    inner = 2 * linear.weight.left_kr.shape[1] if isinstance(linear.weight, LowRank) else q
+    if not isinstance(first, nn.Linear) or not _saves_work(n_rows, d, inner, first.out_features):
+        scale_q = scale_q.to(dtype)
+        return [*_to_signal(linear, dtype), lambda s_nq: s_nq * scale_q, *_layers(head, dtype)]
+    map_kh = scale_q.new_zeros(k, first.out_features)
+    map_kh[:q] = (first.weight * scale_q).T
+    map_dh = scale_q.new_zeros(d, first.out_features)  # zero for columns that never vary
+    map_dh[linear.kept_k] = linear.weight.transposed(map_kh)
+    map_dh, bias_h = map_dh.to(dtype), first.bias.to(dtype)
+    return [lambda standard: torch.addmm(bias_h, standard, map_dh), *_layers(head, dtype)[1:]]
+
+
+def _to_signal(linear: LinearDemixing, dtype: torch.dtype) -> list[Map]:
+    """The linear map from standardised features to the signal."""
+    if isinstance(linear.weight, LowRank):
+        weight, q = _lowered(linear.weight, dtype), linear.n_signal
+        return [linear.kept, lambda standard: weight(standard)[:, :q]]
+    map_dq = linear.weight.weight_kk.new_zeros(linear.n_features, linear.n_signal)
+    map_dq[linear.kept_k] = linear.weight.weight_kk[: linear.n_signal].T
+    map_dq = map_dq.to(dtype)
+    return [lambda standard: standard @ map_dq]
 
 
 def _lowered(module: Any, dtype: torch.dtype) -> Any:

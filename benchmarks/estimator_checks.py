@@ -1,0 +1,102 @@
+"""scikit-learn's own checks on every public estimator, in at least three configurations each; nothing is exempted.
+
+    python benchmarks/estimator_checks.py [part of a configuration's name]
+
+Writes results/estimator_checks.json (only when every configuration was run), and ends with status 1 if a check failed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import sklearn
+import torch
+from sklearn.utils.estimator_checks import check_estimator
+
+from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer
+from ecrt.estimators.baseline_methods import BASELINE_METHODS
+
+RESULT = Path(__file__).parent.parent / "results" / "estimator_checks.json"
+QUICK = {"epochs": 5, "encoder_epochs": 3}
+FLOW = {"demixing": "flow", "epochs": 5, "flow_hidden": (16, 16), "critic_width": 8, "n_restarts": 1}
+MLP = {"encoder": "mlp", "n_features": 8}
+AUTOENCODER = {**MLP, "encoder": "autoencoder"}
+METHOD_OPTIONS = {
+    "cgan": {"n_steps": 20, "width": 8},
+    "flow-augmentation": {"demixing": "linear"},
+    "gradient-boosting": {"max_iter": 5, "min_samples_leaf": 5},
+    "balanced-forest": {"n_estimators": 5},
+}
+
+
+def configurations() -> dict[str, ECRTClassifier | ECRTRegressor | ECRTTransformer | BaselineClassifier]:
+    """Estimators by name."""
+    linear = {**QUICK, "demixing": "linear"}
+    found = {
+        "classifier, linear": ECRTClassifier(**linear),
+        "classifier, linear, float32": ECRTClassifier(**linear, precision="float32"),
+        "classifier, Gaussian head": ECRTClassifier(**linear, head="gaussian"),
+        "classifier, Gaussian head, float32": ECRTClassifier(**linear, head="gaussian", precision="float32"),
+        "classifier, MLP encoder": ECRTClassifier(**linear, **MLP),
+        "classifier, MLP encoder, float32": ECRTClassifier(**linear, **MLP, precision="float32"),
+        "classifier, autoencoder": ECRTClassifier(**linear, **AUTOENCODER),
+        "classifier, MLP head, float32": ECRTClassifier(**linear, head="mlp", precision="float32"),
+        "classifier, flow, float32": ECRTClassifier(**QUICK | FLOW, precision="float32"),
+        "classifier, no de-mixing": ECRTClassifier(**QUICK, demixing="none"),
+        "regressor, linear": ECRTRegressor(**linear, head="linear"),
+        "regressor, linear, float32": ECRTRegressor(**linear, head="linear", precision="float32"),
+        "regressor, MLP encoder": ECRTRegressor(**linear, **MLP, head="linear"),
+        "regressor, MLP head, float32": ECRTRegressor(**linear, head="mlp", head_hidden=(16,), precision="float32"),
+        "transformer, linear": ECRTTransformer(**QUICK),
+        "transformer, float32": ECRTTransformer(**QUICK, precision="float32"),
+        "transformer, flow, float32": ECRTTransformer(**QUICK | FLOW, precision="float32"),
+        "transformer, MLP encoder": ECRTTransformer(**QUICK, **MLP),
+    }
+    for method in BASELINE_METHODS:
+        found[f"baseline, {method}"] = BaselineClassifier(
+            **QUICK, method=method, weight_decay=1e-3, method_options=METHOD_OPTIONS.get(method)
+        )
+    found["baseline, logit-adjusted, MLP encoder"] = BaselineClassifier(**QUICK, **MLP, method="logit-adjusted")
+    found["baseline, feature-smote, autoencoder"] = BaselineClassifier(**QUICK, **AUTOENCODER, method="feature-smote")
+    return found
+
+
+def main(wanted: str = "") -> int:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    table, failures, start = {}, {}, time.process_time()
+    for name, estimator in configurations().items():
+        if wanted not in name:
+            continue
+        began = time.process_time()
+        logs = check_estimator(estimator, on_skip=None, on_fail=None)
+        states = [log["status"] for log in logs]
+        table[name] = {state: states.count(state) for state in sorted(set(states))}
+        failed = {
+            log["check_name"]: str(log["exception"])[:300] for log in logs if log["status"] not in ("passed", "skipped")
+        }
+        if failed:
+            failures[name] = failed
+        print(f"{name}: {table[name]}, {time.process_time() - began:.0f} s", flush=True)
+        for check, problem in failed.items():
+            print(f"    {check}: {problem}", flush=True)
+    total = {state: sum(counts.get(state, 0) for counts in table.values()) for state in ("passed", "skipped", "failed")}
+    print(total, f"{time.process_time() - start:.0f} s")
+    if not wanted:
+        document = {
+            "command": "python benchmarks/estimator_checks.py",
+            "scikit-learn": sklearn.__version__,
+            "total": total,
+            "configurations": table,
+            "failures": failures,
+        }
+        RESULT.write_text(json.dumps(document, indent=1) + "\n")
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
