@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +14,12 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
 
 from ecrt.errors import DivergenceError
 from ecrt.losses import cross_entropy
-from ecrt.nn import make_head
+from ecrt.nn import MLP, make_head
+from ecrt.nn.randomness import Dropout
 from ecrt.training import BarProgress, IndexBatches, TrainingConfig, minimise_convex, seeded, torch_generator, train
 
 CONFIG = TrainingConfig(epochs=6, learning_rate=0.1, patience=2)
@@ -327,6 +331,80 @@ def test_seeded_blocks_repeat_and_leave_the_global_state_alone():
     assert torch.equal(torch.rand(3), expected_after)
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
+
+
+DRAWS = {
+    "rand": lambda: torch.rand(3),
+    "randn": lambda: torch.randn(3),
+    "randint": lambda: torch.randint(2, 99, (3,)),
+    "randperm": lambda: torch.randperm(9),
+    "randn_like": lambda: torch.randn_like(torch.ones(3)),
+    "rand_like": lambda: torch.rand_like(torch.ones(3)),
+    "randint_like": lambda: torch.randint_like(torch.ones(3), 2, 99),
+    "multinomial": lambda: torch.multinomial(torch.ones(9), 3),
+    "beta": lambda: torch.distributions.Beta(torch.ones(3), torch.ones(3)).sample(),
+    "initial weights": lambda: nn.Linear(3, 2).weight,
+    "dropout": lambda: nn.Dropout(0.5)(torch.ones(9)),
+    "dropout of channels": lambda: nn.Dropout2d(0.5)(torch.ones(9, 2, 2, 2)),
+    "own dropout": lambda: MLP(3, (8,), 2, dropout=0.5)(torch.ones(9, 3)),
+    "LSTM with dropout": lambda: nn.LSTM(3, 4, 2, dropout=0.5)(torch.ones(5, 2, 3))[0],
+    "attention with dropout": lambda: nn.MultiheadAttention(4, 2, dropout=0.5)(*[torch.ones(5, 2, 4)] * 3)[0],
+    "loader": lambda: torch.cat(list(DataLoader(torch.arange(20), 4, shuffle=True))),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_seeded_blocks_draw_what_a_seeded_process_would_and_nobody_else_notices(name):
+    draw = DRAWS[name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        expected = [draw(), draw()]
+    state = torch.get_rng_state()
+    with seeded(1):
+        first = draw()
+        with seeded(2):
+            other = draw()
+        second = draw()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(first, expected[0])
+    assert torch.equal(second, expected[1])
+    assert not torch.equal(other, expected[0])
+
+
+def test_threads_draw_from_the_seed_of_their_own_block():
+    meet = threading.Barrier(3)
+
+    def draws(seed: int) -> torch.Tensor:
+        with seeded(seed):
+            meet.wait()
+            return torch.cat([torch.rand(5) for _ in range(200)])
+
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(draws, [0, 1, 0]))
+    meet = threading.Barrier(1)
+    for seed, drawn in zip([0, 1, 0], together, strict=True):
+        assert torch.equal(drawn, draws(seed))
+
+
+def test_a_named_generator_is_left_as_it_is():
+    with seeded(1):
+        drawn = torch.rand(3, generator=torch.Generator().manual_seed(7))
+    assert torch.equal(drawn, torch.rand(3, generator=torch.Generator().manual_seed(7)))
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), Dropout(0.5)])
+def test_training_keeps_to_the_block_at_full_speed_and_with_layers_of_others(layer):
+    def weights() -> Tensor:
+        with seeded(3):
+            module = nn.Sequential(nn.Linear(4, 8), copy.deepcopy(layer), nn.Linear(8, 1))
+            x, batches = torch.rand(20, 4), IndexBatches(20, 8, torch.Generator().manual_seed(0))
+            config = TrainingConfig(epochs=2)
+            train(module, lambda rows: module(x[rows]).square().mean(), batches, None, config, stage="network")
+            return torch.cat([module[0].weight.flatten(), torch.rand(3)])
+
+    state = torch.get_rng_state()
+    assert torch.equal(weights(), weights())
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_seeded_restores_after_an_error():

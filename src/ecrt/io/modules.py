@@ -29,6 +29,7 @@ from ecrt.nn import (
     make_encoder,
     make_head,
 )
+from ecrt.nn.randomness import seeded
 from ecrt.stages.predict import BalancedHead
 
 __all__ = [
@@ -202,7 +203,7 @@ def _unpack_flow(fields: Fields, store: TensorStore, n_sources: int) -> MaskedFl
         sizes = (n_sources, *hidden, 2 * n_sources)
         for layer, (n_in, n_out) in enumerate(pairwise(sizes)):
             store.check(f"{name}.hyper.{2 * layer}.weight", (n_out, n_in), (torch.float64,))
-    with torch.random.fork_rng(devices=[]):
+    with seeded(0):  # not from the caller's numbers; they are overwritten
         return MaskedFlow(n_sources, n_blocks, hidden)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ecrt.nn.randomness import Dropout
+
 __all__ = ["MLP", "CoordinateNetworks"]
 
 CELLS_AT_ONCE = 2**20
@@ -30,7 +32,7 @@ class MLP(nn.Sequential):
         layers: list[nn.Module] = []
         for width in hidden:
             layers += [nn.Linear(in_features, width), nn.ReLU()]
-            layers += [nn.Dropout(dropout)] if dropout else []
+            layers += [Dropout(dropout)] if dropout else []
             in_features = width
         super().__init__(*layers, nn.Linear(in_features, out_features))
 

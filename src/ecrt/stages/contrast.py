@@ -24,6 +24,7 @@ from ecrt.flows import (
 )
 from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.nn import Critic, CriticName, GaussianCritic, make_critic
+from ecrt.nn.randomness import generator_on
 from ecrt.training import History, IndexBatches, Progress, TrainingConfig, torch_generator, train
 
 __all__ = ["DemixConfig", "Incidences", "Restart", "TrainedFlow", "train_flow", "worse_beyond_noise"]
@@ -149,7 +150,7 @@ class ContrastiveModel(nn.Module):
             return loss(scores_bm, y_b, label_prior_m)
         scores_bb = self.critic(s_bq, y_b)
         if self.config.objective == "gcl":
-            permuted = torch.randperm(len(y_b), device=y_b.device)
+            permuted = torch.randperm(len(y_b), generator=generator_on(y_b.device), device=y_b.device)
             return gcl_in_batch(scores_bb.diagonal(), scores_bb.gather(1, permuted[:, None]).squeeze(1))
         if self.config.objective == "fdv" and self.config.label_marginal == "auto":
             return fdv_own_label(scores_bb, y_b, label_prior_m)

@@ -21,6 +21,7 @@ from ecrt.errors import InputError
 from ecrt.flows import class_moments, fit_linear_demixing, within_class_residuals
 from ecrt.losses.isda import isda_shift
 from ecrt.nn import column_extent
+from ecrt.nn.randomness import generator_on
 
 __all__ = ["DeferredKind", "DeferredTransfer", "FeatureTransfer"]
 
@@ -106,11 +107,13 @@ class FeatureTransfer:
 
     def draw(self, y_n: Tensor) -> Tensor:
         """Deviations in feature space, ``n_drawn`` for each sample; none for classes that lend."""
-        shape = (len(y_n), self.config.n_drawn)
+        shape, generator = (len(y_n), self.config.n_drawn), generator_on(y_n.device)
         if self.config.kind == "borrowed":
-            source = self.residual_rk[torch.randint(len(self.residual_rk), shape, device=y_n.device)]
+            source = self.residual_rk[
+                torch.randint(len(self.residual_rk), shape, generator=generator, device=y_n.device)
+            ]
         else:
-            source = torch.randn(*shape, self.mixing_kd.shape[0], device=y_n.device)
+            source = torch.randn(*shape, self.mixing_kd.shape[0], generator=generator, device=y_n.device)
         return (source * self.variance_mk[y_n].sqrt()[:, None]) @ self.mixing_kd
 
     def shift(self, head: nn.Module) -> Tensor:

@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.errors import InputError
 from ecrt.losses import LossName
 from ecrt.nn import RowEncoder
 from ecrt.stages.deferred import DeferredTransfer
-from ecrt.stages.encoder_training import EncoderTraining, module_dtype, some_rows
+from ecrt.stages.encoder_training import EncoderTraining, in_order, module_dtype, some_rows
 from ecrt.training import History, Progress, TrainingConfig, seeded
 
 __all__ = ["Branch", "EncodeConfig", "EncodeResult", "encode", "encode_branches", "features_of"]
@@ -216,4 +216,4 @@ def _batches_of_inputs(items: Dataset[Any], batch_size: int) -> Iterator[Tensor]
     if isinstance(items, TensorDataset):
         yield from items.tensors[0].split(batch_size)
     else:
-        yield from (x for x, _ in DataLoader(items, batch_size=batch_size))
+        yield from (x for x, _ in in_order(items, batch_size))

@@ -18,6 +18,7 @@ from ecrt.errors import InputError
 from ecrt.losses import effective_prior, make_class_loss
 from ecrt.losses.mixing import mix, mixed_loss
 from ecrt.nn import AutoEncoder, CosineHead, RowEncoder
+from ecrt.nn.randomness import generator_on
 from ecrt.stages.class_heads import BalancedHead
 from ecrt.stages.deferred import FeatureTransfer
 from ecrt.training import History, IndexBatches, Progress, torch_generator, train
@@ -26,7 +27,16 @@ from ecrt.training.loop import Checkpoint
 if TYPE_CHECKING:
     from ecrt.stages.encode import EncodeConfig
 
-__all__ = ["RESIDENT_BYTES", "Batch", "Course", "EncoderTraining", "gpu_layout", "module_dtype", "some_rows"]
+__all__ = [
+    "RESIDENT_BYTES",
+    "Batch",
+    "Course",
+    "EncoderTraining",
+    "gpu_layout",
+    "in_order",
+    "module_dtype",
+    "some_rows",
+]
 
 RESIDENT_BYTES = 8 * 2**30
 """Rows in memory up to this size are kept on the device while an encoder learns from them."""
@@ -147,6 +157,7 @@ class EncoderTraining:
                 stop_after=stop_after,
                 start=start,
                 graphs=on_gpu and self.rows is not None,
+                others_draw=self.rows is None,
                 progress=progress,
             )
 
@@ -161,7 +172,7 @@ class EncoderTraining:
         """One loss for each sample, on views and mixtures of them while training."""
         x, labels = self._fetch(batch.items)
         if self.encoder.training and (self.config.crop_padding or self.config.flip):
-            x = crop_and_flip(x, self.config.crop_padding, flip=self.config.flip)
+            x = crop_and_flip(x, self.config.crop_padding, flip=self.config.flip, generator=generator_on(x.device))
         x = x.to(self.dtype)
         if isinstance(self.encoder, AutoEncoder):
             return self.encoder.reconstruction_errors(x)
@@ -223,7 +234,7 @@ class EncoderTraining:
     def _in_order(self, chosen: NDArray[np.int64], size: int) -> Iterable[Any]:
         if self.rows is not None:
             return torch.from_numpy(chosen).to(self.device).split(size)
-        return DataLoader(Subset(self.items, chosen.tolist()), size)
+        return in_order(Subset(self.items, chosen.tolist()), size)
 
     def _held_out_loss(self, held_out: NDArray[np.int64]) -> float:
         batches = self._in_order(held_out, self.config.training.batch_size)
@@ -250,6 +261,11 @@ class _Rows:
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self.rows[batch] for batch in self.batches)
+
+
+def in_order(items: Dataset[Any], size: int) -> DataLoader[Any]:
+    """Batches of all items. A loader draws a seed for its workers, even without any: not from the caller's numbers."""
+    return DataLoader(items, size, generator=generator_on(torch.device("cpu")) or torch.Generator())
 
 
 @contextmanager

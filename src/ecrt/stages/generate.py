@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ecrt.losses.adversarial import discriminator_loss, generator_loss
 from ecrt.nn.gan import ConditionalGAN
+from ecrt.nn.randomness import generator_on
 from ecrt.training import Progress, TrainingConfig, torch_generator, train
 
 __all__ = ["generate_rows"]
@@ -69,9 +70,12 @@ def generate_rows(
     rows = torch.from_numpy(z).float().to(device)
     gan = ConditionalGAN(z.shape[1], len(counts), n_noise=n_noise, width=width).to(device)
 
+    def noise(n: int) -> Tensor:
+        return torch.randn(n, gan.n_noise, generator=generator_on(device), device=device)
+
     def loss(batch: Tensor) -> Tensor:
         real, classes = rows[batch.to(device)], labels[batch].to(device)
-        fake = gan.generate(torch.randn(len(real), gan.n_noise, device=device), classes)
+        fake = gan.generate(noise(len(real)), classes)
         told = discriminator_loss(gan.judge(real, classes), gan.judge(fake.detach(), classes))
         return (told + generator_loss(gan.judge_fixed(fake, classes))).mean()
 
@@ -85,6 +89,6 @@ def generate_rows(
         wanted = np.repeat(np.arange(len(counts)), np.where(counts > 0, counts.max() - counts, 0))
     with torch.no_grad():
         classes = torch.from_numpy(wanted).to(device)
-        parts = [gan.generate(torch.randn(len(part), gan.n_noise, device=device), part) for part in classes.split(8192)]
+        parts = [gan.generate(noise(len(part)), part) for part in classes.split(8192)]
     drawn = torch.cat(parts).double().cpu().numpy() if len(wanted) else np.empty((0, z.shape[1]))
     return drawn, wanted

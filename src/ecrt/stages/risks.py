@@ -14,6 +14,7 @@ from ecrt.losses import ClassLoss
 from ecrt.losses.isda import isda_shift
 from ecrt.losses.mixing import mix, mixed_loss, remix_label_share
 from ecrt.losses.smoothness import Divergence, kl_divergence, virtual_adversarial_loss
+from ecrt.nn.randomness import generator_on
 
 __all__ = ["RISK_OPTIONS", "BatchRisk", "HeadSample", "RiskName", "last_layer", "make_risk", "plain_risk"]
 
@@ -105,8 +106,8 @@ class _MixupRisk:
         if done >= 1 - self.options["off"]:
             return self.loss(head(s), y, done) * weight
         alpha = torch.full_like(weight, self.options["alpha"])
-        share = torch.distributions.Beta(alpha, alpha).sample()
-        partner = torch.randperm(len(rows)).to(rows.device)
+        share = torch._sample_dirichlet(torch.stack([alpha, alpha], dim=-1), generator_on(alpha.device))[..., 0]
+        partner = torch.randperm(len(rows), generator=generator_on(torch.device("cpu"))).to(rows.device)
         label_share = share
         if self.counts_m is not None:
             counts = self.counts_m.to(share)
@@ -131,7 +132,7 @@ class _AdversarialRisk:
         training = head.training
         head.eval()  # dropout would make two predictions differ by itself
         roughness = virtual_adversarial_loss(
-            head, s, torch.randn_like(s),
+            head, s, torch.randn(s.shape, generator=generator_on(s.device), dtype=s.dtype, device=s.device),
             epsilon=self.options["epsilon"] * s[0].numel() ** 0.5, xi=self.options["xi"],
             power_iterations=int(self.options["power_iterations"]), divergence=self.divergence,
         )  # fmt: skip

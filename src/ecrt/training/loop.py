@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ecrt.errors import DivergenceError
+from ecrt.nn.randomness import own_draws_only
 from ecrt.training.interrupt import stop_requested
 from ecrt.training.steps import DeferredSteps, Schedule, WatchedSteps
 
@@ -138,6 +140,7 @@ def train(
     stop_after: int | None = None,
     start: Checkpoint | None = None,
     graphs: bool = False,
+    others_draw: bool = False,
     progress: Progress | None = None,
 ) -> History:
     """Minimise ``loss`` of batches over the parameters of ``module`` and leave it in its best state.
@@ -152,6 +155,7 @@ def train(
     start : where another run of the same schedule ended; ``module`` must be in the state which that left.
     graphs : replay steps as CUDA graphs; see :class:`~ecrt.training.steps.DeferredSteps` for what that asks of ``loss``
         and batches. Without a GPU it changes nothing.
+    others_draw : whether batches come from code that is not ours and may draw random numbers.
 
     Raises
     ------
@@ -180,7 +184,10 @@ def train(
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
     first_epoch = 0 if start is None else start.epoch
     progress.start(stage, n_epochs - first_epoch)
+    at_full_speed = ExitStack()
     try:
+        if not others_draw:
+            at_full_speed.enter_context(own_draws_only(module))
         for epoch in range(first_epoch, n_epochs):
             module.train()
             history.train_loss.append(_run_epoch(steps, batches))
@@ -205,6 +212,7 @@ def train(
         if held_out_loss is None and n_epochs < config.epochs:
             history.checkpoint = Checkpoint(n_epochs, schedule.step, copy.deepcopy(optimizer.state_dict()))
     finally:
+        at_full_speed.close()
         module.load_state_dict(best_state)
         module.eval()
         progress.finish()
@@ -274,7 +282,8 @@ def minimise_convex(
         return value
 
     try:
-        optimizer.step(closure)
+        with own_draws_only(module):
+            optimizer.step(closure)
     except _StopRequestedError:
         module.load_state_dict(best_state)
     return evaluations

@@ -1,12 +1,11 @@
-"""The same seed gives the same result, and the caller's global random state stays as it was."""
+"""Seeds: the same one gives the same result, whatever else the process draws."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 import torch
+
+from ecrt.nn.randomness import seeded
 
 __all__ = ["seeded", "torch_generator"]
 
@@ -14,11 +13,3 @@ __all__ = ["seeded", "torch_generator"]
 def torch_generator(rng: np.random.Generator) -> torch.Generator:
     """A torch generator seeded from a numpy one."""
     return torch.Generator().manual_seed(int(rng.integers(2**62)))
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Run a block (building modules, dropout) under a torch seed and restore the global state afterwards."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ecrt.errors import DivergenceError
+from ecrt.nn.randomness import generator_on
 
 __all__ = ["DeferredSteps", "Schedule", "WatchedSteps"]
 
@@ -178,6 +179,9 @@ class DeferredSteps:
         while len(self.recorded) >= MOST_GRAPHS:
             self.recorded.popitem(last=False)
         graph = torch.cuda.CUDAGraph()
+        generator = generator_on(self.parameters[0].device)
+        if generator is not None:
+            graph.register_generator_state(generator)  # so that a replay draws anew
         with torch.cuda.graph(graph):
             self._update(tree_unflatten(leaves, structure))
         self.recorded[key] = graph, [leaf for leaf in leaves if isinstance(leaf, Tensor)]

@@ -1,0 +1,180 @@
+"""Random numbers of a block of code: its own generators, on its own thread, never those of the process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+__all__ = ["Dropout", "generator_on", "own_draws_only", "seeded"]
+
+aten = torch.ops.aten
+
+
+class _Generators:
+    """A generator for every device, all from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.made: dict[torch.device, torch.Generator] = {}
+
+    def on(self, device: torch.device) -> torch.Generator:
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+        if device not in self.made:
+            self.made[device] = torch.Generator(device).manual_seed(self.seed)
+        return self.made[device]
+
+
+# Of this thread (and of the tasks it starts): other threads have their own, or none.
+_generators: ContextVar[_Generators | None] = ContextVar("generators", default=None)
+_redirection: ContextVar[_Redirection | None] = ContextVar("redirection", default=None)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Within this block, on this thread, torch draws from generators of this seed.
+
+    Building modules, dropout, a module of the user's: whatever torch is asked for without a generator. The state of
+    the process is neither read nor changed, so blocks that run at the same time, and the caller, do not notice.
+    """
+    token = _generators.set(_Generators(seed))
+    try:
+        if _redirection.get() is None:
+            with _Redirection() as mode, _set(_redirection, mode):  # type: ignore[no-untyped-call]
+                yield
+        else:
+            yield
+    finally:
+        _generators.reset(token)
+
+
+def generator_on(device: torch.device) -> torch.Generator | None:
+    """The generator to draw from on this device; ``None``, outside of every block, for that of the process."""
+    generators = _generators.get()
+    return None if generators is None else generators.on(device)
+
+
+@contextmanager
+def own_draws_only(module: nn.Module) -> Iterator[None]:
+    """Work at full speed where every draw names its generator.
+
+    In a ``seeded`` block each operation of torch passes by Python, in case it draws, and small ones take twice as
+    long. Code of this package names its generators in what is called often; a module with other layers may not.
+    """
+    mode = _redirection.get()
+    if mode is None or _get_current_dispatch_mode() is not mode or not all(map(_names_generator, module.modules())):
+        yield
+        return
+    mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+    try:
+        with _set(_redirection, None):
+            yield
+    finally:
+        mode.__enter__()  # type: ignore[no-untyped-call]
+
+
+class Dropout(nn.Dropout):
+    """Dropout that draws from the generator of a ``seeded`` block, and to the same values as torch's on the CPU."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Set some values to zero, in training, and scale the others up."""
+        if not self.training or self.p == 0:
+            return input
+        kept = torch.empty_like(input).bernoulli_(1 - self.p, generator=generator_on(input.device))
+        return input * kept.div_(1 - self.p)
+
+
+DRAW_NOTHING = {
+    nn.AdaptiveAvgPool2d, nn.BatchNorm1d, nn.BatchNorm2d, nn.Conv2d, nn.Embedding, nn.Flatten, nn.Identity, nn.Linear,
+    nn.ModuleList, nn.ReLU, nn.Sequential, nn.SiLU,
+}  # fmt: skip
+
+
+def _names_generator(layer: nn.Module) -> bool:
+    return type(layer) in DRAW_NOTHING or type(layer).__module__.partition(".")[0] in ("ecrt", "zuko")
+
+
+class _Redirection(TorchDispatchMode):
+    """Hands the generator of the block to every operation that draws and was given none."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        generators = _generators.get()
+        if torch.Tag.nondeterministic_seeded not in func.tags or generators is None:
+            return func(*args, **kwargs)
+        if _argument(func, args, kwargs, "generator") is not None:
+            return func(*args, **kwargs)
+        device = next((value.device for value in args if isinstance(value, Tensor)), None)
+        device = torch.device(kwargs.get("device") or device or "cpu")
+        if device.type == "meta":  # has no values
+            return func(*args, **kwargs)
+        generator = generators.on(device)
+        if any(argument.name == "generator" for argument in func._schema.arguments):
+            return func(*args, **kwargs | {"generator": generator})
+        if func in _TWINS:
+            return _TWINS[func](*args, **kwargs, generator=generator)
+        return _lend(generator, lambda: func(*args, **kwargs))
+
+
+def _argument(func: Any, args: Any, kwargs: Any, name: str) -> Any:
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.name == name and place < len(args):
+            return args[place]
+    return kwargs.get(name)
+
+
+def _dropout(input: Tensor, p: float, train: bool | None, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    kept = torch.empty_like(input).bernoulli_(1 - p, generator=generator)
+    return input * kept / (1 - p), kept.bool()
+
+
+_TWINS: dict[Any, Callable[..., Any]] = {
+    aten.rand.default: aten.rand.generator,
+    aten.randn.default: aten.randn.generator,
+    aten.randint.default: aten.randint.generator,
+    aten.randint.low: aten.randint.low_generator,
+    aten.randperm.default: aten.randperm.generator,
+    aten.rand_like.default: lambda x, *, generator, **of: torch.empty_like(x, **of).uniform_(generator=generator),
+    aten.randn_like.default: lambda x, *, generator, **of: torch.empty_like(x, **of).normal_(generator=generator),
+    aten.native_dropout.default: _dropout,
+}
+"""Operations that take no generator, and what does the same with one."""
+
+_lending = threading.Lock()
+
+
+def _lend(generator: torch.Generator, call: Callable[[], Any]) -> Any:
+    """Run what draws from the process and nothing else: it gets the generator's state, and the old one comes back.
+
+    For rare operations of modules that are not ours, such as attention kernels with dropout of their own. Another
+    thread that draws from the process in this very moment would be disturbed; nothing can be done about that here.
+    """
+    with _lending:
+        if generator.device.type == "cuda":
+            of_process = torch.cuda.default_generators[generator.device.index]
+        else:
+            of_process = torch.default_generator
+        before = of_process.get_state()
+        of_process.set_state(generator.get_state())
+        try:
+            result = call()
+            generator.set_state(of_process.get_state())
+            return result
+        finally:
+            of_process.set_state(before)
+
+
+@contextmanager
+def _set(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
