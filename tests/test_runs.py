@@ -121,6 +121,7 @@ def test_inspect_shows_the_card(fitted):
         (["fit", "{wine}", "--target", "kind", "--costs", "3"], "such as 10:1"),
         (["fit", "{wine}", "--target", "kind", "--class-prior", "flat"], "use balanced, training"),
         (["fit", "{wine}", "--target", "kind", "--device", "abacus"], "abacus"),
+        (["fit", "{wine}", "--target", "kind", "--device", "cuda:99"], "device='cuda:99' cannot be used here"),
         (["fit", "{wine}", "--target", "kind", "--config", "none.yaml"], "none.yaml cannot be read"),
         (["predict", "{tmp}", "{wine}"], "no config.yaml"),
         (["predict", "{fitted}", "{short}"], r"lacks the columns ['ash']"),
@@ -325,3 +326,55 @@ def test_label_sets_from_a_file(wine, tmp_path):
     assert ((found["p_dark"] > 0.5).to_numpy() == dark[table.index].to_numpy()).mean() > 0.85
     assert "Frequent and rare labels" in (tmp_path / "fit" / "report.html").read_text(encoding="utf-8")
     assert "bce" in invoke("evaluate", tmp_path / "fit", tmp_path / "tags.jsonl").output
+
+
+def test_evaluate_counts_labels_that_the_model_does_not_know_as_missed(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    tags = [";".join(np.array(["a", "b", "c"])[row]) or "a" for row in X > 0.3]
+    table = pd.DataFrame(X, columns=["x", "y", "z"]).assign(tags=tags)
+    table.to_csv(tmp_path / "old.csv", index=False)
+    options = ["--target", "tags", "--task", "multilabel", "-o", tmp_path / "fit", *QUICK]
+    assert invoke("fit", tmp_path / "old.csv", *options).exit_code == 0
+    new = table.head(40)
+    new.to_csv(tmp_path / "known.csv", index=False)
+    new.assign(tags=[f"{tag};new" if row < 10 else tag for row, tag in enumerate(new["tags"])]).to_csv(
+        tmp_path / "unknown.csv", index=False
+    )
+    figures = {}
+    for name in ("known", "unknown"):
+        result = invoke("evaluate", tmp_path / "fit", tmp_path / f"{name}.csv", "-o", tmp_path / name)
+        assert result.exit_code == 0, result.output
+        figures[name] = json.loads((tmp_path / name / "metrics.json").read_text())
+    known, unknown = (figures[name]["metrics"]["test"] for name in ("known", "unknown"))
+    assert figures["unknown"]["unknown_labels"] == {"new": 10}
+    assert unknown["bce"] == known["bce"]
+    assert unknown["macro_f1"] == pytest.approx(known["macro_f1"] * 3 / 4)  # of four labels one is never found
+    assert unknown["micro_f1"] < known["micro_f1"]
+    assert unknown["accuracy"] < known["accuracy"]
+    assert unknown["subset_accuracy"] <= 30 / 40
+    assert "does not know the labels “new” (10 rows)" in (tmp_path / "unknown" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_evaluate_takes_labels_and_task_from_the_model(wine, tmp_path, rows):
+    """Of few rows labels look like numbers, and each of them seems to have a label of its own."""
+    table = pd.read_csv(wine).drop(columns="bottle")
+    table["kind"] = table["kind"].map({"one": "1", "two": "2", "three": "three"})
+    table.to_csv(tmp_path / "old.csv", index=False)
+    assert invoke("fit", tmp_path / "old.csv", "--target", "kind", "-o", tmp_path / "fit", *QUICK).exit_code == 0
+    table.iloc[[0, 70, 170][:rows]].to_csv(tmp_path / "new.csv", index=False)
+    result = invoke("evaluate", tmp_path / "fit", tmp_path / "new.csv", "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert found["unknown_labels"] == {}
+    assert found["metrics"]["balanced"]["top1"] == 1
+
+
+def test_evaluate_of_a_single_number(wine, tmp_path):
+    options = ["--target", "alcohol", "-o", tmp_path / "fit", "--id", "bottle", *QUICK]
+    assert invoke("fit", wine, *options).exit_code == 0
+    pd.read_csv(wine).head(1).to_csv(tmp_path / "new.csv", index=False)
+    result = invoke("evaluate", tmp_path / "fit", tmp_path / "new.csv")
+    assert result.exit_code == 0, result.output
+    assert "rmse" in result.output

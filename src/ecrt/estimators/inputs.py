@@ -158,10 +158,17 @@ def check_class_counts(classes: NDArray[Any], labels: NDArray[np.int64]) -> None
 
 
 def resolve_device(device: str) -> torch.device:
-    """``"auto"`` is a GPU when there is one."""
+    """``"auto"`` is a GPU when there is one; a device that is not there is refused before anything is trained."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(device)
+        wanted = torch.device(device)
     except RuntimeError as error:
         raise InputError(f"device={device!r} is none that torch knows: use 'auto', 'cpu' or 'cuda'.") from error
+    if wanted.type == "cpu":
+        return wanted
+    try:
+        torch.zeros(1, device=wanted)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(f"device={device!r} cannot be used here: torch finds none. Use 'cpu' or 'auto'.") from error
+    return wanted

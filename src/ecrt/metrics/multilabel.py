@@ -77,13 +77,26 @@ def best_thresholds(scores: Array, present: Indicator, fallback: Array, least_po
     return cuts
 
 
-def multilabel_metrics(log_odds: Array, present: Indicator, predicted: Indicator) -> dict[str, float]:
-    """Top-k accuracy, BCE, macro- and micro-F1, mean average precision of the labels, and subset accuracy."""
+def multilabel_metrics(
+    log_odds: Array, present: Indicator, predicted: Indicator, unknown: Indicator | None = None
+) -> dict[str, float]:
+    """Top-k accuracy, BCE, macro- and micro-F1, mean average precision of the labels, and subset accuracy.
+
+    Parameters
+    ----------
+    unknown : an indicator of further labels, which the model does not know. They count as missed, and are left out
+        where a probability is needed (BCE and average precision).
+    """
+    if unknown is None:
+        unknown = np.zeros((len(present), 0), dtype=bool)
+    every = np.hstack([present, unknown])
+    said = np.hstack([predicted, np.zeros_like(unknown)])
+    scores = np.hstack([log_odds, np.full(unknown.shape, -np.inf)])
     return {
-        "accuracy": mean_of_finite(top_k_accuracy(log_odds, present)),
+        "accuracy": mean_of_finite(top_k_accuracy(scores, every)),
         "bce": float(bce_per_row(log_odds, present).mean()),
-        "macro_f1": mean_of_finite(label_f1(predicted, present)),
-        "micro_f1": micro_f1(predicted, present),
+        "macro_f1": mean_of_finite(label_f1(said, every)),
+        "micro_f1": micro_f1(said, every),
         "mean_average_precision": mean_of_finite(label_average_precision(log_odds, present)),
-        "subset_accuracy": float((predicted == present).all(axis=1).mean()),
+        "subset_accuracy": float((said == every).all(axis=1).mean()),
     }

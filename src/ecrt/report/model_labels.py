@@ -87,10 +87,19 @@ def _sentences(found: Measured) -> list[str]:
     never = [quoted(name) for name in names[counts == 0]]
     if never:
         told.append(f"Never seen in training, so never predicted: {listed(never)}.")
+    if found.unknown_labels:
+        told.append(
+            f"The model does not know the labels {listed([_with_rows(*one) for one in found.unknown_labels.items()])}: "
+            "they count as missed, and are left out where a probability is needed."
+        )
     untested = int((present.sum(axis=0) == 0).sum())
     if untested:
         told.append(f"{untested:,} of the labels {'has' if untested == 1 else 'have'} no test row: no score for them.")
     return told
+
+
+def _with_rows(label: str, rows: int) -> str:
+    return f"{quoted(label)} ({rows:,} {'row' if rows == 1 else 'rows'})"
 
 
 def _metric_table(found: Measured) -> SheetTable:

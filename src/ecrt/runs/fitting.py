@@ -15,6 +15,7 @@ import pandas as pd
 
 from ecrt.data import DataFile, Images, read_data, stratified_holdout
 from ecrt.errors import InputError, warn_user
+from ecrt.estimators.inputs import resolve_device
 from ecrt.estimators.refitting import refit
 from ecrt.runs.config import FitConfig
 from ecrt.runs.decisions import make_decision
@@ -52,6 +53,7 @@ def fit_file(
     say : told what is going on, a sentence at a time.
     verbose : show progress bars.
     """
+    resolve_device(config.device)  # before the file is read, which may take long
     data = read_data(path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size)
     target = read_target(data, config.target, config.task)
     left_out = len(data.ids) - len(target.rows)

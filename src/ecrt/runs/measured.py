@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,6 +54,7 @@ class Measured:
     chosen : which of these it is.
     curves : of what was trained epoch by epoch.
     versions : of the packages that matter.
+    unknown_labels : of test rows, labels that the model does not know, and their rows; they count as missed.
     arrays : of every test row ``y`` and ``predicted``. Of a regression also ``edges`` and ``counts``, regions of the
         target with their training rows, and of every test row its ``region`` and ``group``; of labels their training
         rows (``counts``), ``minority``, ``threshold`` (a probability) and scores.
@@ -70,6 +71,7 @@ class Measured:
     curves: tuple[Curve, ...]
     versions: dict[str, str]
     arrays: dict[str, NDArray[Any]]
+    unknown_labels: dict[str, int] = field(default_factory=dict)
 
     @property
     def y(self) -> NDArray[Any]:
@@ -142,8 +144,22 @@ def measure_numbers(reg: Any, X: Any, y: Array, names: tuple[str, ...], *, title
     )
 
 
-def measure_labels(clf: Any, X: Any, present: NDArray[np.bool_], names: tuple[str, ...], *, title: str) -> Measured:
-    """Scores of every label; their training frequencies as guess."""
+def measure_labels(
+    clf: Any,
+    X: Any,
+    present: NDArray[np.bool_],
+    names: tuple[str, ...],
+    *,
+    title: str,
+    unknown: dict[str, NDArray[np.bool_]] | None = None,
+) -> Measured:
+    """Scores of every label; their training frequencies as guess.
+
+    Parameters
+    ----------
+    unknown : labels that the model does not know, with the rows that have them; they count as missed.
+    """
+    others = np.column_stack([np.zeros((len(present), 0), dtype=bool), *(unknown or {}).values()])
     log_odds = np.asarray(clf.decision_function(X))
     predicted = np.asarray(clf.predict(X)).astype(bool)
     counts = np.asarray(clf.class_counts_, dtype=np.int64)
@@ -162,8 +178,8 @@ def measure_labels(clf: Any, X: Any, present: NDArray[np.bool_], names: tuple[st
         title=title,
         names=names,
         metrics={
-            "test": multilabel_metrics(log_odds, present, predicted),
-            "guessing": multilabel_metrics(guess, present, guess > 0),
+            "test": multilabel_metrics(log_odds, present, predicted, others),
+            "guessing": multilabel_metrics(guess, present, guess > 0, others),
         },
         groups=groups,
         facts={
@@ -179,6 +195,7 @@ def measure_labels(clf: Any, X: Any, present: NDArray[np.bool_], names: tuple[st
         chosen=f"{clf.head_name_} {history['head_setting']:g}",
         curves=training_curves(clf),
         versions=package_versions(),
+        unknown_labels={label: int(rows.sum()) for label, rows in (unknown or {}).items()},
         arrays={
             "y": present,
             "predicted": predicted,

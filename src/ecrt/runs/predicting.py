@@ -20,7 +20,7 @@ from ecrt.runs.decisions import Decision, make_decision
 from ecrt.runs.fitting import CONFIG_FILE, MODEL_FOLDER, TARGET_FILE
 from ecrt.runs.measured import Measured
 from ecrt.runs.records import Evaluation
-from ecrt.runs.tasks import ESTIMATORS, TaskName, measure, read_target
+from ecrt.runs.tasks import ESTIMATORS, TaskName, measure, read_new_target
 
 __all__ = ["FittedRun", "card_of", "evaluate_file", "open_run", "predict_file", "write_predictions"]
 
@@ -160,7 +160,7 @@ def write_predictions(table: pd.DataFrame, output: Path) -> None:
 def evaluate_file(run: FittedRun, path: Path) -> tuple[Evaluation | Measured, dict[str, float]]:
     """Measure the model on labelled rows; with a threshold or costs, also what that decision gives."""
     data = _read_as_fitted(run, path, target=run.config.target)
-    target = read_target(data, run.config.target, run.task, run.names)
+    target = read_new_target(data, run.config.target, run.task, run.names, getattr(run.model, "classes_", None))
     left_out = len(data.ids) - len(target.rows)
     if left_out:
         warn_user(f"{left_out} rows without a label are left out.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from ecrt.runs.evaluation import evaluate
 from ecrt.runs.measured import Measured, measure_labels, measure_numbers
 from ecrt.runs.records import Evaluation
 
-__all__ = ["ESTIMATORS", "Target", "TaskName", "measure", "read_target"]
+__all__ = ["ESTIMATORS", "Target", "TaskName", "measure", "read_new_target", "read_target"]
 
 TaskName = Literal["classification", "multilabel", "regression"]
 
@@ -42,6 +42,7 @@ class Target:
     names : the labels of an indicator matrix, or the columns of several targets.
     rows : which rows of the file have a target.
     strata : groups of rows that a split keeps in proportion.
+    unknown : of new rows, labels that the model does not know, each with the rows that have it.
     """
 
     task: TaskName
@@ -50,42 +51,88 @@ class Target:
     names: tuple[str, ...]
     rows: NDArray[np.int64]
     strata: NDArray[np.int64]
+    unknown: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
-def read_target(data: DataFile, names: tuple[str, ...], task: TaskName | None, labels: tuple[str, ...] = ()) -> Target:
+def read_target(data: DataFile, names: tuple[str, ...], task: TaskName | None) -> Target:
     """Tell the task from the target, unless it is given, and put the target into its form.
 
     Parameters
     ----------
     names : the target columns.
-    labels : known labels, for new rows of a multi-label model.
     """
+    frame, rows = _present(data)
+    found, why = _task_of(frame)
+    said = f"Task: {task}, as asked for." if task else f"Task: {found}, since {why}. Use --task if it is not so."
+    task = task or found
+    if task == "multilabel":
+        known, y, _ = _indicator(frame, names, ())
+        rarest = np.argmin(np.where(y > 0, y.sum(axis=0), len(y) + 1), axis=1)
+        return Target(task, said, y, known, rows, rarest)
+    if task == "regression":
+        numbers, names = _numbers(frame, names)
+        first = numbers if numbers.ndim == 1 else numbers[:, 0]
+        strata = pd.qcut(first, 10, labels=False, duplicates="drop").astype(np.int64)
+        return Target(task, said, numbers, names, rows, strata)
+    y = _classes(_one_column(frame, names))
+    return Target(task, said, y, (), rows, np.unique(y, return_inverse=True)[1].astype(np.int64))
+
+
+def read_new_target(
+    data: DataFile, names: tuple[str, ...], task: TaskName, labels: tuple[str, ...], classes: NDArray[Any] | None
+) -> Target:
+    """The target of new rows in the form that a model's own has: nothing is told from these rows, which may be few.
+
+    Parameters
+    ----------
+    names : the target columns.
+    labels : that a multi-label model knows, or the names of several numbers.
+    classes : that a classifier knows; others stay as they are.
+    """
+    frame, rows = _present(data)
+    none, said = np.zeros(len(rows), dtype=np.int64), f"Task: {task}, as in the fit."
+    if task == "multilabel":
+        _, y, unknown = _indicator(frame, names, labels)
+        return Target(task, said, y, labels, rows, none, unknown)
+    if task == "regression":
+        return Target(task, said, _numbers(frame, names)[0], labels, rows, none)
+    known = {_label_text(label): label for label in ([] if classes is None else classes.tolist())}
+    column = _one_column(frame, names)
+    y = np.array([known.get(_label_text(value), value) for value in column.tolist()], dtype=object)
+    return Target(task, said, y, (), rows, none)
+
+
+def _present(data: DataFile) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """The target of the rows that have one, and which rows these are."""
     if data.y is None:
         raise InputError("There is no target to learn.")
     frame = pd.DataFrame(data.y)
     rows = np.flatnonzero(~frame.isna().any(axis=1).to_numpy())
     if len(rows) == 0:
         raise InputError("The target column is empty.")
-    frame = frame.iloc[rows].infer_objects()
-    found, why = _task_of(frame)
-    said = f"Task: {task}, as asked for." if task else f"Task: {found}, since {why}. Use --task if it is not so."
-    task = task or found
-    if task == "multilabel":
-        known, y = _indicator(frame, names, labels)
-        rarest = np.argmin(np.where(y > 0, y.sum(axis=0), len(y) + 1), axis=1)
-        return Target(task, said, y, known, rows, rarest)
-    if task == "regression":
-        numbers = frame.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
-        if np.isnan(numbers).any():
-            raise InputError(f"Target {list(names)} holds values that are no numbers, as regression needs.")
-        if len(names) != numbers.shape[1]:  # an array of an NPZ file
-            names = tuple(f"{names[0]}_{column}" for column in range(numbers.shape[1]))
-        strata = pd.qcut(numbers[:, 0], 10, labels=False, duplicates="drop").astype(np.int64)
-        return Target(task, said, numbers[:, 0] if numbers.shape[1] == 1 else numbers, names, rows, strata)
+    return frame.iloc[rows].infer_objects(), rows
+
+
+def _numbers(frame: pd.DataFrame, names: tuple[str, ...]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Numbers, one or several for each row, and what each is called."""
+    numbers = frame.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
+    if np.isnan(numbers).any():
+        raise InputError(f"Target {list(names)} holds values that are no numbers, as regression needs.")
+    if len(names) != numbers.shape[1]:  # an array of an NPZ file
+        names = tuple(f"{names[0]}_{column}" for column in range(numbers.shape[1]))
+    return (numbers[:, 0] if numbers.shape[1] == 1 else numbers), names
+
+
+def _one_column(frame: pd.DataFrame, names: tuple[str, ...]) -> pd.Series[Any]:
     if frame.shape[1] > 1:
         raise InputError(f"Classification needs one target column, got {list(names)}.")
-    y = _classes(frame.iloc[:, 0])
-    return Target(task, said, y, (), rows, np.unique(y, return_inverse=True)[1].astype(np.int64))
+    return frame.iloc[:, 0]
+
+
+def _label_text(label: Any) -> str:
+    """A label as it would be written: 1, 1.0 and "1" are one label, whatever type a file gives it."""
+    whole = isinstance(label, (float, np.floating)) and float(label).is_integer()
+    return str(int(label)) if whole else str(label).strip()
 
 
 def _task_of(frame: pd.DataFrame) -> tuple[TaskName, str]:
@@ -120,12 +167,15 @@ def _classes(column: pd.Series[Any]) -> NDArray[Any]:
 
 def _indicator(
     frame: pd.DataFrame, names: tuple[str, ...], labels: tuple[str, ...]
-) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """0-1 columns as they are; lists, or text with separators, to a column for each label."""
+) -> tuple[tuple[str, ...], NDArray[np.int64], dict[str, NDArray[np.bool_]]]:
+    """0-1 columns as they are; lists, or text with separators, to a column for each label.
+
+    Where ``labels`` are known, others are given apart, with the rows that have them.
+    """
     if frame.shape[1] > 1:
         if not frame.isin([0, 1]).all(axis=None):
             raise InputError(f"The targets {list(names)} of a multi-label task must be 0 or 1.")
-        return names, frame.to_numpy(dtype=np.int64)
+        return names, frame.to_numpy(dtype=np.int64), {}
     rows = [
         [str(label) for label in value]
         if isinstance(value, (list, tuple))
@@ -135,9 +185,14 @@ def _indicator(
     known = labels or tuple(sorted(Counter(label for row in rows for label in row)))
     place = {label: at for at, label in enumerate(known)}
     y = np.zeros((len(rows), len(known)), dtype=np.int64)
+    unknown: dict[str, NDArray[np.bool_]] = {}
     for at, row in enumerate(rows):
-        y[at, [place[label] for label in row if label in place]] = 1
-    return known, y
+        for label in row:
+            if label in place:
+                y[at, place[label]] = 1
+            else:
+                unknown.setdefault(label, np.zeros(len(rows), dtype=bool))[at] = True
+    return known, y, unknown
 
 
 def measure(estimator: Any, X: Any, target: Target, *, title: str) -> Evaluation | Measured:
@@ -145,5 +200,5 @@ def measure(estimator: Any, X: Any, target: Target, *, title: str) -> Evaluation
     if target.task == "classification":
         return evaluate(estimator, X, target.y, title=title)
     if target.task == "multilabel":
-        return measure_labels(estimator, X, target.y.astype(bool), target.names, title=title)
+        return measure_labels(estimator, X, target.y.astype(bool), target.names, title=title, unknown=target.unknown)
     return measure_numbers(estimator, X, target.y, target.names, title=title)
