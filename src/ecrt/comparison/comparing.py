@@ -25,6 +25,7 @@ from ecrt.comparison.space import optuna_library
 from ecrt.comparison.splits import Splitter, make_splitter
 from ecrt.comparison.store import Store, fingerprint
 from ecrt.data import TableEncoder
+from ecrt.disk import locked
 from ecrt.errors import InputError, warn_user
 from ecrt.metrics import PRIORS, PriorName
 from ecrt.training import Progress, SilentProgress
@@ -108,7 +109,7 @@ def compare(
         "test_rows": np.mean(tested, axis=0).tolist(),
     }  # fmt: skip
     remarks = warnings_of(table, splitter, labels)
-    with _folder(output) as folder:
+    with _folder(output) as folder, locked(folder, wait=False):
         store = Store(folder)
         store.claim(settings)
         for sentence in remarks:
@@ -117,7 +118,6 @@ def compare(
         present = [np.unique(codes[splitter.outer(seed)[0]]).tolist() for seed in range(seeds)]
         found = collect(store, settings, data, remarks, {name: METHODS[name].label for name in names}, present)
         found.write(folder)
-        store.tidy()
     return found
 
 
@@ -127,6 +127,8 @@ def _run_all(
 ) -> None:  # fmt: skip
     """Every run that is not on disk yet; each is written as soon as it is done."""
     tasks = [(name, seed) for seed in range(splitter.n_seeds) for name in names if not store.is_finished(name, seed)]
+    for name, seed in tasks:
+        store.remove_torn(name, seed)
     finished = len(names) * splitter.n_seeds - len(tasks)
     progress.start(f"compare: runs{f' ({finished} done before)' if finished else ''}", len(tasks))
     running: dict[tuple[str, int], None] = {}

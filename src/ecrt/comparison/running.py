@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from ecrt.comparison.scoring import MEASURES, measure
 from ecrt.comparison.splits import Splitter
 from ecrt.comparison.store import Validation
 from ecrt.comparison.tuning import tune
+from ecrt.disk import locked
 from ecrt.estimators import BaselineClassifier
 from ecrt.metrics import Predictions, PriorName, class_prior_of, shift_prior
 from ecrt.training import one_thread
@@ -52,7 +54,9 @@ def run(
     method = METHODS[name]
     started = time.perf_counter()
     train, test = splitter.outer(seed)
-    with one_thread(), warnings.catch_warnings():
+    # A worker that outlived its parent may still be at it, and keep trials in the same folder.
+    alone = nullcontext() if folder is None or not folder.is_dir() else locked(folder, wait=True)
+    with alone, one_thread(), warnings.catch_warnings():
         # What libraries remark on a fit among hundreds is no news to the user; failures are recorded.
         warnings.simplefilter("ignore")
         if plan.budget is not None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ecrt.disk import read_arrays
-from ecrt.errors import InputError
+from ecrt.disk import read_arrays, remove_litter, write_arrays, write_json
+from ecrt.errors import InputError, warn_user
 from ecrt.metrics import Predictions, read_predictions
 
-__all__ = ["Store", "Validation", "fingerprint", "read_json", "read_validation", "write_json", "write_validation"]
+__all__ = ["Store", "Validation", "fingerprint", "read_json", "read_trial", "write_trial"]
 
 SETTINGS_FILE, RESULTS_FILE, TIMES_FILE = "comparison.json", "results.json", "times.json"
 RUN_FILE, SECONDS_FILE, PREDICTIONS_FILE = "run.json", "seconds.json", "predictions.npz"
-UNFINISHED = ".unfinished-"
 
 Validation = tuple[NDArray[np.float64], NDArray[np.int64]]
 """Log-probabilities under the balanced prior, and class indices, of the rows that a trial was judged on."""
@@ -41,7 +37,12 @@ class Store:
         return self.folder / "runs" / method / f"seed-{seed}"
 
     def claim(self, settings: Mapping[str, Any]) -> None:
-        """Take the folder for these settings, or go on with it; other settings, or other files, are refused."""
+        """Take the folder for these settings, or go on with it; other settings, or other files, are refused.
+
+        The folder must be held, so that what killed runs had half written can be removed first.
+        """
+        for folder in (self.folder, *self.folder.glob("runs/*/*")):
+            remove_litter(folder)
         file = self.folder / SETTINGS_FILE
         plain = json.loads(json.dumps(settings))
         if file.is_file():
@@ -55,24 +56,36 @@ class Store:
                     "folder, or give the same command to go on with that one."
                 )
             return
-        if self.folder.is_dir() and any(not part.name.startswith(UNFINISHED) for part in self.folder.iterdir()):
+        if any(self.folder.iterdir()):
             raise InputError(f"The folder {self.folder} holds other files. Choose another.")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(file, plain)
-        except OSError as error:
-            raise InputError(f"Cannot write to the folder {self.folder}: {error.strerror or error}.") from error
+        write_json(file, plain)
 
     def is_finished(self, method: str, seed: int) -> bool:
-        """Whether a run is on disk, whole."""
-        return (self.run_folder(method, seed) / RUN_FILE).is_file()
+        """Whether a run is on disk, whole; one that cannot be read is named, and made again."""
+        if not (self.run_folder(method, seed) / RUN_FILE).is_file():
+            return False
+        try:
+            self.read_run(method, seed)
+            self.read_seconds(method, seed)
+        except InputError as error:
+            warn_user(f"{error} This run is made again.")
+            return False
+        return True
+
+    def remove_torn(self, method: str, seed: int) -> None:
+        """Name and remove trials of an unfinished run that cannot be read, so that they are made again."""
+        for file in sorted(self.run_folder(method, seed).glob("trial-*.json")):
+            try:
+                read_trial(file)
+            except InputError as error:
+                warn_user(f"{error} This trial is made again.")
+                file.unlink()
 
     def write_run(self, method: str, seed: int, record: Mapping[str, Any], predictions: Predictions | None) -> None:
         """Write a finished run; the record comes last, since it says that the rest is there."""
         folder = self.run_folder(method, seed)
         if predictions is not None:
-            with _replacing(folder / PREDICTIONS_FILE) as file:
-                predictions.write(file)
+            predictions.write(folder / PREDICTIONS_FILE)
         write_json(folder / SECONDS_FILE, record["seconds"])
         write_json(folder / RUN_FILE, {name: value for name, value in record.items() if name != "seconds"})
         for trial in folder.glob("validation-*.npz"):  # the best one is among the predictions now
@@ -82,6 +95,8 @@ class Store:
         """The record of a run, and its predictions unless it failed."""
         folder = self.run_folder(method, seed)
         record = read_json(folder / RUN_FILE)
+        if not isinstance(record, dict) or "error" not in record:
+            raise InputError(f"{folder / RUN_FILE} is no record of a run.")
         if record["error"]:
             return record, None
         return record, read_predictions(folder / PREDICTIONS_FILE)
@@ -89,11 +104,6 @@ class Store:
     def read_seconds(self, method: str, seed: int) -> dict[str, float]:
         """What a run took."""
         return dict(read_json(self.run_folder(method, seed) / SECONDS_FILE))
-
-    def tidy(self) -> None:
-        """Remove what a killed run had half written."""
-        for file in self.folder.rglob(f"{UNFINISHED}*"):
-            file.unlink(missing_ok=True)
 
 
 def fingerprint(X: pd.DataFrame, *columns: NDArray[Any] | None) -> str:
@@ -109,41 +119,36 @@ def fingerprint(X: pd.DataFrame, *columns: NDArray[Any] | None) -> str:
     return digest.hexdigest()[:16]
 
 
-def write_json(file: Path, content: Any) -> None:
-    """Write a JSON file whole: a reader sees the old one or the new one."""
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    with _replacing(file) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
-
-
 def read_json(file: Path) -> Any:
     """Read a JSON file."""
-    return json.loads(file.read_text(encoding="utf-8"))
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read: {error}.") from error
 
 
-def write_validation(file: Path, validation: Validation) -> None:
-    """Keep what a trial said of its validation rows."""
-    with _replacing(file) as unfinished:
-        np.savez_compressed(unfinished, log_proba=validation[0], y=validation[1])
+def write_trial(file: Path, trial: Mapping[str, Any], validation: Validation | None) -> None:
+    """Keep a trial and what it said of its validation rows; the record comes last."""
+    if validation is not None:
+        write_arrays(_validation_file(file), {"log_proba": validation[0], "y": validation[1]})
+    write_json(file, trial)
 
 
-def read_validation(file: Path) -> Validation | None:
-    """What a trial said, if it is kept."""
-    if not file.is_file():
-        return None
-    arrays = read_arrays(file)
-    return arrays["log_proba"], arrays["y"]
+def read_trial(file: Path) -> tuple[dict[str, Any], Validation | None]:
+    """A trial, and what it said unless it failed."""
+    trial = read_json(file)
+    if not isinstance(trial, dict) or "value" not in trial:
+        raise InputError(f"{file} is no record of a trial.")
+    if trial["value"] is None:
+        return trial, None
+    arrays = read_arrays(_validation_file(file))
+    if not {"log_proba", "y"} <= arrays.keys():
+        raise InputError(f"{_validation_file(file)} holds no validation rows.")
+    return trial, (arrays["log_proba"], arrays["y"])
 
 
-@contextmanager
-def _replacing(file: Path) -> Iterator[Path]:
-    """A file to write to, which takes the place of the other when the block is done."""
-    # A name of its own: a worker that outlived its parent may be writing the same file.
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=UNFINISHED, suffix=file.suffix)
-    os.close(handle)
-    yield Path(name)
-    Path(name).chmod(0o644)
-    Path(name).replace(file)
+def _validation_file(trial: Path) -> Path:
+    return trial.with_name(trial.name.replace("trial-", "validation-")).with_suffix(".npz")
 
 
 def _short(value: Any) -> str:

@@ -13,7 +13,8 @@ import numpy as np
 from ecrt.comparison.limits import OutOfTime, time_limit
 from ecrt.comparison.methods import Method
 from ecrt.comparison.space import optuna_library, optuna_space
-from ecrt.comparison.store import Validation, read_json, read_validation, write_json, write_validation
+from ecrt.comparison.store import Validation, read_trial, write_trial
+from ecrt.errors import InputError
 
 __all__ = ["Trial", "Tuned", "tune"]
 
@@ -138,19 +139,20 @@ def _try(
 
 
 def _stored(folder: Path | None, number: int) -> tuple[Trial | None, Validation | None]:
+    """A trial that is on disk, whole."""
     if folder is None or not (folder / f"trial-{number:03d}.json").is_file():
         return None, None
-    trial = Trial(**read_json(folder / f"trial-{number:03d}.json"))
-    return trial, read_validation(folder / f"validation-{number:03d}.npz")
+    try:
+        trial, validation = read_trial(folder / f"trial-{number:03d}.json")
+    except InputError:
+        return None, None
+    return Trial(**trial), validation
 
 
 def _keep(folder: Path | None, number: int, trial: Trial, validation: Validation | None) -> None:
-    """Write a trial, its record last; a worker on another machine may not see the folder, and keeps nothing."""
-    if folder is None or not folder.is_dir():
-        return
-    if validation is not None:
-        write_validation(folder / f"validation-{number:03d}.npz", validation)
-    write_json(folder / f"trial-{number:03d}.json", asdict(trial))
+    """Write a trial; a worker on another machine may not see the folder, and keeps nothing."""
+    if folder is not None and folder.is_dir():
+        write_trial(folder / f"trial-{number:03d}.json", asdict(trial), validation)
 
 
 def _trial_seed(seed: int, number: int) -> int:

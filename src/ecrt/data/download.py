@@ -16,6 +16,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from ecrt.data.catalogue import KnownData, RemoteFile
+from ecrt.disk import write_json
 from ecrt.errors import InputError
 
 __all__ = ["Report", "default_folder", "download", "fetch", "unpack"]
@@ -132,7 +133,7 @@ def _recorded(folder: Path) -> dict[str, str]:
 def _record(file: RemoteFile, folder: Path, digest: str) -> None:
     if file.md5 is None:
         found = _recorded(folder) | {file.name: digest}
-        (folder / RECORD).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_json(folder / RECORD, found)
 
 
 # --- archives -----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,15 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ecrt.disk import check_writable, locked, remove_litter, replacing, write_arrays, write_json
 from ecrt.embedding.backbones import Backbone
 from ecrt.embedding.items import Items
-from ecrt.errors import InputError
+from ecrt.errors import InputError, warn_user
 from ecrt.training import Progress, SilentProgress
 
 __all__ = ["Embedded", "embed"]
 
 BATCHES_PER_CHUNK = 8
-PLAN = "plan.json"
+PLAN, CHUNK = "plan.json", re.compile(r"\d{9}\.npy")
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,18 @@ def embed(
     """
     if backbone.takes != items.kind:
         raise InputError(f"{backbone.name} takes {backbone.takes}s, and the source holds {items.kind}s.")
-    progress = progress or SilentProgress()
-    parts = _open_parts(output, items, backbone, batch_size)
+    check_writable(output)
+    parts = output.with_name(f"{output.name}.parts")
+    with locked(parts, wait=False):
+        _claim_parts(parts, items, backbone, batch_size)
+        found = _embed(items, backbone, output, parts, batch_size, threads, progress or SilentProgress())
+        shutil.rmtree(parts)
+    return found
+
+
+def _embed(
+    items: Items, backbone: Backbone, output: Path, parts: Path, batch_size: int, threads: int, progress: Progress
+) -> Embedded:
     size = batch_size * BATCHES_PER_CHUNK
     starts = range(0, len(items), size)
     kept = 0
@@ -70,7 +82,7 @@ def embed(
         for start in starts:
             rows = range(start, min(start + size, len(items)))
             file = parts / f"{start:09d}.npy"
-            if file.is_file():
+            if file.is_file() and _read_chunk(file, len(rows)) is not None:
                 kept += len(rows)
                 for _ in range(0, len(rows), batch_size):
                     progress.advance("from an earlier run")
@@ -79,11 +91,11 @@ def embed(
             for batch in _batches(rows, batch_size):
                 chunk.append(_checked(backbone, items, batch, pool))
                 progress.advance()
-            _write_array(file, np.concatenate(chunk))
+            with replacing(file) as unfinished:
+                np.save(unfinished, np.concatenate(chunk))
     progress.finish()
     X = np.concatenate([np.load(parts / f"{start:09d}.npy") for start in starts])
     _write(output, X, items, backbone)
-    shutil.rmtree(parts)
     return Embedded(output, len(X), X.shape[1], kept)
 
 
@@ -101,8 +113,8 @@ def _checked(backbone: Backbone, items: Items, batch: range, pool: ThreadPoolExe
     return found
 
 
-def _open_parts(output: Path, items: Items, backbone: Backbone, batch_size: int) -> Path:
-    """The folder of finished chunks, emptied if they are of something else."""
+def _claim_parts(parts: Path, items: Items, backbone: Backbone, batch_size: int) -> None:
+    """Empty the folder of finished chunks if they are of something else."""
     plan = {
         "backbone": backbone.name,
         "weights": backbone.identity,
@@ -110,15 +122,26 @@ def _open_parts(output: Path, items: Items, backbone: Backbone, batch_size: int)
         "rows": len(items),
         "batch_size": batch_size,
     }
-    parts = output.with_name(f"{output.name}.parts")
+    remove_litter(parts)
+    strange = [file.name for file in parts.iterdir() if file.name != PLAN and not CHUNK.fullmatch(file.name)]
+    if strange:
+        raise InputError(f"The folder {parts} is used for finished parts, and holds other files: {strange[:5]}.")
+    if _read_plan(parts) != plan:
+        for file in parts.iterdir():
+            file.unlink()
+        write_json(parts / PLAN, plan)
+
+
+def _read_chunk(file: Path, rows: int) -> NDArray[np.float32] | None:
+    """A finished chunk; one that cannot be read is named, and made again."""
     try:
-        if parts.is_dir() and _read_plan(parts) != plan:
-            shutil.rmtree(parts)
-        parts.mkdir(parents=True, exist_ok=True)
-        _write_text(parts / PLAN, json.dumps(plan, indent=1))
-    except OSError as error:
-        raise InputError(f"Cannot write to {parts}: {error.strerror or error}.") from error
-    return parts
+        found: NDArray[np.float32] = np.load(file)
+        if len(found) == rows:
+            return found
+    except (OSError, ValueError, EOFError):
+        pass
+    warn_user(f"{file} cannot be read; these rows are embedded again.")
+    return None
 
 
 def _read_plan(parts: Path) -> Any:
@@ -132,20 +155,4 @@ def _write(output: Path, X: NDArray[np.float32], items: Items, backbone: Backbon
     arrays: dict[str, Any] = {"X": X, "ids": items.ids, "backbone": np.array(backbone.name)}
     arrays |= {} if items.y is None else {"y": items.y}
     arrays |= {} if items.test is None else {"test": items.test}
-    half = output.with_name(f"{output.name}.half")
-    with half.open("wb") as file:
-        np.savez(file, **arrays)
-    half.replace(output)
-
-
-def _write_array(file: Path, array: NDArray[np.float32]) -> None:
-    half = file.with_suffix(".half")
-    with half.open("wb") as out:
-        np.save(out, array)
-    half.replace(file)
-
-
-def _write_text(file: Path, text: str) -> None:
-    half = file.with_suffix(".half")
-    half.write_text(text, encoding="utf-8")
-    half.replace(file)
+    write_arrays(output, arrays, compressed=False)

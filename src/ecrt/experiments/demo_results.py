@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ecrt.disk import write_arrays, write_text
 from ecrt.errors import InputError
 from ecrt.experiments.summary import METRICS, Estimate, t_interval, verdict
 
@@ -164,14 +165,14 @@ def write_demo(result: DemoResult, folder: Path) -> None:
         "source_match": result.source_match,
         "data": [asdict(data) | {"summary": _summary(data), "verdicts": data.verdicts()} for data in result.data],
     }
-    (folder / "results.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(folder / "results.json", json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     pictures: dict[str, ToyPicture | DigitImages] = {"toy": result.toy, "digits": result.digits}
     arrays = {
         f"{part}.{field.name}": getattr(values, field.name)
         for part, values in pictures.items()
         for field in fields(values)
     }
-    np.savez_compressed(folder / "arrays.npz", allow_pickle=False, **arrays)
+    write_arrays(folder / "arrays.npz", arrays)
 
 
 def read_demo(folder: Path) -> DemoResult:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import joblib
 import torch
 
+from ecrt.disk import Journal
 from ecrt.errors import InputError
 from ecrt.experiments import (
     ablations,
@@ -107,7 +106,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def run(
-    name: str, *, smoke: bool = False, jobs: int = 1, progress: Progress | None = None, journal: Path | None = None
+    name: str, *, smoke: bool = False, jobs: int = 1, progress: Progress | None = None, journal: Journal | None = None
 ) -> Row:
     """Run every cell of a recipe and return rows, summary, time and machine.
 
@@ -115,7 +114,7 @@ def run(
     ----------
     name : a key of ``RECIPES``.
     jobs : cells run at the same time.
-    journal : file that every finished cell is added to; cells found there are not run again.
+    journal : every finished cell is added to it; cells found there are not run again.
     """
     if name not in RECIPES:
         raise InputError(f"No experiment is called {name!r}; there are {sorted(RECIPES)}.")
@@ -124,17 +123,14 @@ def run(
     progress = progress or SilentProgress()
     started = time.perf_counter()
     progress.start(name, len(cells))
-    rows = _read_journal(journal, cells)
-    done = [row["cell"] for row in rows]
+    rows, left = _finished(journal, cells)
     for _ in rows:
         progress.advance("from the journal")
     parallel = joblib.Parallel(n_jobs=1 if recipe.threads == 0 else jobs, return_as="generator_unordered")
-    left = [cell for cell in cells if cell not in done]
     for row in parallel(joblib.delayed(_run_cell)(recipe.run_cell, recipe.threads, cell) for cell in left):
         rows.append(row)
         if journal is not None:
-            with journal.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            journal.add(row)
         progress.advance()
     progress.finish()
     rows.sort(key=lambda row: str(sorted(row["cell"].items())))
@@ -154,17 +150,15 @@ def _machine() -> Row:
     return machine | ({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {})
 
 
-def _read_journal(journal: Path | None, cells: list[Row]) -> list[Row]:
-    """Rows of cells that an interrupted run has finished; a last line cut short is left out."""
-    rows = []
-    for line in journal.read_text().splitlines() if journal is not None and journal.is_file() else []:
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if row["cell"] in cells:
+def _finished(journal: Journal | None, cells: list[Row]) -> tuple[list[Row], list[Row]]:
+    """A row for each cell that an interrupted run has finished, and the cells that are left."""
+    rows: list[Row] = []
+    left = list(cells)
+    for row in [] if journal is None else journal.rows:
+        if row.get("cell") in left:  # a cell that is there twice counts once
             rows.append(row)
-    return rows
+            left.remove(row["cell"])
+    return rows, left
 
 
 def _run_cell(run_cell: Callable[..., Row], threads: int, cell: Row) -> Row:

@@ -30,7 +30,7 @@ from ecrt.io.container import (
 from ecrt.io.fields import BadContentError, Fields
 from ecrt.io.parse import MOST_JSON_BYTES, canonical, parse_json
 
-__all__ = ["read_model", "tensors_in_use"]
+__all__ = ["read_model"]
 
 ATTEMPTS = 5
 """Times that a model is looked at while another process keeps replacing it."""
@@ -52,14 +52,6 @@ def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
             if attempts == ATTEMPTS or path.exists():
                 raise
             # The tensors are gone: perhaps the model was replaced since its first file was read.
-
-
-def tensors_in_use(folder: Path) -> str | None:
-    """Name of the tensor file of the model in a folder, if there is one."""
-    try:
-        return tensor_name(_reading(folder / JSON_NAME, _read_header).digest)
-    except ModelFileError:
-        return None
 
 
 class _Header:

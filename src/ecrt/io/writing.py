@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
-import secrets
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 from torch import Tensor
 
+from ecrt.disk import locked, remove_litter, replacing, write_bytes
 from ecrt.errors import InputError
 from ecrt.io.container import (
     CARD_NAME,
@@ -27,12 +27,8 @@ from ecrt.io.container import (
     tensor_name,
 )
 from ecrt.io.parse import MOST_JSON_BYTES, canonical, parse_json
-from ecrt.io.reading import tensors_in_use
 
 __all__ = ["as_read", "write_model"]
-
-STALE_SECONDS = 3600
-"""Age at which files that a killed save left behind are removed."""
 
 
 def write_model(
@@ -50,25 +46,46 @@ def write_model(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file. Give a folder to save the model in.")
     arrays, layouts = _arrays(tensors)
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".ecrt-{secrets.token_hex(8)}.tmp"
-    try:
-        save_file(arrays, temporary)
-        with temporary.open("rb") as file:
-            header, size = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size
-            file.seek(0)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            os.fsync(file.fileno())
-        content = sealed(document, {"sha256": digest, "bytes": size, "layouts": layouts})
-        if size > MOST_TENSOR_BYTES or header > MOST_HEADER_BYTES or len(content) > MOST_JSON_BYTES:
-            raise InputError(f"The model is too large to be saved: {size} bytes of tensors, {len(content)} of JSON.")
-        _rename(temporary, folder / tensor_name(digest))
-        previous = tensors_in_use(folder)
-        _write(temporary, folder / JSON_NAME, content)
-        _write(temporary, folder / CARD_NAME, card.encode("utf-8", "backslashreplace"))
-    finally:
-        temporary.unlink(missing_ok=True)
-    _clean_up(folder, previous, tensor_name(digest))
+    parts = _tensor_parts(arrays)
+    size, digest = sum(len(part) for part in parts), _digest(parts)
+    content = sealed(document, {"sha256": digest, "bytes": size, "layouts": layouts})
+    if size > MOST_TENSOR_BYTES or len(parts[0]) > MOST_HEADER_BYTES or len(content) > MOST_JSON_BYTES:
+        raise InputError(f"The model is too large to be saved: {size} bytes of tensors, {len(content)} of JSON.")
+    with locked(folder, wait=True):
+        remove_litter(folder)
+        with replacing(folder / tensor_name(digest)) as file:
+            file.writelines(parts)
+        write_bytes(folder / JSON_NAME, content)
+        write_bytes(folder / CARD_NAME, card.encode("utf-8", "backslashreplace"))
+        for path in folder.iterdir():  # of the model before, or of a save that was killed
+            if re.fullmatch(r"model-[0-9a-f]{16}\.safetensors", path.name) and path.name != tensor_name(digest):
+                path.unlink(missing_ok=True)
+
+
+def _tensor_parts(arrays: dict[str, NDArray[Any]]) -> list[bytes | memoryview]:
+    """A safetensors file in parts: its header, then the tensors, the widest numbers first, as they lie in memory.
+
+    The library's own writer makes a file of its own name and permissions.
+    """
+    formats = {stored: name for name, (stored, _) in DTYPES.items()}
+    header: dict[str, Any] = {}
+    parts: list[bytes | memoryview] = []
+    end = 0
+    for name, array in sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0])):
+        stored = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        start, end = end, end + stored.nbytes
+        header[name] = {"dtype": formats[stored.dtype], "shape": list(stored.shape), "data_offsets": [start, end]}
+        parts.append(stored.reshape(-1).view(np.uint8).data)
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little") + text, *parts]
+
+
+def _digest(parts: list[bytes | memoryview]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def as_read(
@@ -98,34 +115,3 @@ def _arrays(tensors: Mapping[str, Tensor | NDArray[Any]]) -> tuple[dict[str, NDA
 
 def _as_tensor(value: Tensor | NDArray[Any]) -> Tensor:
     return value.detach().cpu() if isinstance(value, Tensor) else torch.from_numpy(value)
-
-
-def _write(temporary: Path, path: Path, content: bytes) -> None:
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    _rename(temporary, path)
-
-
-def _rename(temporary: Path, path: Path) -> None:
-    """Give a file its name in one step, on disk before the next step."""
-    os.replace(temporary, path)
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _clean_up(folder: Path, previous: str | None, current: str) -> None:
-    """Remove the replaced model's tensors, and what killed saves left behind some time ago."""
-    oldest = time.time() - STALE_SECONDS
-    for path in folder.iterdir():
-        ours = re.fullmatch(r"model-[0-9a-f]{16}\.safetensors|\.ecrt-[0-9a-f]{16}\.tmp", path.name)
-        try:
-            if ours and path.name != current and (path.name == previous or path.lstat().st_mtime < oldest):
-                path.unlink()
-        except OSError:
-            continue  # another save was faster

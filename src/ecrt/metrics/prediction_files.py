@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ecrt.data import read_data
-from ecrt.disk import read_arrays
+from ecrt.disk import read_arrays, write_arrays
 from ecrt.errors import InputError
 from ecrt.metrics.priors import PRIORS, PriorName
 
@@ -52,7 +52,7 @@ class Predictions:
         }  # fmt: skip
         if self.validation is not None:
             arrays["validation_log_proba"], arrays["validation_y"] = self.validation
-        np.savez_compressed(path, allow_pickle=False, **arrays)
+        write_arrays(path, arrays)
 
 
 def read_predictions(path: str | Path) -> Predictions:

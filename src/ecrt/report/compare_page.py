@@ -8,6 +8,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from ecrt.comparison import MEASURES, METHODS, Comparison
+from ecrt.disk import write_text
 from ecrt.metrics import PRIORS, PriorName
 from ecrt.report.compare_figures import class_gain_panel, gain_panel, score_panel
 from ecrt.report.compare_tables import class_gain_table, full_table, pair_table, tuning_table
@@ -64,7 +65,7 @@ def write_comparison_page(folder: str | Path) -> Path:
     folder = Path(folder)
     path = folder / "report.html"
     page = render_comparison(summarise_comparison(Comparison.read(folder)))
-    path.write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
+    write_text(path, page, errors="xmlcharrefreplace")
     return path
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from rich.table import Table
 
+from ecrt.disk import write_text
 from ecrt.report.diagnosis_figures import (
     dependence_panel,
     gap_panel,
@@ -60,7 +61,7 @@ class DiagnosisPage:
 def write_diagnosis_page(found: Diagnosis, folder: str | Path) -> Path:
     """Write ``report.html`` and ``diagnosis.json`` to a folder; gives the path of the page."""
     path = found.write(folder).with_name("report.html")
-    path.write_text(render_diagnosis(summarise_diagnosis(found)), encoding="utf-8", errors="xmlcharrefreplace")
+    write_text(path, render_diagnosis(summarise_diagnosis(found)), errors="xmlcharrefreplace")
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecrt.disk import write_text
 from ecrt.report.model_blocks import (
     confusion_block,
     dependence_block,
@@ -78,14 +79,14 @@ def write_model_page(folder: str | Path) -> Path:
     folder = Path(folder)
     path, plots = folder / "report.html", folder / "plots"
     text, figures = _rendered(folder)
-    path.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")
+    write_text(path, text, errors="xmlcharrefreplace")
     plots.mkdir(exist_ok=True)
     for old in plots.glob("*.svg"):
         old.unlink()
     for name, figure in figures.items():
         for number, panel in enumerate(figure.panels, start=1):
             file = plots / (f"{name}-{number}.svg" if len(figure.panels) > 1 else f"{name}.svg")
-            file.write_text(panel + "\n", encoding="utf-8", errors="xmlcharrefreplace")
+            write_text(file, panel + "\n", errors="xmlcharrefreplace")
     return path
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from ecrt.disk import write_bytes, write_text
 from ecrt.experiments.demo_results import DataResult, DemoResult
 from ecrt.experiments.summary import METRICS
 from ecrt.report.figures import digit_panels, overview_png, score_panel, source_panels, synthetic_panels
@@ -67,10 +68,10 @@ def write_report(result: DemoResult, folder: Path) -> Path:
     """Write ``report.html``, ``sources.png`` and ``tables.md`` into a folder; gives the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     tables = [markdown_table(summarise(data)) + "\n" + " ".join(data.verdicts()) + "\n" for data in result.data]
-    (folder / "tables.md").write_text("\n".join(tables), encoding="utf-8")
-    (folder / "sources.png").write_bytes(overview_png(result.toy))
+    write_text(folder / "tables.md", "\n".join(tables))
+    write_bytes(folder / "sources.png", overview_png(result.toy))
     path = folder / "report.html"
-    path.write_text(render_demo(summarise_demo(result)), encoding="utf-8")
+    write_text(path, render_demo(summarise_demo(result)))
     return path
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from ecrt.disk import write_text
 from ecrt.errors import InputError
 from ecrt.report.paper_claims import SYNTHETIC_CLAIMS
 from ecrt.report.paper_claims_real import REAL_CLAIMS
@@ -106,8 +107,8 @@ def write_paper_page(results: Path, output: Path) -> Path:
     if output.suffix == ".md":
         (output.parent / FIGURES).mkdir(exist_ok=True)
         for name, figure in page.named_figures:
-            (output.parent / name).write_text(_side_by_side(figure.panels), encoding="utf-8")
-    output.write_text(text, encoding="utf-8")
+            write_text(output.parent / name, _side_by_side(figure.panels))
+    write_text(output, text)
     return output
 
 

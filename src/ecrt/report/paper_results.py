@@ -52,11 +52,14 @@ class PaperResults:
             content = json.loads(file.read_text(encoding="utf-8"))
             if not isinstance(content, dict) or "summary" not in content or "rows" not in content:
                 continue
+            name = file.stem.removesuffix(".smoke")
             if content.get("command", "").endswith("--smoke"):
-                self.trials.append(file.stem)
+                if name in self.files:  # the full run comes first in the alphabet
+                    continue
+                self.trials.append(name)
                 if not with_trials:
                     continue
-            self.files[file.stem] = content
+            self.files[name] = content
 
     def summary(self, name: str, **wanted: Any) -> list[Row]:
         """Lines of an experiment's table that have these entries; none where it has not been run."""

@@ -6,7 +6,15 @@ from ecrt.runs.diagnosing import diagnose, diagnose_file
 from ecrt.runs.diagnosis import Diagnosis
 from ecrt.runs.evaluation import evaluate
 from ecrt.runs.fitting import check_output, fit_file
-from ecrt.runs.predicting import FittedRun, card_of, evaluate_file, open_run, predict_file, write_predictions
+from ecrt.runs.predicting import (
+    FittedRun,
+    card_of,
+    check_predictions,
+    evaluate_file,
+    open_run,
+    predict_file,
+    write_predictions,
+)
 from ecrt.runs.records import Evaluation
 
 __all__ = [
@@ -16,6 +24,7 @@ __all__ = [
     "FittedRun",
     "card_of",
     "check_output",
+    "check_predictions",
     "compare_file",
     "diagnose",
     "diagnose_file",

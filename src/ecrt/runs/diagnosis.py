@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from ecrt.diagnostics import (
     Stability,
     UniqueFeature,
 )
+from ecrt.disk import write_json
 from ecrt.estimators.selection import Selection
 from ecrt.runs.diagnosis_words import findings, recommendation
 from ecrt.runs.findings import Finding
@@ -107,8 +107,7 @@ class Diagnosis:
         """Write ``diagnosis.json``; gives its path."""
         path = Path(folder) / DIAGNOSIS_FILE
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False)
-        path.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+        write_json(path, self.as_dict())
         return path
 
 

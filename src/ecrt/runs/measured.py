@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from ecrt.disk import read_arrays
+from ecrt.disk import read_arrays, write_arrays, write_json
 from ecrt.estimators.options import log_class_prior
 from ecrt.metrics.groups import FREQUENCY_GROUPS, frequency_group, mean_of_finite
 from ecrt.metrics.multilabel import label_average_precision, label_f1, multilabel_metrics
@@ -84,9 +83,8 @@ class Measured:
         folder.mkdir(parents=True, exist_ok=True)
         plain = {name: value for name, value in vars(self).items() if name not in ("arrays", "curves")}
         document = {"format": FORMAT, "rows": len(self.y), **plain, "curves": curve_facts(self.curves)}
-        text = json.dumps(without_nan(document), indent=2, ensure_ascii=False, allow_nan=False)
-        (folder / METRICS_FILE).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
-        np.savez_compressed(folder / ARRAYS_FILE, allow_pickle=False, **self.arrays, **curve_arrays(self.curves))
+        write_json(folder / METRICS_FILE, without_nan(document), indent=2)
+        write_arrays(folder / ARRAYS_FILE, {**self.arrays, **curve_arrays(self.curves)})
 
     @classmethod
     def read(cls, folder: str | Path) -> Measured:

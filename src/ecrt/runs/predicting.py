@@ -12,6 +12,7 @@ import pandas as pd
 from sklearn.metrics import confusion_matrix
 
 from ecrt.data import LABEL_SEPARATOR, DataFile, Images, read_data
+from ecrt.disk import check_writable, replacing
 from ecrt.errors import InputError, ModelFileError, warn_user
 from ecrt.estimators import load
 from ecrt.io import BadContentError, Fields, read_json, read_text
@@ -22,10 +23,19 @@ from ecrt.runs.measured import Measured
 from ecrt.runs.records import Evaluation
 from ecrt.runs.tasks import ESTIMATORS, TaskName, measure, read_new_target
 
-__all__ = ["FittedRun", "card_of", "evaluate_file", "open_run", "predict_file", "write_predictions"]
+__all__ = [
+    "FittedRun",
+    "card_of",
+    "check_predictions",
+    "evaluate_file",
+    "open_run",
+    "predict_file",
+    "write_predictions",
+]
 
 PREDICTED, CARD_FILE = "predicted", "MODEL_CARD.md"
 MOST_NAMES = 1_000_000
+WRITERS = {".csv": "to_csv", ".parquet": "to_parquet", ".jsonl": "to_json"}
 
 
 @dataclass(frozen=True)
@@ -138,23 +148,22 @@ _PREDICTORS: dict[TaskName, Callable[[FittedRun, Any], pd.DataFrame]] = {
 }
 
 
+def check_predictions(output: Path) -> None:
+    """See that predictions can be written to a file, before they are made."""
+    if output.suffix not in WRITERS:
+        raise InputError(f"Cannot write {output.name}: its name must end in {', '.join(WRITERS)}.")
+    check_writable(output)
+
+
 def write_predictions(table: pd.DataFrame, output: Path) -> None:
     """As CSV, JSON lines or Parquet, by the ending of the file; whole or not at all."""
-    writers = {".csv": "to_csv", ".parquet": "to_parquet", ".jsonl": "to_json"}
-    if output.suffix not in writers:
-        raise InputError(f"Cannot write {output.name}: its name must end in {', '.join(writers)}.")
+    check_predictions(output)
     options = {"orient": "records", "lines": True} if output.suffix == ".jsonl" else {"index": False}
-    unfinished = output.with_name(output.name + ".part")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        getattr(table, writers[output.suffix])(unfinished, **options)
-        unfinished.replace(output)
-    except OSError as error:
-        raise InputError(f"Cannot write {output}: {error.strerror or error}.") from error
+        with replacing(output) as unfinished:
+            getattr(table, WRITERS[output.suffix])(unfinished, **options)
     except ImportError as error:
         raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def evaluate_file(run: FittedRun, path: Path) -> tuple[Evaluation | Measured, dict[str, float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ecrt.disk import read_arrays
+from ecrt.disk import read_arrays, write_arrays, write_json
 from ecrt.errors import InputError
 from ecrt.io import read_json
 from ecrt.metrics import PRIORS
@@ -200,15 +199,14 @@ class Evaluation:
             "model": asdict(self.model),
             "curves": curve_facts(self.curves),
         }
-        text = json.dumps(without_nan(document), indent=2, ensure_ascii=False, allow_nan=False)
-        (folder / METRICS_FILE).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+        write_json(folder / METRICS_FILE, without_nan(document), indent=2)
         arrays: dict[str, NDArray[Any]] = {"y": self.y}
         arrays |= {f"classes.{name}": value for name, value in vars(self.classes).items()}
         arrays |= {f"points.{name}": value for name, value in vars(self.points).items()}
         arrays |= curve_arrays(self.curves)
         for name in ("predicted", "confidence", "log_proba"):
             arrays |= {f"{name}.{prior}": values for prior, values in getattr(self, name).items()}
-        np.savez_compressed(folder / ARRAYS_FILE, allow_pickle=False, **arrays)
+        write_arrays(folder / ARRAYS_FILE, arrays)
 
     @classmethod
     def read(cls, folder: str | Path) -> Evaluation:
