@@ -219,7 +219,7 @@ def test_page_and_markdown(tmp_path):
 
 def test_command_writes_the_page(tmp_path, monkeypatch):
     write_results(tmp_path / "results", "extreme-sizes", extreme_lines(0.11))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ECRT_RESULTS", str(tmp_path / "results"))
     found = CliRunner().invoke(app, ["reproduce", "paper"])
     assert found.exit_code == 0, found.output
     assert "21 of 21" in (tmp_path / "results" / "paper.html").read_text()
