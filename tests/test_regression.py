@@ -289,9 +289,9 @@ def test_augmentation_leaves_the_mass_of_regions_as_it_is(table, power):
     found = []
     for kind in ("none", "donors"):
         work = _Work(
-            X, y, regions, [], RegressConfig(), np.random.default_rng(0), torch.device("cpu"), SilentProgress()
+            y, bins, regions, RegressConfig(), np.random.default_rng(0), torch.device("cpu"), SilentProgress()
         )
-        sample = work._sample(Plan("linear", "mlp", power, kind), demixed, demixed.sources(X), rows)
+        sample = work._sample(Plan("linear", "mlp", power, kind), demixed, rows)
         region = regions.region_of(regions.restore(sample.y.double().numpy()))
         found.append(np.bincount(region, weights=sample.weight.numpy(), minlength=50))
         assert len(sample.y) == (len(y) if kind == "none" else len(y) + len(y) // 2)

@@ -48,7 +48,12 @@ def exponential_imbalance(y: NDArray[Any], ratio: float, rng: np.random.Generato
 
 
 def stratified_holdout(
-    y: NDArray[np.int64], fraction: float, rng: np.random.Generator, *, both_sides: bool = False
+    y: NDArray[np.int64],
+    fraction: float,
+    rng: np.random.Generator,
+    *,
+    both_sides: bool = False,
+    eligible: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split rows class by class; a class always keeps at least one row on the first side.
 
@@ -56,12 +61,14 @@ def stratified_holdout(
 
     The held-out number of a class is rounded at random with the right expectation, so that a fifth of many classes
     of three is a fifth of all rows. scikit-learn's stratified split refuses classes of one sample.
+
+    ``eligible`` are the rows that may be held out, ``None`` for all.
     """
     held_out = np.zeros(len(y), dtype=bool)
     for label in np.unique(y):
         rows = np.flatnonzero(y == label)
         size = min(max(int(fraction * len(rows) + rng.random()), int(both_sides)), len(rows) - 1)
-        held_out[rng.permutation(rows)[:size]] = True
+        held_out[rng.permutation(rows if eligible is None else rows[eligible[rows]])[:size]] = True
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -53,27 +54,30 @@ def choose_rival(
     roles: ClassRoles,
     rng: np.random.Generator,
     device: torch.device,
-) -> tuple[HeadChoice, Array]:
-    """The network that held-out rows choose, and its logits of them; ``options`` are those of an estimator."""
+) -> tuple[HeadChoice, Array, Labels]:
+    """The network that held-out rows choose, and its logits of rows; ``options`` are those of an estimator."""
     known = {name: value for name, value in options.items() if name != "epsilon"}
     config = label_head_config(ECRTClassifier(**known), *s.shape)
-    draw = None
+    drawing = None
     if method == VAT:
         config = replace(config, risk="vat", risk_options={"epsilon": options["epsilon"]})
     else:
         wanted = np.repeat(np.flatnonzero(roles.augmented & (roles.counts > 0)), options["n_synthetic"])
-        scale = demixed.head_scale
 
-        def draw(rows: Labels) -> Synthetic:
+        def drawing(part: DemixResult) -> Callable[[Labels], Synthetic]:
             """Pairs of a row and one of its labels are what the GAN learns from."""
-            pairs = labelled[rows]
-            z = (s[rows] * scale)[pairs.incidences.row]
-            with seeded(int(rng.integers(2**62))):
-                drawn, y = generate_rows(z, pairs.label, rng=rng, device=device, wanted=wanted, **GAN_OPTIONS)
-            return Synthetic(drawn / scale, y)
+
+            def draw(rows: Labels) -> Synthetic:
+                pairs = labelled[rows]
+                z = (part.learned[rows] * part.head_scale)[pairs.incidences.row]
+                with seeded(int(rng.integers(2**62))):
+                    drawn, y = generate_rows(z, pairs.label, rng=rng, device=device, wanted=wanted, **GAN_OPTIONS)
+                return Synthetic(drawn / part.head_scale, y)
+
+            return draw
 
     return choose_label_head(
-        s, demixed, labelled, train_rows, held_out_rows, roles, config, rng, device, draw=draw
+        s, demixed, labelled, train_rows, held_out_rows, roles, config, rng, device, drawing=drawing
     )  # fmt: skip
 
 
@@ -96,7 +100,7 @@ class LabelRival:
             self.demixed = demix_labels(
                 z, labelled, train_rows, roles, DemixConfig(method="none"), rng, torch.device("cpu")
             )  # fmt: skip
-            choice, logits = choose_rival(
+            choice, logits, judged = choose_rival(
                 self.method, self.options, self.demixed.learned, self.demixed, labelled, train_rows, held_out_rows,
                 roles, rng, device,
             )  # fmt: skip
@@ -105,7 +109,7 @@ class LabelRival:
             "training": label_odds(labelled.indicator),
             "balanced": label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced")),
         }
-        self.thresholds = best_thresholds(logits, labelled[held_out_rows].present(), -self.odds["balanced"])
+        self.thresholds = best_thresholds(logits, labelled[judged].present(), -self.odds["balanced"])
         self.history_ = {"head_candidates": choice.candidates, "head_setting": choice.setting}
         return self
 

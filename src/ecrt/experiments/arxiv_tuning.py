@@ -77,12 +77,12 @@ def run_cell(*, method: str, setting: int, max_train: int | None) -> Row:
     s, demixed = _sources(options["demixing"], max_train)
     rng, device = np.random.default_rng(0), resolve_device("auto")
     if method in RIVALS:
-        choice, _ = choose_rival(
+        choice, *_ = choose_rival(
             method, options, s, demixed, labelled, train_rows, held_out_rows, roles, rng, device
         )  # fmt: skip
     else:
         config = label_head_config(ECRTClassifier(**options), *z.shape)
-        choice, _ = choose_label_head(
+        choice, *_ = choose_label_head(
             s, demixed, labelled, train_rows, held_out_rows, roles, config, rng, device
         )  # fmt: skip
     return {"options": settings_of(method, setting), "held_out_bce": min(choice.candidates.values()),

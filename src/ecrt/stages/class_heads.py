@@ -18,7 +18,6 @@ from ecrt.losses import ClassMass, LossName, effective_prior, make_class_loss
 from ecrt.metrics.calibration import LEAST_LOG_PROBABILITY, lowest_temperature
 from ecrt.nn import GaussianHead
 from ecrt.stages.augment import AugmentConfig
-from ecrt.stages.demix import DemixResult
 from ecrt.stages.heads import (
     WEIGHT_DECAYS,
     GaussianFitter,
@@ -149,7 +148,6 @@ def head_temperature(head: nn.Module, s_nd: Tensor, y: Labels, counts_m: Tensor,
 def class_fitter(
     name: HeadName,
     counts_m: Tensor,
-    demixed: DemixResult,
     config: HeadConfig,
     rng: np.random.Generator,
     device: torch.device,
@@ -171,9 +169,7 @@ def class_fitter(
     counts_m : how often classes count in the risk.
     """
     if name == "gaussian" and config.second_step is None:
-        variance = demixed.within_variance * demixed.head_scale**2
-        between = demixed.signal_to_noise * variance
-        return GaussianFitter(torch.from_numpy(variance), torch.from_numpy(between), len(counts_m))
+        return GaussianFitter(len(counts_m))
     if name not in ("linear", "mlp"):
         raise InputError(f"head={name!r}: use 'auto', 'linear', 'mlp' or 'gaussian'.")
     counts_m = counts_m.to(device)

@@ -102,7 +102,10 @@ class Incidences:
 
 @dataclass(frozen=True)
 class Restart:
-    """One trained flow: its blocks and held-out contrastive loss, or why it has none."""
+    """One trained flow: its blocks and held-out contrastive loss, or why it has none.
+
+    The loss is of rows that had no part in stopping or choosing it; where there are none, of those that stopped it.
+    """
 
     n_blocks: int
     held_out_contrast: float
@@ -112,7 +115,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class TrainedFlow:
-    """A flow with the contrastive loss of each held-out row."""
+    """A flow with the contrastive loss of each row that restarts are compared on."""
 
     restart: Restart
     demixer: Demixer
@@ -169,7 +172,8 @@ def train_flow(
     z: Array,
     y: Labels,
     used: Labels,
-    held_out: Labels,
+    stopping: Labels,
+    judging: Labels,
     config: DemixConfig,
     incidences: Incidences | None,
     stage: str,
@@ -177,7 +181,7 @@ def train_flow(
     device: torch.device,
     progress: Progress | None,
 ) -> TrainedFlow:
-    """Train one flow of ``n_blocks`` on top of the linear map, stopped where the held-out loss is lowest."""
+    """Train one flow of ``n_blocks`` on top of the linear map, until the loss of ``stopping`` rows is lowest."""
     classes = np.unique(y[used])
     n_sources = linear.n_signal
     row = np.arange(len(y)) if incidences is None else incidences.row
@@ -191,7 +195,7 @@ def train_flow(
         return torch.from_numpy(row[pairs]).to(device), labels.to(device), weights.float().to(device)
 
     row_train, y_train, w_train = prepared(used)
-    check = prepared(held_out)
+    check = prepared(stopping)
     mass = np.bincount(np.searchsorted(classes, y[used]), weights=weight[used])
     label_prior_m = torch.from_numpy(mass / mass.sum()).float().to(device)
     exact = config.label_marginal == "exact" or (config.label_marginal == "auto" and len(classes) <= MODERATE_CLASSES)
@@ -224,12 +228,13 @@ def train_flow(
 
     batches = IndexBatches(len(used), config.training.batch_size, torch_generator(rng), device)
     history = train(
-        model, loss, batches, held_out_loss if len(held_out) else None, config.training, stage=stage, progress=progress,
+        model, loss, batches, held_out_loss if len(stopping) else None, config.training, stage=stage, progress=progress,
         graphs=exact or config.objective != "gcl",  # which permutes labels by a sort of its own
     )  # fmt: skip
     # Without a row to hold out the training rows have to do.
-    contrast = terms(*(check if len(held_out) else (row_train, y_train, w_train)))[0].double().cpu().numpy()
-    restart = Restart(n_blocks, float(contrast.mean()), history)
+    contrast = terms(*(check if len(stopping) else (row_train, y_train, w_train)))[0].double().cpu().numpy()
+    judged = terms(*prepared(judging))[0].double().cpu().numpy() if len(judging) else contrast
+    restart = Restart(n_blocks, float(judged.mean()), history)
     if not exact and restart.held_out_contrast > 0 and len(classes) > config.training.batch_size:
         warn_user(
             f"De-mixing on {len(classes)} classes by batches of {config.training.batch_size} has learned less than "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,9 @@ class DemixResult:
     signal_to_noise : b, the between-class variance of each source over its within-class variance.
     weighted : whether the head's input is weighted by signal.
     restarts : what every restart gave, the kept one first.
+    refit : the same de-mixing learned from some rows alone, to judge it on the others; ``None`` where it was learned
+        once, and only ``fresh`` rows can judge it.
+    fresh : which rows had no part in it: they were neither learned from nor looked at to stop or to choose.
     """
 
     demixer: Demixer
@@ -57,6 +61,8 @@ class DemixResult:
     signal_to_noise: Array
     weighted: bool
     restarts: tuple[Restart, ...]
+    refit: Callable[[Labels], DemixResult] | None = None
+    fresh: NDArray[np.bool_] | None = None
 
     @property
     def signal_weight(self) -> Array:
@@ -101,23 +107,49 @@ def demix(
     Parameters
     ----------
     z, y : features and class indices of all rows that may be learned from.
-    train_rows, held_out_rows : the split; the linear map has nothing to stop early or choose and uses both.
+    train_rows, held_out_rows : the split. The linear map has nothing to stop early or choose and uses both; of the
+        flow's held-out rows one half stops it and chooses among restarts, the other half stays fresh.
     demixed_on : mask over classes.
     incidences : for rows with several labels: ``y``, ``train_rows`` and ``held_out_rows`` are then of incidences.
         ``None`` for one label a row.
     """
-    n_classes = len(demixed_on)
     row = np.arange(len(y)) if incidences is None else incidences.row
     if config.method != "flow":
-        used = np.flatnonzero(demixed_on[y])
-        demixer = Demixer(_linear_map(z, y, used, config, incidences), SharedPrior())
-        restarts: tuple[Restart, ...] = ()
-    else:
-        used = train_rows[demixed_on[y[train_rows]]]
-        held_out = held_out_rows[demixed_on[y[held_out_rows]]]
-        demixer, restarts = _best_restart(z, y, used, held_out, config, incidences, rng, device, progress)
-    demixer.double().cpu().eval()
+        return _linear_result(z, y, np.arange(len(z)), demixed_on, config, incidences)
+    used = train_rows[demixed_on[y[train_rows]]]
+    held_out = held_out_rows[demixed_on[y[held_out_rows]]]
+    stopping, judging = _halves_by_row(row[held_out], y[held_out], rng)
+    demixer, restarts = _best_restart(
+        z, y, used, held_out[stopping], held_out[judging], config, incidences, rng, device, progress
+    )  # fmt: skip
+    fresh = np.ones(len(z), dtype=bool)
+    fresh[row[np.concatenate([used, held_out[stopping]])]] = False
+    return _result(z, y, used, demixer, config, incidences, len(demixed_on), restarts=restarts, fresh=fresh)
 
+
+def _linear_result(
+    z: Array, y: Labels, rows: Labels, demixed_on: NDArray[np.bool_], config: DemixConfig,
+    incidences: Incidences | None,
+) -> DemixResult:  # fmt: skip
+    """The linear map of some rows, with a way to the one of others."""
+    learned_from = np.zeros(len(z), dtype=bool)
+    learned_from[rows] = True
+    row = np.arange(len(y)) if incidences is None else incidences.row
+    used = np.flatnonzero(demixed_on[y] & learned_from[row])
+    linear = _linear_map(z, y, used, config, incidences, spread_rows=rows)
+    return _result(
+        z, y, used, Demixer(linear, SharedPrior()), config, incidences, len(demixed_on),
+        refit=lambda others: _linear_result(z, y, others, demixed_on, config, incidences),
+    )  # fmt: skip
+
+
+def _result(
+    z: Array, y: Labels, used: Labels, demixer: Demixer, config: DemixConfig, incidences: Incidences | None,
+    n_classes: int, *, restarts: tuple[Restart, ...] = (), **how: Any,
+) -> DemixResult:  # fmt: skip
+    """Sources of all rows, and what those that were used say of them."""
+    demixer.double().cpu().eval()
+    row = np.arange(len(y)) if incidences is None else incidences.row
     s = sources_of(demixer, z)
     mass: NDArray[Any]
     if incidences is None:
@@ -137,7 +169,19 @@ def demix(
         signal_to_noise=between_class_variance(means, mass, within),
         weighted=config.method != "none",
         restarts=restarts,
+        **how,
     )
+
+
+def _halves_by_row(
+    row: Labels, y: Labels, rng: np.random.Generator
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:  # fmt: skip
+    """Two halves of pairs (row, label), alike in their classes and without a row in common."""
+    rows, first, member = np.unique(row, return_index=True, return_inverse=True)
+    order = np.lexsort((rng.random(len(rows)), y[first]))
+    stopping = np.zeros(len(rows), dtype=bool)
+    stopping[order[::2]] = True
+    return stopping[member], ~stopping[member]
 
 
 def _fit_priors(s: Array, row: Labels, y: Labels, n_classes: int, within: Array, pseudo_samples: float) -> ClassPrior:
@@ -152,13 +196,15 @@ def _best_restart(
     z: Array,
     y: Labels,
     used: Labels,
-    held_out: Labels,
+    stopping: Labels,
+    judging: Labels,
     config: DemixConfig,
     incidences: Incidences | None,
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None,
 ) -> tuple[Demixer, tuple[Restart, ...]]:
+    """The flow that ``stopping`` rows like best; ``judging`` rows say how good each is."""
     trained: list[TrainedFlow] = []
     failed: list[Restart] = []
     failure: DivergenceError | None = None
@@ -179,7 +225,8 @@ def _best_restart(
                     z,
                     y,
                     used,
-                    held_out,
+                    stopping,
+                    judging,
                     config,
                     incidences,
                     stage,
@@ -193,9 +240,9 @@ def _best_restart(
                 failed.append(Restart(config.n_blocks[depth], math.inf, None, str(error)))
     if not trained:
         raise failure or InputError(f"n_restarts={config.n_restarts}: at least one flow must be trained.")
-    lowest = min(trained, key=lambda flow: flow.restart.held_out_contrast)
+    lowest = min(trained, key=lambda flow: float(flow.contrast.mean()))
     as_good = [flow for flow in trained if flow is lowest or not worse_beyond_noise(flow, lowest)]
-    kept = min(as_good, key=lambda flow: (flow.restart.n_blocks, flow.restart.held_out_contrast))
+    kept = min(as_good, key=lambda flow: (flow.restart.n_blocks, float(flow.contrast.mean())))
     others = [flow.restart for flow in trained if flow is not kept]
     return kept.demixer, (kept.restart, *others, *failed)
 
@@ -207,9 +254,14 @@ def _linear_map(
     config: DemixConfig,
     incidences: Incidences | None,
     order: Labels | None = None,
+    spread_rows: Labels | None = None,
 ) -> LinearDemixing:
-    """The linear map for the wanted sources: fewer than features need discriminant axes, a flow triangular ones."""
-    spread, extent = column_spread(z), column_extent(z)  # over all rows, of de-mixing classes or not
+    """The linear map for the wanted sources: fewer than features need discriminant axes, a flow triangular ones.
+
+    ``spread_rows`` are what columns are measured on, of de-mixing classes or not; ``None`` for all rows.
+    """
+    measured = z if spread_rows is None or len(spread_rows) == len(z) else z[spread_rows]
+    spread, extent = column_spread(measured), column_extent(measured)
     rotation: Rotation = config.rotation if order is None else "triangular"
     if config.method == "none":
         rotation = "none"

@@ -6,13 +6,14 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.errors import InputError
 from ecrt.nn import GaussianHead, make_head
 from ecrt.stages.risks import BatchRisk, HeadSample, plain_risk
 from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, train
@@ -44,7 +45,11 @@ PATH_ITERATIONS, FINAL_ITERATIONS = 40, 120
 
 
 class HeadFitter(Protocol):
-    """Fits one kind of head."""
+    """Fits one kind of head; ``stops_early`` says whether its path is one training that held-out loss stops."""
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether held-out loss has a part in the head that the path gives."""
 
     def path(
         self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
@@ -81,6 +86,7 @@ class LinearFitter:
     n_outputs: int
     loss: HeadLoss
     weight_decay: float | None = None
+    stops_early: ClassVar[bool] = False
 
     def path(
         self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
@@ -143,6 +149,11 @@ class MLPFitter:
     all_epochs: bool = False
     steps_alike: bool = False
 
+    @property
+    def stops_early(self) -> bool:
+        """Unless all epochs are run."""
+        return not self.all_epochs
+
     def path(
         self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
     ) -> Iterator[tuple[float, nn.Module]]:
@@ -203,6 +214,7 @@ class TwoStepFitter:
     adapt: Callable[[nn.Module, HeadSample, float], nn.Module]
     settings: tuple[float, ...]
     first_settings: list[float] = field(default_factory=list)
+    stops_early: ClassVar[bool] = False
 
     def path(
         self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
@@ -228,16 +240,11 @@ class GaussianFitter:
     means warrants, and what uncertainty is left widens the predictive variance: for n samples of variance v,
     :math:`\hat\mu = \bar s_0 + k (\bar s - \bar s_0)` with :math:`k = b / (b + v / n)`, and :math:`v + k v / n`.
 
-    Parameters
-    ----------
-    variance_d : common within-class variance of the scaled sources.
-    between_d : variance of class means of the scaled sources.
-    n_classes : number of classes.
+    The sample says what v and b are; ``n_classes`` is the number of classes.
     """
 
-    variance_d: Tensor
-    between_d: Tensor
     n_classes: int
+    stops_early: ClassVar[bool] = False
 
     def path(
         self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
@@ -249,7 +256,9 @@ class GaussianFitter:
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """Moments of the real samples; synthetic ones, made from those moments, add nothing."""
         s_nd, y_n = sample.s[~sample.synthetic].double(), sample.y[~sample.synthetic]
-        variance_d, between_d = self.variance_d.to(s_nd), self.between_d.to(s_nd)
+        if sample.variance is None or sample.between is None:
+            raise InputError("A Gaussian head needs the variance of sources within and between classes.")
+        variance_d, between_d = sample.variance.to(s_nd), sample.between.to(s_nd)
         n_m1 = torch.bincount(y_n, minlength=self.n_classes).to(s_nd)[:, None]
 
         def class_sums(values_nd: Tensor) -> Tensor:

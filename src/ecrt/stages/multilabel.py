@@ -6,8 +6,8 @@ A row without labels takes no part in de-mixing; the head learns from it that no
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -23,8 +23,9 @@ from ecrt.metrics import bce_per_row
 from ecrt.stages.augment import AugmentConfig, Synthetic
 from ecrt.stages.demix import DemixConfig, DemixResult, Incidences, demix
 from ecrt.stages.heads import HeadSample, head_outputs
+from ecrt.stages.holdout import all_fresh, head_folds
 from ecrt.stages.label_heads import adjusts, label_fitter
-from ecrt.stages.predict import BalancedHead, HeadChoice, HeadConfig, choose_among, head_folds
+from ecrt.stages.predict import BalancedHead, Fold, HeadChoice, HeadConfig, choose_among
 from ecrt.stages.transfer import TransferResult, best_transfer
 from ecrt.training import Progress, seeded, torch_generator
 
@@ -80,9 +81,12 @@ class Labelled:
     def __getitem__(self, rows: Labels) -> Labelled:
         return Labelled(self.indicator[rows])
 
-    def holdout(self, fraction: float, rng: np.random.Generator) -> tuple[Labels, Labels]:
-        """Rows split by their rarest label, so that no label has all its rows held out."""
-        train_rows = with_lost_groups(stratified_holdout(self.rarest, fraction, rng)[0], self.sides())
+    def holdout(
+        self, fraction: float, rng: np.random.Generator, eligible: NDArray[np.bool_] | None = None
+    ) -> tuple[Labels, Labels]:  # fmt: skip
+        """Rows split by their rarest label, so that no label has all its rows held out; ``eligible`` rows may be."""
+        split = stratified_holdout(self.rarest, fraction, rng, eligible=eligible)
+        train_rows = with_lost_groups(split[0], self.sides())
         return train_rows, np.setdiff1d(np.arange(self.indicator.shape[0]), train_rows)
 
     def present(self) -> NDArray[np.bool_]:
@@ -101,6 +105,7 @@ def transfer_labels(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
+    fresh: NDArray[np.bool_] | None = None,
 ) -> tuple[TransferResult, tuple[Array, NDArray[np.bool_]]]:
     """De-mix on the pairs and fit a head, as ``transfer`` does; also logits and labels of the held-out rows.
 
@@ -109,26 +114,29 @@ def transfer_labels(
     z, labelled : features of rows that the encoder was not trained on, and their labels.
     roles : what every label is used for; those without a positive row are used for nothing.
     validation : share of rows held out, by their rarest label.
+    fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
     """
     if np.ptp(z, axis=0).max(initial=0.0) == 0:
         raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
-    train_rows, held_out_rows = labelled.holdout(validation, rng)
+    train_rows, held_out_rows = labelled.holdout(validation, rng, fresh)
     if len(held_out_rows) == 0:
         raise InputError(f"No row can be held out of {len(z)} rows: two rows at least must have the same rarest label.")
-    trial: dict[int, Array] = {}
+    trial: dict[int, tuple[Array, Labels]] = {}
 
     def demix_by(config: DemixConfig) -> DemixResult:
         return demix_labels(z, labelled, train_rows, roles, config, rng, device, progress)
 
     def choose_for(demixed: DemixResult) -> HeadChoice:
-        choice, logits = choose_label_head(
-            demixed.learned, demixed, labelled, train_rows, held_out_rows, roles, head_config, rng, device, progress
-        )
-        trial[id(choice)] = logits
+        choice, logits, rows = choose_label_head(
+            demixed.learned, demixed, labelled, train_rows, held_out_rows, roles, head_config, rng, device, progress,
+            fresh=fresh,
+        )  # fmt: skip
+        trial[id(choice)] = logits, rows
         return choice
 
-    result = best_transfer(candidates, demix_by, choose_for, held_out_weights(labelled[held_out_rows]))
-    return result, (trial[id(result.choice)], labelled[held_out_rows].present())
+    result = best_transfer(candidates, demix_by, choose_for, lambda rows: held_out_weights(labelled[rows]))
+    logits, rows = trial[id(result.choice)]
+    return result, (logits, labelled[rows].present())
 
 
 def demix_labels(
@@ -196,49 +204,58 @@ def choose_label_head(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
-    draw: Callable[[Labels], Synthetic] | None = None,
-) -> tuple[HeadChoice, Array]:
-    """The head that held-out rows choose, and its logits of those rows before it has seen them.
+    drawing: Callable[[DemixResult], Callable[[Labels], Synthetic]] | None = None,
+    fresh: NDArray[np.bool_] | None = None,
+) -> tuple[HeadChoice, Array, Labels]:
+    """The head that held-out rows choose, and its logits of rows that it has not seen, with these rows.
 
-    ``draw`` makes synthetic sources from rows; ``None`` for those of ``config.augmentation``.
+    ``drawing`` makes, of a de-mixing, what draws synthetic sources from rows; ``None`` for those of
+    ``config.augmentation``. ``fresh`` are the rows that earlier stages have not looked at, ``None`` for all.
     """
-    scale = demixed.head_scale
     odds = label_odds(labelled.indicator, row_mass(labelled.indicator, config.mass))
     balanced = label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced"))
 
-    def sample(rows: Labels) -> HeadSample:
+    def sample(part: DemixResult, rows: Labels) -> HeadSample:
         synthetic = (
-            draw(rows)
-            if draw is not None
+            drawing(part)(rows)
+            if drawing is not None
             else augment_labels(
-                s[rows], labelled[rows], roles.augmented, demixed.within_variance, config.augmentation, rng
+                part.learned[rows], labelled[rows], roles.augmented, part.within_variance, config.augmentation, rng
             )
         )
-        return _sample(s[rows], labelled[rows], synthetic, scale, config, device)
+        return _sample(part.learned[rows], labelled[rows], synthetic, part.head_scale, config, device)
 
-    def logits_on(rows: Labels, head: nn.Module) -> Array:
-        return head_outputs(_balanced(head.eval(), odds, config), s[rows] * scale)
+    def logits_on(part: DemixResult, rows: Labels, head: nn.Module) -> Array:
+        return head_outputs(_balanced(head.eval(), odds, config), part.learned[rows] * part.head_scale)
 
-    def losses_on(rows: Labels, head: nn.Module) -> Array:
-        return bce_per_row(logits_on(rows, head) + balanced, labelled[rows].present())
+    def losses_on(part: DemixResult, rows: Labels, head: nn.Module) -> Array:
+        return bce_per_row(logits_on(part, rows, head) + balanced, labelled[rows].present())
 
-    folds = head_folds(labelled.rarest, train_rows, held_out_rows, rng)
+    final = replace(demixed, learned=s)
+    splits = head_folds(labelled.rarest, train_rows, held_out_rows, rng, all_fresh(fresh, demixed.fresh))
+    parts = [final if demixed.refit is None else demixed.refit(learn) for learn, _ in splits]
+    folds = [
+        Fold(check, partial(sample, part, learn), partial(losses_on, part, check))
+        for part, (learn, check) in zip(parts, splits, strict=True)
+    ]
     with seeded(int(rng.integers(2**62))):
         fitters = {
             name: label_fitter(name, odds, len(s), roles, config, rng, device, progress) for name in config.heads
         }
-        chosen, tried = choose_among(fitters, folds, sample, losses_on, lambda rows: held_out_weights(labelled[rows]))
+        chosen = choose_among(fitters, folds, labelled.rarest, lambda rows: held_out_weights(labelled[rows]))
 
     def fit() -> nn.Module:
         with seeded(int(rng.integers(2**62))):
-            final = fitters[chosen.name].fit(sample(np.concatenate([train_rows, held_out_rows])), chosen.setting)
-        return _balanced(final, odds, config).double().cpu().eval()
+            everything = sample(final, np.concatenate([train_rows, held_out_rows]))
+            head = fitters[chosen.best.name].fit(everything, chosen.best.setting)
+        return _balanced(head, odds, config).double().cpu().eval()
 
     choice = HeadChoice(
-        name=chosen.name, setting=chosen.setting, held_out_losses=chosen.losses[: len(held_out_rows)],
-        candidates=tried, fit=fit,
+        name=chosen.best.name, setting=chosen.best.setting, rows=chosen.rows, held_out_losses=chosen.losses,
+        held_out=chosen.loss, candidates=chosen.tried, fit=fit,
     )  # fmt: skip
-    return choice, logits_on(held_out_rows, chosen.head)
+    judged = splits[0][1]
+    return choice, logits_on(parts[0], judged, chosen.best.head), judged
 
 
 def _balanced(head: nn.Module, odds: Array, config: HeadConfig) -> nn.Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecrt.data import ClassRoles, stratified_holdout
+from ecrt.data import ClassRoles
 from ecrt.errors import InputError
 from ecrt.losses import class_mass, sample_weights
 from ecrt.metrics import better_under_weights
@@ -26,24 +26,24 @@ from ecrt.stages.class_heads import (
 )
 from ecrt.stages.demix import DemixResult
 from ecrt.stages.heads import HeadFitter, HeadName, HeadSample, device_outputs
+from ecrt.stages.holdout import Watched, across_halves, all_fresh, halves, head_folds
 from ecrt.training import Progress, seeded, stop_requested
 
 __all__ = [
     "BalancedHead",
     "Candidate",
+    "Choice",
+    "Draw",
+    "Fold",
     "HeadChoice",
     "HeadConfig",
     "choose_among",
     "choose_head",
-    "head_folds",
 ]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
-
-
-FEW_ROWS = 5000
-"""Up to this many rows heads are chosen by cross-validation: one held-out fifth would leave too few of a rare class."""
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,16 +53,34 @@ class HeadChoice:
     Attributes
     ----------
     name, setting : which head, with which weight decay, epochs or pseudo-samples.
-    held_out_losses : balanced NLL of each held-out row under the choice.
+    rows : those that were held out from the fits that they judge.
+    held_out_losses : balanced NLL of each of these rows under what the other half of them would have chosen.
+    held_out : mean of these, every class counted alike.
     candidates : held-out balanced NLL, every class counted alike, of all that was tried.
     fit : fits the choice on all rows: scaled sources to balanced logits, float64 on the CPU.
     """
 
     name: HeadName
     setting: float
+    rows: Labels
     held_out_losses: Array
+    held_out: float
     candidates: dict[str, float]
     fit: Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Another way to synthetic sources.
+
+    Attributes
+    ----------
+    made_from : a de-mixing and the rows it may learn from, to a function from rows to synthetic sources made of them.
+    fresh : rows that had no part in what is learned once; ``None`` for all.
+    """
+
+    made_from: Callable[[DemixResult, Labels], Callable[[Labels], Synthetic]]
+    fresh: Mask | None = None
 
 
 def choose_head(
@@ -77,135 +95,211 @@ def choose_head(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
-    draw: Callable[[Labels], Synthetic] | None = None,
+    draw: Draw | None = None,
+    fresh: Mask | None = None,
 ) -> HeadChoice:
     """Choose head and setting on held-out rows; the choice can then be fitted on all rows.
 
-    Synthetic sources are drawn here, each time from the very rows that the fit may see.
+    Whatever a fit needs, it learns from the rows that it may see: linear de-mixing is learned anew for every fold, and
+    synthetic sources are drawn each time from the very rows of the fit.
 
     Parameters
     ----------
-    draw : rows to synthetic sources made from them; ``None`` for those of ``config.augmentation``.
+    s, y : sources by ``demixed``, and classes.
+    draw : makes synthetic sources; ``None`` for those of ``config.augmentation``.
+    fresh : rows that earlier stages have not looked at, ``None`` for all.
     """
     counts_m = torch.from_numpy(roles.counts)
     mass_m = class_mass(counts_m, config.mass)
     risk_counts_m = counts_m if config.mass == "training" else mass_m * counts_m.sum()
-    # On the device once; on the CPU this is the same memory.
-    s_nd, scale_d = torch.from_numpy(s).to(device), torch.from_numpy(demixed.head_scale).to(device)
 
-    def scaled(rows: Labels) -> Tensor:
-        return s_nd[torch.from_numpy(rows).to(device)].mul_(scale_d)
+    def view(part: DemixResult, learn: Labels) -> _View:
+        drawn = None if draw is None else draw.made_from(part, learn)
+        return _View(part, y, mass_m, risk_counts_m, roles, config, rng, device, drawn)
 
-    def sample(rows: Labels) -> HeadSample:
-        synthetic = (
-            draw(rows)
-            if draw is not None
-            else augment_classes(s, y, roles.augmented, demixed.within_variance, config.augmentation, rng, rows)
-        )
-        drawn = torch.from_numpy(synthetic.s).to(device) * scale_d
-        return _sample(torch.cat([scaled(rows).float(), drawn.float()]), y[rows], synthetic, mass_m, roles, config)
-
-    def temperature_on(rows: Labels, head: nn.Module) -> float:
-        if not needs_temperature(head, config):
-            return 1.0
-        return head_temperature(head, scaled(rows), y[rows], risk_counts_m, config)
-
-    def losses_on(rows: Labels, head: nn.Module) -> Array:
-        head = balanced_head(head.eval(), risk_counts_m, config, temperature_on(rows, head.eval()))
-        logits = device_outputs(head, scaled(rows))
-        true = torch.from_numpy(y[rows]).to(logits.device)
-        return nn.functional.cross_entropy(logits, true, reduction="none").cpu().numpy()
-
-    folds = head_folds(y, train_rows, held_out_rows, rng)
-    with seeded(int(rng.integers(2**62))):
-        fitters = {
-            name: class_fitter(name, risk_counts_m, demixed, config, rng, device, progress) for name in config.heads
-        }
-        chosen, candidates = choose_among(fitters, folds, sample, losses_on, lambda rows: _alike(y[rows]))
+    final = replace(demixed, learned=s)
     everything = np.concatenate([train_rows, held_out_rows])
+    known = all_fresh(fresh, demixed.fresh, None if draw is None else draw.fresh)
+    splits = head_folds(y, train_rows, held_out_rows, rng, known)
+    views = [view(final if demixed.refit is None else demixed.refit(learn), learn) for learn, _ in splits]
+    folds = [
+        Fold(check, partial(one.sample, learn), partial(one.losses, check))
+        for one, (learn, check) in zip(views, splits, strict=True)
+    ]
+    with seeded(int(rng.integers(2**62))):
+        fitters = {name: class_fitter(name, risk_counts_m, config, rng, device, progress) for name in config.heads}
+        chosen = choose_among(fitters, folds, y, lambda rows: _alike(y[rows]))
+    temperature = views[0].temperature(splits[0][1], chosen.best.head)
 
     def fit() -> nn.Module:
         with seeded(int(rng.integers(2**62))):
-            final = fitters[chosen.name].fit(sample(everything), chosen.setting)
-        temperature = temperature_on(held_out_rows, chosen.head)
-        return balanced_head(final, risk_counts_m, config, temperature).double().cpu().eval()
+            head = fitters[chosen.best.name].fit(view(final, everything).sample(everything), chosen.best.setting)
+        return balanced_head(head, risk_counts_m, config, temperature).double().cpu().eval()
 
     return HeadChoice(
-        name=chosen.name,
-        setting=chosen.setting,
-        held_out_losses=chosen.losses[: len(held_out_rows)],  # of the first fold, the given split
-        candidates=candidates,
-        fit=fit,
-    )
+        name=chosen.best.name, setting=chosen.best.setting, rows=chosen.rows, held_out_losses=chosen.losses,
+        held_out=chosen.loss, candidates=chosen.tried, fit=fit,
+    )  # fmt: skip
+
+
+class _View:
+    """Rows as one de-mixing shows them to heads: samples to learn from, and losses."""
+
+    def __init__(
+        self,
+        demixed: DemixResult,
+        y: Labels,
+        mass_m: Tensor,
+        risk_counts_m: Tensor,
+        roles: ClassRoles,
+        config: HeadConfig,
+        rng: np.random.Generator,
+        device: torch.device,
+        drawn: Callable[[Labels], Synthetic] | None,
+    ) -> None:
+        self.demixed, self.y, self.mass_m, self.risk_counts_m = demixed, y, mass_m, risk_counts_m
+        self.roles, self.config, self.rng, self.device, self.drawn = roles, config, rng, device, drawn
+        # On the device once; on the CPU this is the same memory.
+        self.s_nd = torch.from_numpy(demixed.learned).to(device)
+        self.scale_d = torch.from_numpy(demixed.head_scale).to(device)
+
+    def scaled(self, rows: Labels) -> Tensor:
+        return self.s_nd[torch.from_numpy(rows).to(self.device)].mul_(self.scale_d)
+
+    def sample(self, rows: Labels) -> HeadSample:
+        demixed, config = self.demixed, self.config
+        synthetic = (
+            self.drawn(rows)
+            if self.drawn is not None
+            else augment_classes(
+                demixed.learned, self.y, self.roles.augmented, demixed.within_variance, config.augmentation, self.rng,
+                rows,
+            )
+        )  # fmt: skip
+        drawn = torch.from_numpy(synthetic.s).to(self.device) * self.scale_d
+        scaled = torch.cat([self.scaled(rows).float(), drawn.float()])
+        sample = _sample(scaled, self.y[rows], synthetic, self.mass_m, self.roles, config)
+        variance = demixed.within_variance * demixed.head_scale**2
+        return replace(
+            sample,
+            variance=torch.from_numpy(variance),
+            between=torch.from_numpy(demixed.signal_to_noise * variance),
+        )
+
+    def temperature(self, rows: Labels, head: nn.Module) -> float:
+        if not needs_temperature(head, self.config):
+            return 1.0
+        return head_temperature(head, self.scaled(rows), self.y[rows], self.risk_counts_m, self.config)
+
+    def losses(self, rows: Labels, head: nn.Module) -> Array:
+        """Balanced NLL; where logits need a temperature, each half of the rows has that of the other."""
+
+        def at_temperature_of(mine: Mask) -> Array:
+            ready = balanced_head(head, self.risk_counts_m, self.config, self.temperature(rows[mine], head))
+            logits = device_outputs(ready, self.scaled(rows))
+            true = torch.from_numpy(self.y[rows]).to(logits.device)
+            return nn.functional.cross_entropy(logits, true, reduction="none").cpu().numpy()
+
+        head = head.eval()
+        if not needs_temperature(head, self.config):
+            return at_temperature_of(np.ones(len(rows), dtype=bool))
+        return across_halves(halves(self.y[rows]), at_temperature_of)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Rows to check on, what a head may learn from before, and losses of the rows under a head."""
+
+    check: Labels
+    sample: Callable[[], HeadSample]
+    losses_on: Callable[[nn.Module], Array]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A head under one setting, with its losses on all rows that were held out in turn.
+    """A head under one setting, with the losses of all rows that were checked on.
 
-    ``loss`` is their weighted mean, ``head`` the one that has not seen the given held-out rows.
+    ``head`` is the one that has not seen the given held-out rows.
     """
 
     name: HeadName
     setting: float
     losses: Array
-    loss: float
     head: nn.Module
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, and what that is worth.
+
+    Attributes
+    ----------
+    best : the choice.
+    tried : held-out loss of all candidates.
+    rows : all rows that were checked on.
+    losses, loss : of these rows, each under what the other half of them would have chosen, and their weighted mean.
+    """
+
+    best: Candidate
+    tried: dict[str, float]
+    rows: Labels
+    losses: Array
+    loss: float
 
 
 def choose_among(
     fitters: dict[HeadName, HeadFitter],
-    folds: list[tuple[Labels, Labels]],
-    sample: Callable[[Labels], HeadSample],
-    losses_on: Callable[[Labels, nn.Module], Array],
+    folds: list[Fold],
+    strata: Labels,
     weights_of: Callable[[Labels], Array],
-) -> tuple[Candidate, dict[str, float]]:
-    """The head and setting that serve held-out rows best, and the loss of all that was tried.
+) -> Choice:
+    """The head and setting that serve held-out rows best.
 
     Parameters
     ----------
     fitters : the simplest first; a later one must be better beyond noise.
-    folds : rows to learn from and rows to check on.
-    sample : rows to what a head learns from.
-    losses_on : losses of rows under a head.
+    folds : whose checked rows may overlap.
+    strata : of all rows, to take halves by.
     weights_of : weights of rows that are checked on together.
     """
-    weight = weights_of(np.concatenate([check for _, check in folds]))
-    weight = weight / weight.sum()
-    best: Candidate | None = None
-    tried: dict[str, float] = {}
+    rows, place = np.unique(np.concatenate([fold.check for fold in folds]), return_inverse=True)
+    times = np.bincount(place)
+    weight = _shares(weights_of(rows))
+    half = halves(strata[rows])
+    kinds: list[list[Candidate]] = []
     for name, fitter in fitters.items():
-        if best is not None and stop_requested():
+        if kinds and stop_requested():
             break
-        paths = [_walk(fitter, sample(learn), weights_of(check), partial(losses_on, check)) for learn, check in folds]
-        lowest: Candidate | None = None
-        for steps in zip(*paths, strict=False):
+        paths = [_walk(fitter, fold, _shares(weights_of(fold.check)), halves(strata[fold.check])) for fold in folds]
+        kinds.append([
             # The same step of the path in every fold; where the setting was found in training, its median.
-            losses = np.concatenate([losses for _, losses, _ in steps])
-            setting = float(np.median([setting for setting, _, _ in steps]))
-            step = Candidate(name, setting, losses, float(weight @ losses), steps[0][2])
-            tried[f"{name} {setting:g}"] = step.loss
-            lowest = step if lowest is None or step.loss < lowest.loss else lowest
-        if lowest is not None and (best is None or better_under_weights(lowest.losses, best.losses, weight)):
-            best = lowest
-    if best is None:
+            Candidate(
+                name,
+                float(np.median([setting for setting, _, _ in steps])),
+                np.bincount(place, weights=np.concatenate([losses for _, losses, _ in steps])) / times,
+                steps[0][2],
+            )
+            for steps in zip(*paths, strict=False)
+        ])  # fmt: skip
+    kinds = [kind for kind in kinds if kind]
+    if not kinds:
         raise InputError("No head to choose from: name at least one of 'linear', 'mlp', 'gaussian'.")
-    return best, tried
+    losses = across_halves(half, lambda mine: _best(kinds, weight * mine).losses)
+    tried = {f"{one.name} {one.setting:g}": float(weight @ one.losses) for kind in kinds for one in kind}
+    return Choice(_best(kinds, weight), tried, rows, losses, float(weight @ losses))
 
 
-def head_folds(
-    y: Labels, train_rows: Labels, held_out_rows: Labels, rng: np.random.Generator
-) -> list[tuple[Labels, Labels]]:
-    """The given split; with few rows also others that hold out the training rows in turn, for a steadier choice."""
-    folds = [(train_rows, held_out_rows)]
-    everything = np.concatenate([train_rows, held_out_rows])
-    if len(everything) <= FEW_ROWS:
-        left = train_rows
-        for share in (1 / 4, 1 / 3, 1 / 2):
-            kept, taken = stratified_holdout(y[left], share, rng)
-            folds.append((np.setdiff1d(everything, left[taken]), left[taken]))
-            left = left[kept]
-    return [(learn, check) for learn, check in folds if len(check)]
+def _best(kinds: list[list[Candidate]], weight: Array) -> Candidate:
+    """The best setting of the first kind that none after it beats beyond noise."""
+    first, *others = [min(kind, key=lambda one: float(weight @ one.losses)) for kind in kinds]
+    best = first
+    for other in others:
+        best = other if better_under_weights(other.losses, best.losses, weight) else best
+    return best
+
+
+def _shares(weight: Array) -> Array:
+    return weight / weight.sum()
 
 
 def _alike(y: Labels) -> Array:
@@ -213,15 +307,16 @@ def _alike(y: Labels) -> Array:
     return np.asarray((1 / np.maximum(np.bincount(y), 1))[y])
 
 
-def _walk(
-    fitter: HeadFitter, sample: HeadSample, weight: Array, losses_of: Callable[[nn.Module], Array]
-) -> list[tuple[float, Array, nn.Module]]:
-    """Settings along a fitter's path with the losses of held-out rows, until these have risen twice."""
+def _walk(fitter: HeadFitter, fold: Fold, weight: Array, half: Mask) -> list[tuple[float, Array, nn.Module]]:
+    """Settings along a fitter's path with the losses of held-out rows, until these have risen twice.
+
+    Of a head that stops early, each half of the rows has the losses of the epoch that the other half likes best.
+    """
     steps: list[tuple[float, Array, nn.Module]] = []
+    watched = Watched(fold.losses_on, weight, half)
     lowest, rises = np.inf, 0
-    weight = weight / weight.sum()
-    for setting, head in fitter.path(sample, lambda head: float(weight @ losses_of(head))):
-        losses = losses_of(head)
+    for setting, head in fitter.path(fold.sample(), watched):
+        losses = watched.kept if fitter.stops_early else fold.losses_on(head)
         steps.append((setting, losses, head))
         loss = float(weight @ losses)
         rises = rises + 1 if loss >= lowest else 0

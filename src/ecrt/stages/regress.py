@@ -19,9 +19,10 @@ from ecrt.data.density import TargetRegions
 from ecrt.errors import DivergenceError, InputError, warn_user
 from ecrt.losses import sample_weights
 from ecrt.losses.regression import RegressionLoss, regression_loss
-from ecrt.metrics import mean_over_classes
+from ecrt.metrics import better_under_weights, mean_over_classes
 from ecrt.stages.demix import DemixConfig, DemixResult, demix
 from ecrt.stages.heads import HeadFitter, HeadSample, MLPFitter, head_outputs
+from ecrt.stages.holdout import Watched, across_halves, halves
 from ecrt.stages.regression_heads import LinearRegressionFitter, RegressionHeadName
 from ecrt.training import Progress, TrainingConfig, seeded, stop_requested, torch_generator
 
@@ -116,10 +117,33 @@ class RegressResult:
 
 
 @dataclass(frozen=True)
+class _Demixed:
+    """A de-mixing, and for every fold the one that may be judged there, with rows to learn from and to check on."""
+
+    whole: DemixResult
+    folds: list[tuple[DemixResult, Labels, Labels]]
+
+    @classmethod
+    def of(cls, whole: DemixResult, folds: list[tuple[Labels, Labels]]) -> _Demixed:
+        if whole.refit is not None:
+            return cls(whole, [(whole.refit(learn), learn, check) for learn, check in folds])
+        learn, check = folds[0]
+        fresh = check if whole.fresh is None or not whole.fresh[check].any() else check[whole.fresh[check]]
+        return cls(whole, [(whole, np.union1d(learn, np.setdiff1d(check, fresh)), fresh)])
+
+
+@dataclass(frozen=True)
 class _Tried:
+    """A plan with its best setting; ``losses`` of checked rows, each under what the other half would have chosen."""
+
     plan: Plan
     setting: float
+    rows: Labels
     losses: Array
+
+    def on(self, rows: Labels) -> Array:
+        """Losses of some of its rows, in their order."""
+        return self.losses[np.searchsorted(self.rows, rows)]
 
 
 def regress(
@@ -135,11 +159,13 @@ def regress(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
+    fresh: NDArray[np.bool_] | None = None,
 ) -> RegressResult:
     """Choose de-mixing, head, mass of regions and augmentation, and fit the choice on all rows.
 
     A change is kept if it lowers the held-out loss, rare rows and others counted alike, and does not raise the loss
-    over all rows by more than 2 % of that of the best plain regression.
+    over all rows by more than 2 % of that of the best plain regression. A flow, learned once, is judged on fewer rows
+    than the rest: it must be better beyond noise.
 
     Parameters
     ----------
@@ -147,14 +173,15 @@ def regress(
     bins : quantile bins of the targets, the labels of the contrast.
     regions, roles : where targets are rare; the part each bin plays.
     candidates : ways of de-mixing, the simplest first.
+    fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
     """
     if np.ptp(z, axis=0).max(initial=0.0) == 0:
         raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
-    folds = _folds(bins, validation, rng)
-    rare = regions.is_rare(y[np.concatenate([check for _, check in folds])])
-    work = _Work(z, y, regions, folds, config, rng, device, progress)
+    folds = _folds(bins, validation, rng, fresh)
+    rare = regions.is_rare(y)
+    work = _Work(y, bins, regions, config, rng, device, progress)
     shared: dict[str, Any] = {"rng": rng, "device": device, "progress": progress}
-    found: dict[str, DemixResult] = {}
+    found: dict[str, _Demixed] = {}
     tried: list[_Tried] = []
     best: _Tried | None = None
 
@@ -164,18 +191,30 @@ def regress(
             return
         challenger = work.measure(plan, found[plan.demixing])
         tried.append(challenger)
-        plain = [one.losses.mean() for one in tried if one.plan.region_mass == 0 and one.plan.augmentation == "none"]
+        plain = [
+            one.on(_common(one, challenger)).mean()
+            for one in tried
+            if one.plan.region_mass == 0 and one.plan.augmentation == "none"
+        ]
         affordable = challenger.losses.mean() <= (1 + TOLERANCE) * min(plain, default=np.inf)
-        if best is None or (affordable and balanced(challenger) < balanced(best)):
+        if best is None or (affordable and better(challenger, best)):
             best = challenger
 
     def balanced(one: _Tried) -> float:
-        return mean_over_classes(one.losses, rare.astype(np.int64))
+        return mean_over_classes(one.losses, rare[one.rows].astype(np.int64))
+
+    def better(challenger: _Tried, champion: _Tried) -> bool:
+        rows = _common(challenger, champion)
+        if len(rows) == len(challenger.rows) == len(champion.rows):
+            return balanced(challenger) < balanced(champion)
+        kind = rare[rows].astype(np.int64)
+        weight = (1 / np.maximum(np.bincount(kind), 1))[kind]
+        return len(rows) > 0 and better_under_weights(challenger.on(rows), champion.on(rows), weight)
 
     with seeded(int(rng.integers(2**62))):
         for number, how in enumerate(candidates):
             try:
-                found[how.method] = demix(
+                whole = demix(
                     z, bins, train_rows=folds[0][0], held_out_rows=folds[0][1], demixed_on=roles.demixed_on, config=how,
                     **shared,
                 )  # fmt: skip
@@ -184,6 +223,7 @@ def regress(
                     raise
                 warn_user(f"De-mixing by {how.method!r} was given up. {error}")
                 continue
+            found[how.method] = _Demixed.of(whole, folds)
             if number == 0:
                 weighted = config.weighings[0] and how.method != "none"
                 for head in config.heads:
@@ -200,13 +240,14 @@ def regress(
     chosen = best
     if chosen is None:
         raise InputError("No way of de-mixing, or no head, was given.")
+    demixed = found[chosen.plan.demixing].whole
     return RegressResult(
-        demixed=found[chosen.plan.demixing],
-        head=work.fit(chosen, found[chosen.plan.demixing]),
-        head_scale=chosen.plan.scale(found[chosen.plan.demixing]),
+        demixed=demixed,
+        head=work.fit(chosen, demixed),
+        head_scale=chosen.plan.scale(demixed),
         plan=chosen.plan,
         setting=chosen.setting,
-        held_out={str(one.plan): _summary(one.losses, rare) for one in tried},
+        held_out={str(one.plan): _summary(one.losses, rare[one.rows]) for one in tried},
     )
 
 
@@ -216,17 +257,23 @@ def _plan(best: _Tried | None) -> Plan:
     return best.plan
 
 
+def _common(first: _Tried, second: _Tried) -> Labels:
+    return np.intersect1d(first.rows, second.rows, assume_unique=True)
+
+
 def _summary(losses: Array, rare: NDArray[np.bool_]) -> dict[str, float]:
     return {"all": float(losses.mean()), "rare": float(losses[rare].mean()) if rare.any() else float("nan")}
 
 
-def _folds(bins: Labels, validation: float, rng: np.random.Generator) -> list[tuple[Labels, Labels]]:
+def _folds(
+    bins: Labels, validation: float, rng: np.random.Generator, fresh: NDArray[np.bool_] | None
+) -> list[tuple[Labels, Labels]]:
     """One split, or with few rows four that hold out different rows; without a row to spare all rows are both sides."""
     everything, left = np.arange(len(bins)), np.arange(len(bins))
     folds: list[tuple[Labels, Labels]] = []
     for _ in range(4 if len(bins) <= FEW_ROWS else 1):
         share = min(validation * len(bins) / max(len(left), 1), 0.5)
-        kept, taken = stratified_holdout(bins[left], share, rng)
+        kept, taken = stratified_holdout(bins[left], share, rng, eligible=None if fresh is None else fresh[left])
         if len(taken):
             folds.append((np.setdiff1d(everything, left[taken]), left[taken]))
         left = left[kept]
@@ -237,37 +284,42 @@ def _folds(bins: Labels, validation: float, rng: np.random.Generator) -> list[tu
 class _Work:
     """Fits and measures plans on the same rows."""
 
-    z: Array
     y: Array
+    bins: Labels
     regions: TargetRegions
-    folds: list[tuple[Labels, Labels]]
     config: RegressConfig
     rng: np.random.Generator
     device: torch.device
     progress: Progress | None
 
-    def measure(self, plan: Plan, demixed: DemixResult) -> _Tried:
+    def measure(self, plan: Plan, demixed: _Demixed) -> _Tried:
         """Held-out losses of every row that is held out, under the best setting."""
-        s = demixed.learned
         paths = []
-        for learn, check in self.folds:
-            losses_of = self._losses_of(s[check] * plan.scale(demixed), self.y[check])
-            sample = self._sample(plan, demixed, s, learn)
-            fitter = self._fitter(plan.head)
+        for part, learn, check in demixed.folds:
+            losses_of = self._losses_of(part.learned[check] * plan.scale(part), self.y[check])
+            fitter, alike = self._fitter(plan.head), np.full(len(check), 1 / len(check))
+            watched = Watched(losses_of, alike, halves(self.bins[check]))
             paths.append([
-                (setting, losses_of(head)) for setting, head in fitter.path(sample, _mean_of(losses_of))
+                (setting, watched.kept if fitter.stops_early else losses_of(head))
+                for setting, head in fitter.path(self._sample(plan, part, learn), watched)
             ])  # fmt: skip
+        rows = np.concatenate([check for _, _, check in demixed.folds])
+        order = np.argsort(rows)
         steps = [
-            _Tried(plan, float(np.median([one[0] for one in step])), np.concatenate([one[1] for one in step]))
+            (float(np.median([one[0] for one in step])), np.concatenate([one[1] for one in step])[order])
             for step in zip(*paths, strict=True)
         ]
-        return min(steps, key=lambda step: step.losses.mean())
+        losses = across_halves(
+            halves(self.bins[rows[order]]),
+            lambda mine: min((one for _, one in steps), key=lambda one: one[mine].mean()),
+        )
+        return _Tried(plan, min(steps, key=lambda step: step[1].mean())[0], rows[order], losses)
 
     def fit(self, chosen: _Tried, demixed: DemixResult) -> nn.Module:
         """The chosen plan on all rows."""
         rows = np.arange(len(self.y))
         with seeded(int(self.rng.integers(2**62))):
-            sample = self._sample(chosen.plan, demixed, demixed.learned, rows)
+            sample = self._sample(chosen.plan, demixed, rows)
             return self._fitter(chosen.plan.head).fit(sample, chosen.setting).double().cpu().eval()
 
     def _losses_of(self, scaled: Array, y: Array) -> Callable[[nn.Module], Array]:
@@ -279,11 +331,11 @@ class _Work:
 
         return losses
 
-    def _sample(self, plan: Plan, demixed: DemixResult, s: Array, rows: Labels) -> HeadSample:
+    def _sample(self, plan: Plan, demixed: DemixResult, rows: Labels) -> HeadSample:
         """Real and synthetic rows. Samples from donors take over mass of their region, interpolated rows add to it."""
         config, regions, n = self.config, self.regions, len(rows)
-        scaled, y = s[rows] * plan.scale(demixed), self.y[rows]
-        s_drawn, y_drawn = np.empty((0, s.shape[1])), np.empty((0, y.shape[1]))
+        scaled, y = demixed.learned[rows] * plan.scale(demixed), self.y[rows]
+        s_drawn, y_drawn = np.empty((0, scaled.shape[1])), np.empty((0, y.shape[1]))
         if plan.augmentation == "interpolated":
             s_drawn, y_drawn = rows_between(scaled, y, regions, config.n_donors, self.rng)
         elif plan.augmentation == "donors":
@@ -316,7 +368,3 @@ class _Work:
             generator = torch_generator(self.rng)
             return MLPFitter(self.y.shape[1], loss, config.hidden, 0.0, config.training, generator, self.progress)
         raise InputError(f"head={name!r}: use 'auto', 'linear' or 'mlp'.")
-
-
-def _mean_of(losses_of: Callable[[nn.Module], Array]) -> Callable[[nn.Module], float]:
-    return lambda head: float(losses_of(head).mean())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,7 @@ class LinearRegressionFitter:
     loss: RegressionLoss
     delta: float
     weight_decay: float | None = None
+    stops_early: ClassVar[bool] = False
 
     def path(
         self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]

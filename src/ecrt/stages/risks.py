@@ -41,13 +41,16 @@ MOST_COVARIANCES = 4_000_000
 class HeadSample:
     """Rows that a head learns from: scaled sources, targets, weights that sum to one, and what is synthetic.
 
-    Targets are class indices, codes of all labels where a row may have several, or standardised numbers.
+    Targets are class indices, codes of all labels where a row may have several, or standardised numbers. ``variance``
+    and ``between``, for Gaussian heads: of the scaled sources within classes, and of class means.
     """
 
     s: Tensor
     y: Tensor
     weight: Tensor
     synthetic: Tensor
+    variance: Tensor | None = None
+    between: Tensor | None = None
 
 
 class BatchRisk(Protocol):

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from ecrt.augmentation.resampling import calibrated_distribution, smote
 from ecrt.data import ClassRoles
 from ecrt.stages.augment import AugmentConfig, Synthetic, augment_classes
-from ecrt.stages.demix import DemixConfig, demix
+from ecrt.stages.demix import DemixConfig, DemixResult, demix
 from ecrt.stages.generate import generate_rows
+from ecrt.stages.predict import Draw
 from ecrt.stages.transfer import Drawing
 from ecrt.training import Progress, seeded
 
@@ -37,7 +38,7 @@ def make_drawing(
     """How synthetic rows are made: from the rows of a fit alone, in the space of standardised features.
 
     ``"flow-augmentation"`` learns ECRT's de-mixing, augments rare classes among its sources, and returns through the
-    inverse: Algorithm 1 with a head on z instead of s. The de-mixing is learned once, from the training rows.
+    inverse: Algorithm 1 with a head on z instead of s. A flow is learned once, from the training rows.
     """
     if name == "flow-augmentation":
         return _flow_drawing(roles, options, rng=rng, device=device, progress=progress)
@@ -51,8 +52,8 @@ def make_drawing(
         with seeded(int(rng.integers(2**62))):
             return generate_rows(s, y, rng=rng, device=device, progress=progress, **chosen)
 
-    def drawing(s: Array, y: Labels, train_rows: Labels, held_out_rows: Labels) -> Callable[[Labels], Synthetic]:
-        return lambda rows: Synthetic(*rows_of(s[rows], y[rows]), alike=True)
+    def drawing(z: Array, y: Labels, train_rows: Labels, held_out_rows: Labels) -> Draw:
+        return Draw(lambda part, learn: lambda rows: Synthetic(*rows_of(part.learned[rows], y[rows]), alike=True))
 
     return drawing
 
@@ -68,18 +69,24 @@ def _flow_drawing(
     config = DemixConfig(method=options["demixing"])
     augmentation = AugmentConfig(weight=options["weight"])
 
-    def drawing(s: Array, y: Labels, train_rows: Labels, held_out_rows: Labels) -> Callable[[Labels], Synthetic]:
-        demixed = demix(
-            s, y, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=roles.demixed_on, config=config,
+    def drawing(z: Array, y: Labels, train_rows: Labels, held_out_rows: Labels) -> Draw:
+        whole = demix(
+            z, y, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=roles.demixed_on, config=config,
             rng=rng, device=device, progress=progress,
         )  # fmt: skip
-        sources = demixed.learned
 
-        def draw(rows: Labels) -> Synthetic:
-            drawn = augment_classes(sources[rows], y[rows], roles.augmented, demixed.within_variance, augmentation, rng)
-            with torch.no_grad():
-                return Synthetic(demixed.demixer.inverse(torch.from_numpy(drawn.s)).numpy(), drawn.y)
+        def made_from(part: DemixResult, learn: Labels) -> Callable[[Labels], Synthetic]:
+            mechanism = whole if whole.refit is None else whole.refit(learn)
 
-        return draw
+            def draw(rows: Labels) -> Synthetic:
+                s, variance = mechanism.learned[rows], mechanism.within_variance
+                drawn = augment_classes(s, y[rows], roles.augmented, variance, augmentation, rng)
+                with torch.no_grad():
+                    features = mechanism.demixer.inverse(torch.from_numpy(drawn.s)).numpy()
+                return Synthetic(part.sources(features), drawn.y)
+
+            return draw
+
+        return Draw(made_from, whole.fresh)
 
     return drawing

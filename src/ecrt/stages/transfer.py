@@ -14,9 +14,8 @@ from torch import nn
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.errors import DivergenceError, InputError, warn_user
 from ecrt.metrics import better_under_weights
-from ecrt.stages.augment import Synthetic
 from ecrt.stages.demix import DemixConfig, DemixResult, demix
-from ecrt.stages.predict import HeadChoice, HeadConfig, choose_head
+from ecrt.stages.predict import Draw, HeadChoice, HeadConfig, choose_head
 from ecrt.training import Progress, stop_requested
 
 __all__ = ["Drawing", "TransferResult", "best_transfer", "transfer"]
@@ -24,8 +23,8 @@ __all__ = ["Drawing", "TransferResult", "best_transfer", "transfer"]
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-Drawing = Callable[[Array, Labels, Labels, Labels], Callable[[Labels], Synthetic]]
-"""Sources, classes, training rows and held-out rows, to a function from rows to synthetic sources made of them."""
+Drawing = Callable[[Array, Labels, Labels, Labels], Draw]
+"""Features, classes, training rows and held-out rows, to a way to synthetic sources."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +37,8 @@ class TransferResult:
     head : scaled sources to balanced logits.
     choice : how that head was chosen.
     method : name of the chosen de-mixing.
-    held_out : for each method tried, the held-out balanced NLL of its best head.
+    held_out : for each method tried, the held-out balanced NLL of its head: of every row under the head that the other
+        half of the rows would have chosen.
     """
 
     demixed: DemixResult
@@ -60,6 +60,7 @@ def transfer(
     device: torch.device,
     progress: Progress | None = None,
     drawing: Drawing | None = None,
+    fresh: NDArray[np.bool_] | None = None,
 ) -> TransferResult:
     """De-mix and fit a head for every candidate, simplest first; a later one must be better beyond noise.
 
@@ -67,12 +68,12 @@ def transfer(
     ----------
     z, y : features and class indices of rows that the encoder was not trained on.
     validation : share of each class held out to stop, choose and compare.
-    drawing : another way to synthetic sources than the one of ``head_config``: from all sources, classes and the split
-        to a function that draws from some rows.
+    drawing : another way to synthetic sources than the one of ``head_config``.
+    fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
     """
     if np.ptp(z, axis=0).max(initial=0.0) == 0:
         raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
-    train_rows, held_out_rows = stratified_holdout(y, validation, rng)
+    train_rows, held_out_rows = stratified_holdout(y, validation, rng, eligible=fresh)
     if len(held_out_rows) == 0:
         raise InputError(
             f"No row can be held out of {len(y)} rows in {len(np.unique(y))} classes: one class at least needs two."
@@ -80,17 +81,18 @@ def transfer(
     shared: dict[str, Any] = {
         "train_rows": train_rows, "held_out_rows": held_out_rows, "rng": rng, "device": device, "progress": progress
     }  # fmt: skip
-    held_out_y = y[held_out_rows]
 
     def choose_for(demixed: DemixResult) -> HeadChoice:
-        draw = None if drawing is None else drawing(demixed.learned, y, train_rows, held_out_rows)
-        return choose_head(demixed.learned, y, roles=roles, demixed=demixed, config=head_config, draw=draw, **shared)
+        draw = None if drawing is None else drawing(z, y, train_rows, held_out_rows)
+        return choose_head(
+            demixed.learned, y, roles=roles, demixed=demixed, config=head_config, draw=draw, fresh=fresh, **shared
+        )  # fmt: skip
 
     return best_transfer(
         candidates,
         lambda config: demix(z, y, demixed_on=roles.demixed_on, config=config, **shared),
         choose_for,
-        (1 / np.maximum(np.bincount(held_out_y), 1))[held_out_y],
+        lambda rows: (1 / np.maximum(np.bincount(y[rows]), 1))[y[rows]],
     )
 
 
@@ -98,7 +100,7 @@ def best_transfer(
     candidates: list[DemixConfig],
     demix_by: Callable[[DemixConfig], DemixResult],
     choose_for: Callable[[DemixResult], HeadChoice],
-    weight: Array,
+    weights_of: Callable[[Labels], Array],
 ) -> TransferResult:
     """The de-mixing whose head serves held-out rows best; a later one must be better beyond noise.
 
@@ -106,7 +108,7 @@ def best_transfer(
     ----------
     candidates : simplest first.
     demix_by, choose_for : stages 2 and 4.
-    weight : of held-out rows.
+    weights_of : weights of rows that are judged together.
     """
     best: tuple[DemixConfig, DemixResult, HeadChoice] | None = None
     held_out: dict[str, float] = {}
@@ -121,10 +123,18 @@ def best_transfer(
             warn_user(f"De-mixing by {config.method!r} was given up. {error}")
             continue
         head = choose_for(demixed)
-        held_out[config.method] = min(head.candidates.values())
-        if best is None or better_under_weights(head.held_out_losses, best[2].held_out_losses, weight):
+        held_out[config.method] = head.held_out
+        if best is None or _better(head, best[2], weights_of):
             best = config, demixed, head
     if best is None:
         raise InputError("No way of de-mixing was given.")
     config, demixed, choice = best
     return TransferResult(demixed=demixed, head=choice.fit(), choice=choice, method=config.method, held_out=held_out)
+
+
+def _better(challenger: HeadChoice, champion: HeadChoice, weights_of: Callable[[Labels], Array]) -> bool:
+    """Whether the challenger's losses are lower beyond noise, on the rows that judge both."""
+    rows, mine, theirs = np.intersect1d(challenger.rows, champion.rows, assume_unique=True, return_indices=True)
+    return len(rows) > 0 and better_under_weights(
+        challenger.held_out_losses[mine], champion.held_out_losses[theirs], weights_of(rows)
+    )

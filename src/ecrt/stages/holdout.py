@@ -1,0 +1,93 @@
+"""Rows that judge a choice have no part in it: folds of rows that nothing has looked at, and choices across halves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from ecrt.data import stratified_holdout
+
+__all__ = ["Watched", "across_halves", "all_fresh", "halves", "head_folds"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+FEW_ROWS = 5000
+"""Up to this many rows heads are chosen by cross-validation: one held-out fifth would leave too few of a rare class."""
+
+
+def head_folds(
+    y: Labels, train_rows: Labels, held_out_rows: Labels, rng: np.random.Generator, fresh: Mask | None = None
+) -> list[tuple[Labels, Labels]]:
+    """Rows to learn from and rows to check on: the given split, and with few rows others that take training rows out.
+
+    Parameters
+    ----------
+    fresh : rows that no earlier stage has looked at, ``None`` for all: no others are checked on. Where training rows of
+        a class are not, its held-out rows are checked on in every fold.
+    """
+    fresh = np.ones(len(y), dtype=bool) if fresh is None else fresh
+    everything = np.concatenate([train_rows, held_out_rows])
+    given = held_out_rows[fresh[held_out_rows]]
+    if len(given) == 0:  # nothing is left to judge by but what an earlier stage has stopped on
+        given = held_out_rows
+    folds = [(everything[~np.isin(everything, given)], given)]
+    left = train_rows[fresh[train_rows]]
+    always = given[~np.isin(y[given], y[left])]
+    if len(everything) <= FEW_ROWS:
+        for share in (1 / 4, 1 / 3, 1 / 2):
+            kept, taken = stratified_holdout(y[left], share, rng)
+            if len(taken):
+                check = np.concatenate([left[taken], always])
+                folds.append((np.setdiff1d(everything, check), check))
+            left = left[kept]
+    return [(learn, check) for learn, check in folds if len(check)]
+
+
+def halves(strata: Labels) -> Mask:
+    """One half of the rows, alike in strata to the other; without a second row, all."""
+    half = np.zeros(len(strata), dtype=bool)
+    half[np.argsort(strata, kind="stable")[::2]] = True
+    return half
+
+
+def across_halves(half: Mask, choose: Callable[[Mask], Array]) -> Array:
+    """Losses of rows under what the other half chose.
+
+    Parameters
+    ----------
+    choose : from the rows that may choose to the losses of all rows under their choice.
+    """
+    if half.all():
+        return choose(half)
+    return np.where(half, choose(~half), choose(half))
+
+
+def all_fresh(*masks: Mask | None) -> Mask | None:
+    """Rows that no mask excludes."""
+    given = [mask for mask in masks if mask is not None]
+    return np.logical_and.reduce(given) if given else None
+
+
+class Watched:
+    """Held-out loss of a head in training; keeps each half's losses where those of the other half are lowest."""
+
+    def __init__(self, losses_on: Callable[[nn.Module], Array], weight: Array, half: Mask) -> None:
+        self.losses_on, self.weight = losses_on, weight
+        self.sides = [(half, half)] if half.all() else [(half, ~half), (~half, half)]
+        self.lowest = [np.inf] * len(self.sides)
+        self.kept = np.full(len(weight), np.inf)
+
+    def __call__(self, head: nn.Module) -> float:
+        """Weighted mean of the losses of all rows."""
+        losses = self.losses_on(head)
+        for number, (mine, others) in enumerate(self.sides):
+            loss = float(self.weight[others] @ losses[others])
+            if loss < self.lowest[number]:
+                self.lowest[number] = loss
+                self.kept[mine] = losses[mine]
+        return float(self.weight @ losses)
