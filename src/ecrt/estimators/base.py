@@ -101,9 +101,13 @@ class EstimatorBase(BaseEstimator):
         roles: ClassRoles,
         session: Session,
         groups: sparse.csr_array | None = None,
+        oversample: Callable[[NDArray[np.int64]], tuple[Dataset[Any], NDArray[np.int64]]] | None = None,
     ) -> EncodeResult:
         """Stage 1; the encoder stays on the CPU afterwards."""
-        encoded = encode(new_encoder(self, items), items, labels, roles, config, groups=groups, **vars(session))
+        encoded = encode(
+            new_encoder(self, items), items, labels, roles, config, groups=groups, oversample=oversample,
+            **vars(session),
+        )  # fmt: skip
         self.encoder_ = encoded.encoder.cpu()
         if items[0][0].ndim == 1:
             self.encoder_ = self.encoder_.double()  # rows cost little, and must not depend on their batch

@@ -147,13 +147,13 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
             self.end_to_end_ = end_to_end(self, items, labels, roles, session, loss, loss_options, options)
             if self.end_to_end_:
                 return self
-            z, y_rows = features_to_learn_from(self, items, labels, roles, session)
+            z, y_rows, fresh = features_to_learn_from(self, items, labels, roles, session)
             self._powered = (z >= 0).all(axis=0)
             z = self._power(z, options)
             if method.kind == "model":
                 self._fit_model(z, y_rows, roles, options, session)
             else:
-                self._fit_head(z, y_rows, roles, loss, loss_options, options, session)
+                self._fit_head(z, y_rows, fresh, roles, loss, loss_options, options, session)
         return self
 
     def _fit_model(self, z: Array, y: Labels, roles: ClassRoles, options: dict[str, Any], session: Session) -> None:
@@ -168,8 +168,8 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         self._model_counts = np.bincount(y, minlength=len(roles.counts))
 
     def _fit_head(
-        self, z: Array, y: Labels, roles: ClassRoles, loss: LossName, loss_options: dict[str, float],
-        options: dict[str, Any], session: Session,
+        self, z: Array, y: Labels, fresh: NDArray[np.bool_], roles: ClassRoles, loss: LossName,
+        loss_options: dict[str, float], options: dict[str, Any], session: Session,
     ) -> None:  # fmt: skip
         method, name = BASELINE_METHODS[self.method], cast(Any, self.method)
         config = HeadConfig(
@@ -194,10 +194,12 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
                 config = replace(config, mass="balanced")  # every class has as many rows as the largest
         result = transfer(
             z, y, roles=roles, candidates=[DemixConfig(method="none", scaling=self.scaling)], head_config=config,
-            validation=self.validation_fraction, drawing=drawing, **vars(session),
+            validation=self.validation_fraction, drawing=drawing, fresh=fresh, **vars(session),
         )  # fmt: skip
         self.demixer_, self.head_ = result.demixed.demixer, result.head
-        self.history_ |= {"head_candidates": result.choice.candidates, "head_setting": result.choice.setting}
+        # Where the encoder has learned from every row, as it may for cRT, none is left to judge the head.
+        tried = result.choice.candidates if fresh.any() else {}
+        self.history_ |= {"head_candidates": tried, "head_setting": result.choice.setting}
 
     def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Balanced scores plus log class prior; for two classes, that of the second less that of the first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,9 @@ def end_to_end(
 ) -> bool:
     """Train encoder and linear head together, if there is an encoder to train and the method is one that can.
 
-    Losses, mixup (on inputs), SMOTE (on inputs), post-hoc adjustment and tau-normalisation can. The power of the latter
-    is chosen on rows that the encoder has not seen; without any it is 1.
+    Losses, mixup (on inputs), SMOTE (on inputs, of the rows that are learned from), post-hoc adjustment and
+    tau-normalisation can. The power of the latter is chosen on rows that the encoder has not looked at; without any it
+    is 1.
     """
     trained_apart = clf.encoder == "autoencoder" or isinstance(clf.encoder, AutoEncoder)
     can = BASELINE_METHODS[clf.method].kind == "loss" or clf.method in ("mixup", "smote", "post-hoc", "tau-norm")
@@ -64,11 +66,10 @@ def end_to_end(
         raise InputError("With an encoder that is trained, the encoder is the network: leave head='linear'.")
     mixup = {"mixup": options["alpha"], "mixup_off": options["off"]} if clf.method == "mixup" else {}
     config = encode_config(clf, loss=loss, loss_options=loss_options, **mixup)
-    if clf.method == "smote":
-        items, labels = _smote_inputs(items, labels, options, session.rng)
-    encoded = clf._encode_by(config, items, labels, roles, session)
+    oversample = partial(_smote_inputs, items, labels, options, session.rng) if clf.method == "smote" else None
+    encoded = clf._encode_by(config, items, labels, roles, session, oversample=oversample)
     head = encoded.head.double().cpu().eval()
-    if len(encoded.unseen):
+    if encoded.fresh.any():
         head = _tempered(head, encoded, labels, HeadConfig(loss=loss, loss_options=config.loss_options))
     if clf.method == "post-hoc":
         head = BalancedHead(head.head, options["tau"] * head.log_mass_m)
@@ -82,18 +83,17 @@ def end_to_end(
 
 
 def _tempered(head: Any, encoded: EncodeResult, labels: Labels, config: HeadConfig) -> Any:
-    """The head of an improper loss at the temperature of rows that the encoder has not seen."""
-    seen = np.setdiff1d(np.arange(len(labels)), encoded.unseen)
-    counts = torch.from_numpy(np.bincount(labels[seen]))
-    z, y = torch.from_numpy(encoded.features[encoded.unseen]), labels[encoded.unseen]
+    """The head of an improper loss at the temperature of rows that the encoder has not looked at."""
+    counts = torch.from_numpy(encoded.head_counts)
+    z, y = torch.from_numpy(encoded.features[encoded.fresh]), labels[encoded.fresh]
     temperature = head_temperature(head.head, z, y, counts, config)
     return head if temperature == 1 else balanced_head(head.head, counts, config, temperature)
 
 
 def features_to_learn_from(
     clf: Any, items: Dataset[Any], labels: Labels, roles: ClassRoles, session: Any
-) -> tuple[Array, Labels]:
-    """Features and classes of rows that the encoder, trained by cross-entropy, has not seen.
+) -> tuple[Array, Labels, NDArray[np.bool_]]:
+    """Features and classes of rows that the encoder, trained by cross-entropy, has not seen, and which are fresh.
 
     cRT fits its last layer on the rows of the encoder, as its authors do.
     """
@@ -102,13 +102,13 @@ def features_to_learn_from(
     if len(encoded.unseen) == 0 and clf.method != "crt":
         raise InputError(f"encoder_holdout=0 leaves no row for method={clf.method!r} to learn from: hold some out.")
     rows = np.arange(len(labels)) if clf.method == "crt" else encoded.learn_rows
-    return encoded.features[rows], labels[rows]
+    return encoded.features[rows], labels[rows], encoded.fresh[rows]
 
 
 def _smote_inputs(
-    items: Dataset[Any], labels: Labels, options: Mapping[str, Any], rng: np.random.Generator
+    items: Dataset[Any], labels: Labels, options: Mapping[str, Any], rng: np.random.Generator, learned_from: Labels
 ) -> tuple[Dataset[Any], Labels]:
-    """Rows, or images pixel by pixel, with SMOTE's own after them."""
+    """Rows, or images pixel by pixel, with what SMOTE makes of those that are learned from after them."""
     shape = tuple(items[0][0].shape)
     cells = int(np.prod(shape)) * len(np.unique(labels)) * int(np.bincount(labels).max())
     if cells > MOST_CELLS:
@@ -117,7 +117,7 @@ def _smote_inputs(
         x = items.tensors[0].double().numpy()
     else:
         x = np.stack([items[i][0].double().numpy() for i in range(len(labels))])
-    drawn, drawn_y = smote(x.reshape(len(x), -1), labels, rng, **options)
+    drawn, drawn_y = smote(x[learned_from].reshape(len(learned_from), -1), labels[learned_from], rng, **options)
     rows = np.concatenate([x, drawn.reshape(-1, *shape)]).astype(np.float64 if len(shape) == 1 else np.float32)
     labels = np.concatenate([labels, drawn_y])
     return array_items(rows, labels), labels
@@ -125,7 +125,7 @@ def _smote_inputs(
 
 @torch.no_grad()
 def _tau_norm(head: nn.Module, encoded: EncodeResult, labels: Labels) -> nn.Module:
-    rows = encoded.unseen
+    rows = np.flatnonzero(encoded.fresh)
     y = labels[rows]
 
     def normed(power: float) -> nn.Module:

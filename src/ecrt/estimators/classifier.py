@@ -241,7 +241,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             z, y_rows = encoded.features[rows], labels[rows]
             result = transfer(
                 z, y_rows, roles=roles, candidates=demix_configs(self, *z.shape), validation=self.validation_fraction,
-                head_config=head_config(self, *z.shape), **vars(session),
+                head_config=head_config(self, *z.shape), fresh=encoded.fresh[rows], **vars(session),
             )  # fmt: skip
         self.multilabel_ = False
         self._take(encoded, result, counts, roles)

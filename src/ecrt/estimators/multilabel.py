@@ -85,7 +85,7 @@ def fit_labels(clf: Any, X: Any, y: Any) -> None:
         z, learned = encoded.features[encoded.learn_rows], labelled[encoded.learn_rows]
         result, (logits, present) = transfer_labels(
             z, learned, roles=roles, candidates=demix_configs(clf, *z.shape), validation=clf.validation_fraction,
-            head_config=label_head_config(clf, *z.shape), **vars(session),
+            head_config=label_head_config(clf, *z.shape), fresh=encoded.fresh[encoded.learn_rows], **vars(session),
         )  # fmt: skip
     clf.multilabel_, clf.sparse_output_ = True, sparse.issparse(y)
     clf.label_log_odds_ = np.stack([

@@ -174,7 +174,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
             z = encoded.features[rows]
             result = regress(
                 z, targets[rows], bins=bins[rows], regions=regions, roles=roles, candidates=self._candidates(z),
-                config=self._config(z), validation=self.validation_fraction, **vars(session),
+                config=self._config(z), validation=self.validation_fraction, fresh=encoded.fresh[rows], **vars(session),
             )  # fmt: skip
             self.regions_, self.bin_counts_ = regions, roles.counts
             self.minority_bins_, self.demixed_on_ = np.flatnonzero(roles.minority), np.flatnonzero(roles.demixed_on)

@@ -79,7 +79,9 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
         with self._session() as session:
             encoded = self._encode(items, labels, roles, session)
             z, y_rows = encoded.features[encoded.learn_rows], labels[encoded.learn_rows]
-            train_rows, held_out_rows = stratified_holdout(y_rows, self.validation_fraction, session.rng)
+            train_rows, held_out_rows = stratified_holdout(
+                y_rows, self.validation_fraction, session.rng, eligible=encoded.fresh[encoded.learn_rows]
+            )
             result = demix(
                 z, y_rows, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=roles.demixed_on,
                 config=demix_configs(self, *z.shape)[0], **vars(session),

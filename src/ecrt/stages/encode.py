@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,9 +17,10 @@ from torch.utils.data import Dataset, TensorDataset
 from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.errors import InputError
 from ecrt.losses import LossName
-from ecrt.nn import RowEncoder
+from ecrt.nn import AutoEncoder, RowEncoder
 from ecrt.stages.deferred import DeferredTransfer
 from ecrt.stages.encoder_training import EncoderTraining, in_order, module_dtype, some_rows
+from ecrt.stages.holdout import halves
 from ecrt.training import History, Progress, TrainingConfig, seeded
 
 __all__ = ["Branch", "EncodeConfig", "EncodeResult", "encode", "encode_branches", "features_of"]
@@ -45,8 +46,9 @@ class EncodeConfig:
     precision : ``"bfloat16"`` for mixed precision; ``"auto"`` does so for images on a GPU.
     holdout : share of the classes it learns from that it never sees. Flow and head learn from those rows (and from
         rows of other classes) alone: features of rows an encoder has memorised sit on their class means. A class of
-        two rows or more has one at least on either side. With 0 the encoder sees all rows, for all epochs: for one
-        that predicts with its own head.
+        two rows or more has one at least on either side. Labels of one half of them stop the training, the other half
+        stays fresh to judge what comes later. With 0 the encoder sees all rows, for all epochs: for one that predicts
+        with its own head.
     training : epochs, batch size, learning rate.
     """
 
@@ -71,17 +73,20 @@ class EncodeResult:
     Attributes
     ----------
     learn_rows : what later stages learn from: the unseen rows, and those of classes that have no other.
-    head : from features to balanced logits of ``head_classes``, learned with the encoder: together they predict with
-        no further stage. ``None`` where no supervised loss was trained.
+    fresh : mask over all rows: those whose labels the encoder has neither learned from nor been stopped by.
+    head : from features to balanced logits of ``head_classes``, learned with the encoder from ``head_counts`` rows of
+        each: together they predict with no further stage. ``None`` where no supervised loss was trained.
     """
 
     encoder: nn.Module
     features: NDArray[np.float64]
     unseen: NDArray[np.int64]
     learn_rows: NDArray[np.int64]
+    fresh: NDArray[np.bool_]
     history: History | None
     head: nn.Module | None = None
     head_classes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    head_counts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 def encode(
@@ -95,6 +100,7 @@ def encode(
     device: torch.device,
     progress: Progress | None = None,
     groups: sparse.csr_array | None = None,
+    oversample: Callable[[NDArray[np.int64]], tuple[Items, NDArray[np.int64]]] | None = None,
 ) -> EncodeResult:
     """Train the encoder (or take it as it is) and map every row.
 
@@ -103,12 +109,16 @@ def encode(
     items : pairs (x, label), indexed like ``y``.
     groups : rows by groups that later stages must not lose, an indicator of labels or of rare regions: the encoder
         leaves them the rows of a group that has no other. ``None`` where classes are all there is.
+    oversample : rows that the encoder may learn from, to all items with synthetic ones after them, and their classes.
     """
     if not config.trained or not any(p.requires_grad for p in encoder.parameters()):
         if isinstance(encoder, RowEncoder):
             encoder.learn_columns(some_rows(items, np.arange(len(y))))
         features, rows = features_of(encoder, items, device=device), np.arange(len(y))
-        return EncodeResult(encoder=encoder, features=features, unseen=rows, learn_rows=rows, history=None)
+        fresh = np.ones(len(y), dtype=bool)
+        return EncodeResult(
+            encoder=encoder, features=features, unseen=rows, learn_rows=rows, fresh=fresh, history=None
+        )  # fmt: skip
     learn_from = np.flatnonzero(roles.encoded_on[y])
     fitted, held_out = learn_from, learn_from[:0]
     if config.holdout > 0:
@@ -119,8 +129,15 @@ def encode(
         fitted = left if len(left) else fitted
         held_out = held_out[np.isin(y[held_out], y[fitted])]
     unseen = np.setdiff1d(np.arange(len(y)), fitted)
+    fresh = np.isin(np.arange(len(y)), unseen)
+    if not isinstance(encoder, AutoEncoder):  # whose loss asks for no label
+        held_out = rng.permutation(held_out)
+        held_out = np.sort(held_out[halves(y[held_out])])
+        fresh[held_out] = False
+    learned_items, learned_y = (items, y) if oversample is None else oversample(fitted)
+    learned_rows = np.concatenate([fitted, np.arange(len(y), len(learned_y))])
     training = EncoderTraining(
-        encoder, items, y, fitted, config, rng=rng, device=device, augmented=roles.augmented
+        encoder, learned_items, learned_y, learned_rows, config, rng=rng, device=device, augmented=roles.augmented
     )  # fmt: skip
     history = training.run(held_out, progress)
     return EncodeResult(
@@ -128,9 +145,11 @@ def encode(
         features=features_of(encoder, items, device=device),
         unseen=unseen,
         learn_rows=with_lost_groups(unseen, indicator_of(y)),
+        fresh=fresh,
         history=history,
         head=training.balanced_head(),
         head_classes=training.classes,
+        head_counts=training.counts_m.cpu().numpy(),
     )
 
 

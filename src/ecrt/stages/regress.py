@@ -177,6 +177,7 @@ def regress(
     """
     if np.ptp(z, axis=0).max(initial=0.0) == 0:
         raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
+    fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
     folds = _folds(bins, validation, rng, fresh)
     rare = regions.is_rare(y)
     work = _Work(y, bins, regions, config, rng, device, progress)

@@ -73,6 +73,7 @@ def transfer(
     """
     if np.ptp(z, axis=0).max(initial=0.0) == 0:
         raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
+    fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
     train_rows, held_out_rows = stratified_holdout(y, validation, rng, eligible=fresh)
     if len(held_out_rows) == 0:
         raise InputError(
