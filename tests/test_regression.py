@@ -288,9 +288,7 @@ def test_augmentation_leaves_the_mass_of_regions_as_it_is(table, power):
     )  # fmt: skip
     found = []
     for kind in ("none", "donors"):
-        work = _Work(
-            y, bins, regions, RegressConfig(), np.random.default_rng(0), torch.device("cpu"), SilentProgress()
-        )
+        work = _Work(y, bins, regions, RegressConfig(), np.random.default_rng(0), torch.device("cpu"), SilentProgress())
         sample = work._sample(Plan("linear", "mlp", power, kind), demixed, rows)
         region = regions.region_of(regions.restore(sample.y.double().numpy()))
         found.append(np.bincount(region, weights=sample.weight.numpy(), minlength=50))

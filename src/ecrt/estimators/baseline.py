@@ -198,8 +198,8 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         )  # fmt: skip
         self.demixer_, self.head_ = result.demixed.demixer, result.head
         # Where the encoder has learned from every row, as it may for cRT, none is left to judge the head.
-        tried = result.choice.candidates if fresh.any() else {}
-        self.history_ |= {"head_candidates": tried, "head_setting": result.choice.setting}
+        judged = {"head_candidates": result.choice.candidates, "held_out": result.choice.held_out}
+        self.history_ |= {"head_setting": result.choice.setting, **(judged if fresh.any() else {})}
 
     def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Balanced scores plus log class prior; for two classes, that of the second less that of the first."""

@@ -265,6 +265,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             "restarts": result.demixed.restarts,
             "head_candidates": result.choice.candidates,
             "head_setting": result.choice.setting,
+            "head_temperature": result.choice.temperature,
             "demixing_held_out": result.held_out,
         }
 
@@ -341,7 +342,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     def add_classes(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
         """Learn new classes, from one sample each on, with encoder and de-mixing as they are.
 
-        The head is fitted anew on sources kept of the known classes and on those of the new ones, which are minority.
+        The head is fitted anew, under the setting that ``fit`` chose, on sources kept of the known classes and on those
+        of the new ones, which are minority.
 
         Parameters
         ----------

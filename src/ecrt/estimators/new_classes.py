@@ -13,13 +13,14 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
-from ecrt.data import ClassRoles, stratified_holdout
+from ecrt.data import ClassRoles
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.inputs import read_dataset
 from ecrt.estimators.options import head_config
 from ecrt.flows import ClassPrior, Demixer, class_moments
-from ecrt.stages import DemixResult, choose_head, features_of, sources_of
+from ecrt.stages import DemixResult, features_of, sources_of
+from ecrt.stages.predict import fit_head
 
 __all__ = ["add_classes"]
 
@@ -52,18 +53,16 @@ def add_classes(clf: Any, X: Any, y: Any) -> None:
     demixed = _as_demixed(clf, s, new, len(classes), old)
     chosen = clone(clf).set_params(**getattr(clf, "selection_", {"options": {}})["options"], head=clf.head_name_)
     with clf._session() as session:
-        train_rows, held_out_rows = stratified_holdout(all_y, clf.validation_fraction, session.rng)
-        choice = choose_head(
-            all_s, all_y, train_rows=train_rows, held_out_rows=held_out_rows, roles=roles, demixed=demixed,
-            config=head_config(chosen, *all_s.shape), **vars(session),
+        # De-mixing knows the labels of the rows that were kept: they cannot choose, and the choice of the fit stands.
+        head = fit_head(
+            all_s, all_y, setting=clf.history_["head_setting"], temperature=clf.history_["head_temperature"],
+            roles=roles, demixed=demixed, config=head_config(chosen, *all_s.shape), **vars(session),
         )  # fmt: skip
-        head = choice.fit()
 
     clf._diagnosis = _with_new(clf.diagnostics_, demixed.demixer, z, new, classes, demixed_on)
     clf.minority_classes_, clf.class_counts_ = classes[minority], counts
     clf.classes_, clf.demixer_, clf.head_ = classes, demixed.demixer, head
     clf._examples = all_s, all_y
-    clf.history_ |= {"head_candidates": choice.candidates, "head_setting": choice.setting}
 
 
 def _read(clf: Any, X: Any, y: Any) -> tuple[Array, NDArray[Any]]:

@@ -39,6 +39,7 @@ __all__ = [
     "HeadConfig",
     "choose_among",
     "choose_head",
+    "fit_head",
 ]
 
 Array = NDArray[np.float64]
@@ -57,6 +58,7 @@ class HeadChoice:
     held_out_losses : balanced NLL of each of these rows under what the other half of them would have chosen.
     held_out : mean of these, every class counted alike.
     candidates : held-out balanced NLL, every class counted alike, of all that was tried.
+    temperature : what logits are divided by; 1 unless the loss gives them a scale of their own.
     fit : fits the choice on all rows: scaled sources to balanced logits, float64 on the CPU.
     """
 
@@ -67,6 +69,7 @@ class HeadChoice:
     held_out: float
     candidates: dict[str, float]
     fit: Callable[[], nn.Module]
+    temperature: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -109,13 +112,10 @@ def choose_head(
     draw : makes synthetic sources; ``None`` for those of ``config.augmentation``.
     fresh : rows that earlier stages have not looked at, ``None`` for all.
     """
-    counts_m = torch.from_numpy(roles.counts)
-    mass_m = class_mass(counts_m, config.mass)
-    risk_counts_m = counts_m if config.mass == "training" else mass_m * counts_m.sum()
+    risk = _Risk(roles, config)
 
     def view(part: DemixResult, learn: Labels) -> _View:
-        drawn = None if draw is None else draw.made_from(part, learn)
-        return _View(part, y, mass_m, risk_counts_m, roles, config, rng, device, drawn)
+        return _View(part, y, risk, rng, device, None if draw is None else draw.made_from(part, learn))
 
     final = replace(demixed, learned=s)
     everything = np.concatenate([train_rows, held_out_rows])
@@ -127,19 +127,51 @@ def choose_head(
         for one, (learn, check) in zip(views, splits, strict=True)
     ]
     with seeded(int(rng.integers(2**62))):
-        fitters = {name: class_fitter(name, risk_counts_m, config, rng, device, progress) for name in config.heads}
+        fitters = {name: class_fitter(name, risk.counts_m, config, rng, device, progress) for name in config.heads}
         chosen = choose_among(fitters, folds, y, lambda rows: _alike(y[rows]))
     temperature = views[0].temperature(splits[0][1], chosen.best.head)
 
     def fit() -> nn.Module:
         with seeded(int(rng.integers(2**62))):
             head = fitters[chosen.best.name].fit(view(final, everything).sample(everything), chosen.best.setting)
-        return balanced_head(head, risk_counts_m, config, temperature).double().cpu().eval()
+        return balanced_head(head, risk.counts_m, config, temperature).double().cpu().eval()
 
     return HeadChoice(
         name=chosen.best.name, setting=chosen.best.setting, rows=chosen.rows, held_out_losses=chosen.losses,
-        held_out=chosen.loss, candidates=chosen.tried, fit=fit,
+        held_out=chosen.loss, candidates=chosen.tried, fit=fit, temperature=temperature,
     )  # fmt: skip
+
+
+def fit_head(
+    s: Array,
+    y: Labels,
+    *,
+    setting: float,
+    temperature: float,
+    roles: ClassRoles,
+    demixed: DemixResult,
+    config: HeadConfig,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> nn.Module:
+    """A head under a setting that was chosen before, the first of ``config``, on all rows; see ``HeadChoice.fit``."""
+    risk = _Risk(roles, config)
+    view = _View(replace(demixed, learned=s), y, risk, rng, device, None)
+    with seeded(int(rng.integers(2**62))):
+        fitter = class_fitter(config.heads[0], risk.counts_m, config, rng, device, progress)
+        head = fitter.fit(view.sample(np.arange(len(y))), setting)
+    return balanced_head(head, risk.counts_m, config, temperature).double().cpu().eval()
+
+
+class _Risk:
+    """What classes count in the loss of a head."""
+
+    def __init__(self, roles: ClassRoles, config: HeadConfig) -> None:
+        counts_m = torch.from_numpy(roles.counts)
+        self.roles, self.config = roles, config
+        self.mass_m = class_mass(counts_m, config.mass)
+        self.counts_m = counts_m if config.mass == "training" else self.mass_m * counts_m.sum()
 
 
 class _View:
@@ -149,16 +181,13 @@ class _View:
         self,
         demixed: DemixResult,
         y: Labels,
-        mass_m: Tensor,
-        risk_counts_m: Tensor,
-        roles: ClassRoles,
-        config: HeadConfig,
+        risk: _Risk,
         rng: np.random.Generator,
         device: torch.device,
         drawn: Callable[[Labels], Synthetic] | None,
     ) -> None:
-        self.demixed, self.y, self.mass_m, self.risk_counts_m = demixed, y, mass_m, risk_counts_m
-        self.roles, self.config, self.rng, self.device, self.drawn = roles, config, rng, device, drawn
+        self.demixed, self.y, self.risk, self.config = demixed, y, risk, risk.config
+        self.rng, self.device, self.drawn = rng, device, drawn
         # On the device once; on the CPU this is the same memory.
         self.s_nd = torch.from_numpy(demixed.learned).to(device)
         self.scale_d = torch.from_numpy(demixed.head_scale).to(device)
@@ -172,13 +201,13 @@ class _View:
             self.drawn(rows)
             if self.drawn is not None
             else augment_classes(
-                demixed.learned, self.y, self.roles.augmented, demixed.within_variance, config.augmentation, self.rng,
-                rows,
+                demixed.learned, self.y, self.risk.roles.augmented, demixed.within_variance, config.augmentation,
+                self.rng, rows,
             )
         )  # fmt: skip
         drawn = torch.from_numpy(synthetic.s).to(self.device) * self.scale_d
         scaled = torch.cat([self.scaled(rows).float(), drawn.float()])
-        sample = _sample(scaled, self.y[rows], synthetic, self.mass_m, self.roles, config)
+        sample = _sample(scaled, self.y[rows], synthetic, self.risk.mass_m, self.risk.roles, config)
         variance = demixed.within_variance * demixed.head_scale**2
         return replace(
             sample,
@@ -189,13 +218,13 @@ class _View:
     def temperature(self, rows: Labels, head: nn.Module) -> float:
         if not needs_temperature(head, self.config):
             return 1.0
-        return head_temperature(head, self.scaled(rows), self.y[rows], self.risk_counts_m, self.config)
+        return head_temperature(head, self.scaled(rows), self.y[rows], self.risk.counts_m, self.config)
 
     def losses(self, rows: Labels, head: nn.Module) -> Array:
         """Balanced NLL; where logits need a temperature, each half of the rows has that of the other."""
 
         def at_temperature_of(mine: Mask) -> Array:
-            ready = balanced_head(head, self.risk_counts_m, self.config, self.temperature(rows[mine], head))
+            ready = balanced_head(head, self.risk.counts_m, self.config, self.temperature(rows[mine], head))
             logits = device_outputs(ready, self.scaled(rows))
             true = torch.from_numpy(self.y[rows]).to(logits.device)
             return nn.functional.cross_entropy(logits, true, reduction="none").cpu().numpy()
