@@ -9,16 +9,22 @@ import typer
 
 from ecrt.cli.shared import (
     INTERRUPTED,
+    AllowUnreadable,
     Costs,
+    Decimal,
     Drop,
+    Encoding,
     Ids,
+    Missing,
     Model,
     Prior,
     Terminal,
     Threshold,
+    Types,
     make_folder,
     one_line_errors,
     print_metrics,
+    split_types,
     tell,
     warn,
 )
@@ -28,7 +34,9 @@ __all__ = ["evaluate", "fit", "inspect_model", "predict"]
 
 def fit(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet, JSONL or NPZ, or a folder of images by class.")],
+    file: Annotated[
+        Path, typer.Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), NPZ, or folder of images.")
+    ],
     target: Annotated[
         list[str] | None, typer.Option(help="Column with the target, or several (NPZ: an array, y if not given).")
     ] = None,
@@ -44,6 +52,10 @@ def fit(
     ] = None,
     ids: Ids = None,
     drop: Drop = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    na: Missing = None,
+    types: Types = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same model.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, or auto.")] = None,
     class_prior: Prior = None,
@@ -60,12 +72,13 @@ def fit(
         target = target or (["y"] if file.suffix == ".npz" else None)
         chosen = read_config(
             config, settings or [], target=target, task=task, id=ids, drop=drop, seed=seed, device=device,
+            encoding=encoding, decimal=decimal, na=na, types=split_types(types) or None,
             class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
         )  # fmt: skip
         check_output(output, force=force)
         console = Terminal(stderr=True)
         with stop_on_interrupt(warn):
-            found = fit_file(file, output, chosen, say=lambda line: console.print(line, highlight=False))
+            found = fit_file(file, output, chosen, say=lambda line: console.print(line, highlight=False, markup=False))
             stopped = stop_requested()
         if found is not None:
             print_metrics(found)
@@ -86,14 +99,19 @@ def predict(
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    allow_unreadable: AllowUnreadable = False,
 ) -> None:
     """Predict the rows of a file: ids, the label, and the probability of each class."""
     with one_line_errors(debug=context.obj):
+        from ecrt.data import ReadOptions
         from ecrt.runs import check_predictions, open_run, predict_file, read_costs, read_prior, write_predictions
 
         check_predictions(output)
         run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
-        table = predict_file(run, file)
+        reading = ReadOptions(encoding=encoding, decimal=decimal)
+        table = predict_file(run, file, reading=reading, allow_unreadable=allow_unreadable)
         write_predictions(table, output)
         tell(f"{len(table)} rows predicted.")
         tell(f"Predictions: {output}")
@@ -109,14 +127,19 @@ def evaluate(
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    allow_unreadable: AllowUnreadable = False,
 ) -> None:
     """Measure a model on labelled data it has not seen."""
     with one_line_errors(debug=context.obj):
+        from ecrt.data import ReadOptions
         from ecrt.report import write_model_page
         from ecrt.runs import evaluate_file, open_run, read_costs, read_prior
 
         run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
-        found, decided = evaluate_file(run, file)
+        reading = ReadOptions(encoding=encoding, decimal=decimal)
+        found, decided = evaluate_file(run, file, reading=reading, allow_unreadable=allow_unreadable)
         print_metrics(found, decided)
         if output is not None:
             make_folder(output)

@@ -17,19 +17,25 @@ from ecrt.errors import ECRTError, ECRTWarning, InputError
 
 __all__ = [
     "INTERRUPTED",
+    "AllowUnreadable",
     "ClassColumn",
     "Costs",
+    "Decimal",
     "Drop",
+    "Encoding",
     "Ids",
+    "Missing",
     "Model",
     "Prior",
     "TableFile",
     "Terminal",
     "Threshold",
+    "Types",
     "class_column",
     "make_folder",
     "one_line_errors",
     "print_metrics",
+    "split_types",
     "tell",
     "warn",
 ]
@@ -42,7 +48,20 @@ UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud80
 
 LONGEST_MESSAGE = 2000
 
-TableFile = Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or JSONL, or NPZ with arrays X and y.")]
+TableFile = Annotated[
+    Path, typer.Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), or NPZ with arrays X and y.")
+]
+Encoding = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of a text file, such as latin-1; told from the file if not given.")
+]
+Decimal = Annotated[str | None, typer.Option(metavar="SIGN", help=". or , where numbers can be read with either.")]
+Missing = Annotated[
+    list[str] | None, typer.Option("--na", metavar="SIGN", help="Further sign for a missing value, such as -999.")
+]
+Types = Annotated[list[str] | None, typer.Option(metavar="COL=TYPE", help="Read a column as number, category or date.")]
+AllowUnreadable = Annotated[
+    bool, typer.Option("--allow-unreadable", help="Go on if most values of a column are unreadable or new.")
+]
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Column that names rows; not learned from.")]
 Drop = Annotated[list[str] | None, typer.Option(help="Column to leave out.")]
 ClassColumn = Annotated[str | None, typer.Option(help="Column with the class (NPZ: an array, y if not given).")]
@@ -77,6 +96,17 @@ def class_column(target: str | None, file: Path) -> str:
     if target is None and file.suffix != ".npz":
         raise InputError("Name the column with the class: --target COL.")
     return target or "y"
+
+
+def split_types(types: list[str] | None) -> dict[str, str]:
+    """Types of columns as they are written on the command line; a name may hold ``=``."""
+    found = {}
+    for entry in types or []:
+        name, equals, kind = entry.rpartition("=")
+        if not equals or not name:
+            raise InputError(f"--types {entry}: use COL=TYPE, such as postcode=category.")
+        found[name] = kind
+    return found
 
 
 def make_folder(folder: Path) -> None:

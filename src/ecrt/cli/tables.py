@@ -9,13 +9,18 @@ import typer
 
 from ecrt.cli.shared import (
     ClassColumn,
+    Decimal,
     Drop,
+    Encoding,
     Ids,
+    Missing,
     TableFile,
     Terminal,
+    Types,
     class_column,
     make_folder,
     one_line_errors,
+    split_types,
     tell,
 )
 
@@ -49,6 +54,10 @@ def compare(
     ] = None,
     ids: Ids = None,
     drop: Drop = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    na: Missing = None,
+    types: Types = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Folder; the same command goes on where it stopped.")
     ] = Path("ecrt-comparison"),
@@ -60,16 +69,18 @@ def compare(
         import joblib
 
         from ecrt.comparison import dask_cluster
+        from ecrt.data import ReadOptions
         from ecrt.report import comparison_table, rich_table, write_comparison_page
         from ecrt.runs import compare_file
         from ecrt.training import BarProgress
 
+        reading = ReadOptions(encoding=encoding, decimal=decimal, na=tuple(na or ()), types=split_types(types))
         processes = None if cluster else jobs or joblib.cpu_count()
         with dask_cluster(cluster), BarProgress() as progress:
             found = compare_file(
                 file, output, target=class_column(target, file), methods=methods, metric=metric, prior=prior,
                 seeds=seeds, group=group, time=time, trials=trials, budget=budget, reference=reference,
-                ids=ids or (), drop=drop or (), jobs=processes, progress=progress,
+                ids=ids or (), drop=drop or (), reading=reading, jobs=processes, progress=progress,
             )  # fmt: skip
         Terminal().print(rich_table(comparison_table(found, found.prior)))
         for sentence in found.verdict():
@@ -88,6 +99,10 @@ def diagnose(
     budget: Annotated[float | None, typer.Option(metavar="SECONDS", help="Instead: seconds to choose in.")] = None,
     ids: Ids = None,
     drop: Drop = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    na: Missing = None,
+    types: Types = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result, unless --budget is used.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")] = Path(
         "ecrt-diagnosis"
@@ -95,13 +110,15 @@ def diagnose(
 ) -> None:
     """Say whether transfer helps on this table, by how much, and why."""
     with one_line_errors(debug=context.obj):
+        from ecrt.data import ReadOptions
         from ecrt.report import diagnosis_table, write_diagnosis_page
         from ecrt.runs import diagnose_file
 
+        reading = ReadOptions(encoding=encoding, decimal=decimal, na=tuple(na or ()), types=split_types(types))
         make_folder(output)
         found = diagnose_file(
-            file, target=class_column(target, file), seen=seen, ids=ids or (), drop=drop or (), random_state=seed,
-            trials=None if budget else trials, budget=budget or 180.0, verbose=True,
+            file, target=class_column(target, file), seen=seen, ids=ids or (), drop=drop or (), reading=reading,
+            random_state=seed, trials=None if budget else trials, budget=budget or 180.0, verbose=True,
         )  # fmt: skip
         Terminal().print(diagnosis_table(found))
         tell(found.recommendation)

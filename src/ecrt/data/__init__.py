@@ -1,6 +1,7 @@
 """Raw data to (X, y): imbalance protocols, class roles, synthetic data, loaders."""
 
 from ecrt.data.catalogue import CATALOGUE, KnownData, RemoteFile
+from ecrt.data.columns import ColumnProblem, ColumnReading, ReadOptions
 from ecrt.data.download import default_folder, fetch
 from ecrt.data.files import LABEL_SEPARATOR, DataFile, Images, open_image, read_data
 from ecrt.data.imbalance import (
@@ -40,6 +41,8 @@ __all__ = [
     "Abstracts",
     "ClassRoles",
     "Column",
+    "ColumnProblem",
+    "ColumnReading",
     "DataFile",
     "GaussianSources",
     "ImageLayout",
@@ -48,6 +51,7 @@ __all__ = [
     "KnownData",
     "LabelledSplit",
     "MinorityRule",
+    "ReadOptions",
     "RemoteFile",
     "Split",
     "SyntheticData",

@@ -1,12 +1,10 @@
-"""Data from files: CSV, Parquet, JSON lines, NPZ, and folders of images named by class."""
+"""Data from files: tables of every kind, NPZ, and folders of images named by class."""
 
 from __future__ import annotations
 
-import csv
 import difflib
-import gzip
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -18,8 +16,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ecrt.data.columns import (
+    ColumnProblem,
+    ColumnReading,
+    ReadOptions,
+    decide_columns,
+    read_columns,
+    read_target_column,
+)
 from ecrt.data.layouts import PICTURES, pictures_below, split_folders
-from ecrt.errors import InputError
+from ecrt.data.reading import Cells, is_standard_input, read_cells
+from ecrt.errors import InputError, warn_user
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -28,13 +35,8 @@ __all__ = ["LABEL_SEPARATOR", "DataFile", "Images", "open_image", "read_data"]
 
 Labels = NDArray[Any]
 
-ABSENT = ["?", "<null>"]
-"""Signs for a missing value, beside those that pandas knows."""
-
 LABEL_SEPARATOR = ";"
 """Between the labels of a row, where they are one text."""
-
-KINDS = "CSV or TSV (.csv, .tsv, .txt), Parquet (.parquet), JSON lines (.jsonl), NumPy (.npz) and folders of images"
 
 
 class Images(Dataset[Any]):
@@ -63,14 +65,22 @@ class DataFile:
 
     Attributes
     ----------
-    X : a table, an array (of embeddings or images), or images of a folder.
+    X : a table, an array (of embeddings or images), or images of a folder. Columns of a table are numbers (float64),
+        categories (Categorical of strings) or dates (datetime64); what names rows or says nothing is not among them.
     y : the target, if it was asked for.
-    ids : what names each row in the output: the columns asked for, else the row number, or the path of an image.
+    ids : what names each row in the output: the columns asked for, as they are written, else the row number, or the
+        path of an image.
+    aside : further columns that are not learned from, typed like those of ``X``.
+    columns : how each column of a table was read, ``role`` saying what for; they read further files in the same way.
+    problems : of a table that was read by stored columns: what is missing, unreadable or new in each of them.
     """
 
     X: pd.DataFrame | NDArray[Any] | Images
     y: Labels | None
     ids: pd.DataFrame
+    aside: pd.DataFrame = field(default_factory=pd.DataFrame)
+    columns: tuple[ColumnReading, ...] = ()
+    problems: tuple[ColumnProblem, ...] = ()
 
     def take(self, rows: NDArray[np.int64]) -> DataFile:
         """Some of the rows."""
@@ -79,38 +89,131 @@ class DataFile:
             X = Images(X.values[rows], None if X.labels is None else X.labels[rows])
         else:
             X = X.iloc[rows] if isinstance(X, pd.DataFrame) else X[rows]
-        return DataFile(X=X, y=None if self.y is None else self.y[rows], ids=self.ids.iloc[rows])
+        y = None if self.y is None else self.y[rows]
+        aside = self.aside.iloc[rows] if len(self.aside.columns) else self.aside
+        return replace(self, X=X, y=y, ids=self.ids.iloc[rows], aside=aside)
 
 
 def read_data(
-    path: Path, *, target: Sequence[str] = (), ids: Sequence[str] = (), drop: Sequence[str] = (), image_size: int = 32
+    path: Path,
+    *,
+    target: Sequence[str] = (),
+    ids: Sequence[str] = (),
+    aside: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    image_size: int = 32,
+    options: ReadOptions | None = None,
+    columns: Sequence[ColumnReading] | None = None,
+    allow_unreadable: bool = False,
 ) -> DataFile:
     """Read a file or a folder.
 
     Parameters
     ----------
+    path : of the file or folder; ``-`` for a table on the standard input.
     target : column with the target, or several; of an NPZ, the array; none where there is none to read. A folder of
         images has the names of its subfolders as labels, if any target is asked for.
-    ids, drop : columns to keep aside for the output, and to leave out.
+    ids, aside, drop : columns to keep for the output as they are written, to keep by their kind, and to leave out.
     image_size : images are cut to a square and resized to this many pixels a side.
+    options : what is known of how a table is written.
+    columns : how the columns of an earlier file were read; they are read in the same way, and nothing is decided anew.
+    allow_unreadable : with ``columns``, whether more than half of a column may be unreadable or new.
     """
-    if not path.exists():
-        raise InputError(f"There is no file or folder {path}.")
-    if path.is_dir():
-        return _read_images(path, labelled=bool(target), size=image_size)
-    if path.suffix == ".npz":
-        return _read_npz(path, target)
-    table = _read_table(path, target)
-    repeated = table.columns[table.columns.duplicated()].unique().tolist()
-    if repeated:
-        raise InputError(f"{path.name}: columns {repeated} occur more than once.")
-    for name in [*target, *ids, *drop]:
+    if not is_standard_input(path):
+        if not path.exists():
+            raise InputError(f"There is no file or folder {path}.")
+        if path.is_dir():
+            return _read_images(path, labelled=bool(target), size=image_size)
+        if path.suffix == ".npz":
+            return _read_npz(path, target)
+    options = options or ReadOptions()
+    cells = read_cells(path, encoding=options.encoding)
+    table = cells.table
+    for name in [*target, *ids, *aside, *drop, *(options.types if columns is None else ())]:
         if name not in table.columns:
             raise InputError(f"{path.name} has no column {name!r}{_suggestion(name, list(table.columns))}")
-    y = _labels(table[list(target)]) if target else None
+    y, targets = _read_targets(cells, target, options, columns)
     named = table[list(ids)] if ids else pd.DataFrame({"row": np.arange(len(table))})
-    left = table.drop(columns=list({*target, *ids, *drop}))
-    return DataFile(X=left, y=y, ids=named)
+    problems: tuple[ColumnProblem, ...] = ()
+    if columns is None:
+        left = table.drop(columns=list({*target, *ids, *drop}))
+        _refuse_nested(left, path)
+        readings = decide_columns(left, options, separator=cells.separator, aside=aside)
+        typed, _ = read_columns(left, readings)
+        _tell(readings, cells.notes)
+    else:
+        readings = tuple(reading for reading in columns if reading.is_used or reading.name in aside)
+        lacking = [reading.name for reading in readings if reading.name not in table.columns]
+        if lacking:
+            raise InputError(f"{path.name} lacks the columns {lacking} that the model was fitted on.")
+        _refuse_nested(table[[reading.name for reading in readings]], path)
+        typed, problems = read_columns(table, readings, decimal=options.decimal)
+        _refuse_unreadable(problems, path, allow_unreadable)
+        _tell((), cells.notes)
+    used = [reading.name for reading in readings if reading.is_used]
+    if target and columns is None and not used:
+        said = "; ".join(f"{reading.name!r}: {reading.note}" for reading in readings[:5])
+        raise InputError(f"{path.name} has no column to learn from beside the target. {said}")
+    kept = tuple(ColumnReading(name=name, kind="identifier", role="id") for name in ids)
+    return DataFile(
+        X=typed[used], y=y, ids=named, aside=typed[list(aside)], columns=(*readings, *targets, *kept), problems=problems
+    )
+
+
+def _read_targets(
+    cells: Cells, target: Sequence[str], options: ReadOptions, columns: Sequence[ColumnReading] | None
+) -> tuple[Labels | None, tuple[ColumnReading, ...]]:
+    """The target, an array or with several columns a matrix, and how it was read."""
+    known = {reading.name: reading for reading in columns or () if reading.role == "target"}
+    found = [
+        read_target_column(cells.table[name], options, separator=cells.separator, reading=known.get(name))
+        for name in target
+    ]
+    if not found:
+        return None, ()
+    values = found[0][0] if len(found) == 1 else np.column_stack([column for column, _ in found])
+    return values, tuple(reading for _, reading in found)
+
+
+def _refuse_nested(table: pd.DataFrame, path: Path) -> None:
+    nested = [
+        name
+        for name in table
+        if table[name].dtype == object
+        and table[name].map(lambda value: isinstance(value, (dict, list, np.ndarray))).any()
+    ]
+    if nested:
+        raise InputError(f"{path.name}: columns {nested} hold lists or objects. Give each value a column of its own.")
+
+
+def _refuse_unreadable(problems: Sequence[ColumnProblem], path: Path, allowed: bool) -> None:
+    """Raise an error if most of a column is not what it was; a column with two kinds of values is not one."""
+    bad = [problem for problem in problems if problem.share > 0.5]
+    if bad and not allowed:
+        raise InputError(
+            f"{path.name} is not like the file of the fit: {'; '.join(map(str, bad[:5]))}. Mend the file, name its "
+            "--decimal or --encoding, or add --allow-unreadable."
+        )
+
+
+def _tell(readings: Sequence[ColumnReading], notes: Sequence[str]) -> None:
+    """Warn of what was decided that a user may want to know, a line for each column but the first few only."""
+    said = [
+        f"Column {reading.name!r} is {_KIND_WORDS[reading.kind]}. {reading.note}"
+        for reading in readings
+        if reading.note
+    ]
+    if len(said) > MOST_NOTES:
+        said = [*said[:MOST_NOTES], f"There are notes on {len(said) - MOST_NOTES} more columns."]
+    for note in (*notes, *said):
+        warn_user(note)
+
+
+MOST_NOTES = 12
+_KIND_WORDS = {
+    "number": "read as numbers", "category": "read as a category", "date": "read as dates",
+    "identifier": "left out", "left out": "left out",
+}  # fmt: skip
 
 
 def _suggestion(name: str, known: list[str]) -> str:
@@ -118,53 +221,6 @@ def _suggestion(name: str, known: list[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; there are {known[:20]}{' and more' if len(known) > 20 else ''}."
-
-
-def _labels(columns: pd.DataFrame) -> Labels:
-    """Targets as text, whole numbers or numbers; missing ones stay missing, for the caller to decide."""
-    if columns.shape[1] > 1:
-        return columns.to_numpy()
-    column = columns.iloc[:, 0]
-    if column.dtype.kind in "iubf":
-        return column.to_numpy()
-    return column.map(lambda value: value.strip() if isinstance(value, str) else value).to_numpy(dtype=object)
-
-
-def _read_table(path: Path, target: Sequence[str]) -> pd.DataFrame:
-    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-    try:
-        if suffix in (".csv", ".tsv", ".txt"):
-            table = pd.read_csv(path, sep=_separator(path), na_values=ABSENT, skipinitialspace=True)
-        elif suffix in (".jsonl", ".ndjson"):
-            table = pd.read_json(path, lines=True)
-        elif suffix in (".parquet", ".pq"):
-            table = pd.read_parquet(path)
-        else:
-            raise InputError(f"{path.name}: cannot tell what kind of file it is. Known are {KINDS}.")
-    except ImportError as error:
-        raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
-    except (OSError, EOFError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path.name} cannot be read: {error}") from error
-    table.columns = table.columns.map(str)
-    if table.empty:
-        raise InputError(f"{path.name} has no rows.")
-    features = table.drop(columns=[name for name in target if name in table])
-    nested = [name for name in features if table[name].map(lambda value: isinstance(value, (dict, list))).any()]
-    if nested:
-        raise InputError(f"{path.name}: columns {nested} hold lists or objects. Give each value a column of its own.")
-    return table
-
-
-def _separator(path: Path) -> str:
-    """Comma, semicolon, tab or bar, whichever the first lines are written with."""
-    with gzip.open(path, "rt", errors="replace") if path.suffix == ".gz" else path.open(errors="replace") as file:
-        start = file.readline() + file.readline()
-    try:
-        return csv.Sniffer().sniff(start, delimiters=",;\t|").delimiter
-    except csv.Error:
-        return ","
 
 
 def _read_npz(path: Path, target: Sequence[str]) -> DataFile:

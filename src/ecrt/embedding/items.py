@@ -142,13 +142,10 @@ def _table(source: Path, text: str | None, target: str | None, split: str | None
         raise InputError(f"Name the column of {source.name} that holds the text: --text COL.")
     if split is not None:
         raise InputError(f"{source.name} is a table and has no splits: leave --split out.")
-    data = read_data(source, target=() if target is None else (target,), drop=())
-    table: Any = data.X
-    if text not in table.columns:
-        raise InputError(f"{source.name} has no column {text!r}; there are {list(table.columns)[:20]}.")
-    chosen = _drawn(np.arange(len(table)), rows, seed)
-    column = table[text].iloc[chosen]
-    empty = np.flatnonzero(column.isna().to_numpy())
+    data = read_data(source, target=() if target is None else (target,), ids=(text,), columns=())
+    chosen = _drawn(np.arange(len(data.ids)), rows, seed)
+    column = data.ids[text].iloc[chosen]
+    empty = np.flatnonzero((column.isna() | (column == "")).to_numpy())
     if len(empty):
         raise InputError(f"{source.name}: row {chosen[empty[0]]} has no text in {text!r}.")
     y = None if data.y is None else data.y[chosen]

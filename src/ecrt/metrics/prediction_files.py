@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ecrt.data import read_data
+from ecrt.data import ColumnReading, read_data
 from ecrt.disk import read_arrays, write_arrays
 from ecrt.errors import InputError
 from ecrt.metrics.priors import PRIORS, PriorName
@@ -93,13 +93,11 @@ def read_prediction_table(
     prior : that the probabilities assume.
     """
     path = Path(path)
-    data = read_data(path, target=(target,))
+    names = [f"{PROBABILITY}{label}" for label in counts]
+    columns = [ColumnReading(name=name, kind="number", decimal=".") for name in names]
+    data = read_data(path, target=(target,), columns=columns)
     if not isinstance(data.X, pd.DataFrame) or data.y is None:
         raise InputError(f"{path.name} is no table of predictions.")
-    names = [f"{PROBABILITY}{label}" for label in counts]
-    missing = [name for name in names if name not in data.X.columns]
-    if missing:
-        raise InputError(f"{path.name} has no columns {missing[:5]}: every label of counts needs its probability.")
     place = {str(label): index for index, label in enumerate(counts)}
     with np.errstate(divide="ignore"):  # a probability of zero is minus infinity
         log_proba = np.log(data.X[names].to_numpy(dtype=np.float64))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ecrt.comparison import Comparison, compare
-from ecrt.data import read_data
+from ecrt.data import ReadOptions, read_data
 from ecrt.errors import InputError, warn_user
 from ecrt.runs.tasks import read_target
 
@@ -26,6 +26,7 @@ def compare_file(
     time: str | None = None,
     ids: Sequence[str] = (),
     drop: Sequence[str] = (),
+    reading: ReadOptions | None = None,
     **options: Any,
 ) -> Comparison:
     """Read a table, and compare methods on it.
@@ -33,6 +34,7 @@ def compare_file(
     Parameters
     ----------
     group, time : columns that splits mind; like ids, they are not learned from.
+    reading : what is known of how the table is written.
     options : of ``ecrt.compare``.
     """
     if path.is_dir():
@@ -40,7 +42,7 @@ def compare_file(
     aside = [name for name in (group, time) if name is not None]
     if aside and path.suffix == ".npz":
         raise InputError("An NPZ file has no columns to split by: use a table with --group and --time.")
-    data = read_data(path, target=(target,), ids=[*dict.fromkeys([*aside, *ids])], drop=drop)
+    data = read_data(path, target=(target,), ids=ids, aside=aside, drop=drop, options=reading)
     labels = read_target(data, (target,), "classification")
     left_out = len(data.ids) - len(labels.rows)
     if left_out:
@@ -51,8 +53,8 @@ def compare_file(
     return compare(
         data.X,
         labels.y,
-        groups=None if group is None else data.ids[group].to_numpy(),
-        times=None if time is None else data.ids[time].to_numpy(),
+        groups=None if group is None else data.aside[group].to_numpy(),
+        times=None if time is None else data.aside[time].to_numpy(),
         output=output,
         title=path.name,
         **options,

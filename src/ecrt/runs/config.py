@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from ecrt.data import ReadOptions
 from ecrt.errors import InputError
 from ecrt.io import parse_yaml, read_yaml
 from ecrt.runs.tasks import ESTIMATORS, TaskName
@@ -33,6 +34,7 @@ class FitConfig:
     task : classification, multilabel or regression; told from the target if not given.
     id : columns that name rows, kept for the output and not learned from.
     drop : columns to leave out.
+    encoding, decimal, na, types : how the file is written, where that cannot be told from it: see ``ReadOptions``.
     seed, device : of the estimator.
     class_prior : ``"balanced"``, ``"training"``, or a number for each class; if not given, balanced without costs and
         training with them.
@@ -49,6 +51,10 @@ class FitConfig:
     task: TaskName | None = None
     id: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+    encoding: str | None = None
+    decimal: str | None = None
+    na: tuple[str, ...] = ()
+    types: dict[str, str] = field(default_factory=dict)
     seed: int = 0
     device: str = "auto"
     class_prior: str | tuple[float, ...] | None = None
@@ -61,7 +67,7 @@ class FitConfig:
     model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("target", "id", "drop", "class_prior"):
+        for name in ("target", "id", "drop", "na", "class_prior"):
             value = getattr(self, name)
             if isinstance(value, str) and name != "class_prior":
                 value = [value]
@@ -77,11 +83,17 @@ class FitConfig:
             set(self.costs) != {"miss", "false_alarm"} or not all(_is_positive(cost) for cost in self.costs.values())
         ):
             raise InputError(f"costs={self.costs}: two positive numbers are needed, miss and false_alarm.")
+        _ = self.reading  # refuses what cannot be
         if self.task is not None and self.task not in ESTIMATORS:
             raise InputError(f"task={self.task!r}: use {', '.join(ESTIMATORS)}.")
         estimators = ESTIMATORS.values() if self.task is None else [ESTIMATORS[self.task]]
         known = {name for estimator in estimators for name in inspect.signature(estimator).parameters}
         _refuse_unknown(self.model, known - OWN_OPTIONS, "model.")
+
+    @property
+    def reading(self) -> ReadOptions:
+        """How the file is written, as far as it is said."""
+        return ReadOptions(encoding=self.encoding, decimal=self.decimal, na=self.na, types=self.types)
 
     @property
     def prior(self) -> str | tuple[float, ...]:
@@ -146,7 +158,8 @@ def _check_types(settings: dict[str, Any]) -> None:
     number = (int, float)
     wanted: dict[str, tuple[type, ...]] = {
         "target": (str, list, tuple), "task": (str, type(None)), "id": (str, list, tuple),
-        "drop": (str, list, tuple), "seed": (int,), "device": (str,),
+        "drop": (str, list, tuple), "encoding": (str, type(None)), "decimal": (str, type(None)),
+        "na": (str, list, tuple), "types": (dict,), "seed": (int,), "device": (str,),
         "class_prior": (str, list, tuple, type(None)), "positive": (str, int, type(None)),
         "threshold": (*number, type(None)), "costs": (dict, type(None)), "test_size": number, "refit": (bool,),
         "image_size": (int,), "model": (dict,),

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, column_or_1d
 
-from ecrt.data import TableEncoder, read_data, stratified_holdout, thin_out
+from ecrt.data import ReadOptions, TableEncoder, read_data, stratified_holdout, thin_out
 from ecrt.diagnostics import (
     Memorisation,
     MinorityGap,
@@ -120,6 +120,7 @@ def diagnose_file(
     seen: str | None = None,
     ids: Sequence[str] = (),
     drop: Sequence[str] = (),
+    reading: ReadOptions | None = None,
     **options: Any,
 ) -> Diagnosis:
     """Read a table, and diagnose it.
@@ -127,21 +128,27 @@ def diagnose_file(
     Parameters
     ----------
     seen : column that says, by 0 and 1, whether the encoder was trained on a row; not learned from.
+    reading : what is known of how the table is written.
     options : of ``diagnose``.
     """
     if path.is_dir():
         raise InputError(f"{path} is a folder: diagnose reads tables and NPZ files of embeddings, no images.")
     if seen is not None and path.suffix == ".npz":
         raise InputError("An NPZ file has no columns: use a table with --seen.")
-    aside = [*dict.fromkeys([*ids, *([seen] if seen else [])])]
-    data = read_data(path, target=(target,), ids=aside, drop=drop)
+    data = read_data(path, target=(target,), ids=ids, aside=[seen] if seen else [], drop=drop, options=reading)
     labels = read_target(data, (target,), "classification")
     left_out = len(data.ids) - len(labels.rows)
     if left_out:
         warn_user(f"{left_out} rows without a label are left out.")
         data = data.take(labels.rows)
-    marks = data.ids[seen].to_numpy() if seen else None
+    marks = None if seen is None else _marks(data.aside[seen])
     return diagnose(data.X, labels.y, seen=marks, title=path.name, **options)
+
+
+def _marks(column: pd.Series[Any]) -> NDArray[Any]:
+    """0 and 1, or truth values in words, which a file has as categories."""
+    is_truth = isinstance(column.dtype, pd.CategoricalDtype) and set(column.cat.categories) == {"false", "true"}
+    return np.asarray(column == "true" if is_truth else column)
 
 
 def best_transfer_options(selection: Selection) -> dict[str, Any]:

@@ -54,7 +54,10 @@ def fit_file(
     verbose : show progress bars.
     """
     resolve_device(config.device)  # before the file is read, which may take long
-    data = read_data(path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size)
+    data = read_data(
+        path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size,
+        options=config.reading,
+    )  # fmt: skip
     target = read_target(data, config.target, config.task)
     left_out = len(data.ids) - len(target.rows)
     if left_out:
@@ -66,7 +69,9 @@ def fit_file(
     model = make_estimator(data, target, config, verbose=verbose)
     train_rows, test_rows = stratified_holdout(target.strata, config.test_size, np.random.default_rng(config.seed))
     _write(output / CONFIG_FILE, config.as_yaml())
-    _write(output / TARGET_FILE, json.dumps({"task": target.task, "names": target.names}))
+    _write(output / TARGET_FILE, json.dumps({
+        "task": target.task, "names": target.names, "columns": [column.state() for column in data.columns],
+    }))  # fmt: skip
     versions = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
     _write(output / VERSIONS_FILE, json.dumps(versions, indent=1))
 

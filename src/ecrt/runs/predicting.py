@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import confusion_matrix
 
-from ecrt.data import LABEL_SEPARATOR, DataFile, Images, read_data
+from ecrt.data import LABEL_SEPARATOR, ColumnReading, DataFile, Images, ReadOptions, read_data
 from ecrt.disk import check_writable, replacing
 from ecrt.errors import InputError, ModelFileError, warn_user
 from ecrt.estimators import load
@@ -46,6 +46,7 @@ class FittedRun:
     config: FitConfig
     task: TaskName
     names: tuple[str, ...]
+    columns: tuple[ColumnReading, ...] = ()
 
     @property
     def decision(self) -> Decision:
@@ -73,21 +74,24 @@ def open_run(folder: Path, **changes: Any) -> FittedRun:
     if changes.keys() & {"threshold", "costs"}:
         config = replace(config, **({"threshold": None, "costs": None} | changes))
     model = load(folder / MODEL_FOLDER)
-    task, names = _read_target_file(folder / TARGET_FILE, model)
+    task, names, columns = _read_target_file(folder / TARGET_FILE, model)
     if task == "classification":
         config = replace(config, class_prior=changes.get("class_prior", prior))
         model.set_params(class_prior=config.prior)
     elif changes:
         raise InputError(f"{sorted(changes)} can be changed for a classification only; the task is {task}.")
-    return FittedRun(model, config, task, names)
+    return FittedRun(model, config, task, names, columns)
 
 
-def _read_target_file(file: Path, model: Any) -> tuple[TaskName, tuple[str, ...]]:
+def _read_target_file(file: Path, model: Any) -> tuple[TaskName, tuple[str, ...], tuple[ColumnReading, ...]]:
     try:
         with Fields(read_json(file), file.name) as fields:
             task, names = cast(TaskName, fields.text("task", ESTIMATORS)), fields.items("names", MOST_NAMES)
+            columns = tuple(ColumnReading.from_state(state) for state in fields.items("columns", MOST_NAMES))
     except BadContentError as error:
         raise error.of_file(file) from error
+    except InputError as error:
+        raise ModelFileError(file, str(error)) from error
     fits = type(model) is ESTIMATORS[task] and getattr(model, "multilabel_", False) == (task == "multilabel")
     if (
         not fits
@@ -95,7 +99,7 @@ def _read_target_file(file: Path, model: Any) -> tuple[TaskName, tuple[str, ...]
         or not all(isinstance(name, str) for name in names)
     ):
         raise ModelFileError(file, f"It speaks of {len(names)} targets of a {task}, which the model beside it is not.")
-    return task, tuple(names)
+    return task, tuple(names), columns
 
 
 def _outputs(model: Any) -> int:
@@ -109,9 +113,17 @@ def card_of(folder: Path) -> str:
     return read_text(place / CARD_FILE)
 
 
-def predict_file(run: FittedRun, path: Path) -> pd.DataFrame:
-    """Ids, then what is predicted: a label with the probability of each class, labels of each row, or numbers."""
-    data = _read_as_fitted(run, path, target=())
+def predict_file(
+    run: FittedRun, path: Path, *, reading: ReadOptions | None = None, allow_unreadable: bool = False
+) -> pd.DataFrame:
+    """Ids, then what is predicted: a label with the probability of each class, labels of each row, or numbers.
+
+    Parameters
+    ----------
+    reading : how this file is written, where it is otherwise than that of the fit.
+    allow_unreadable : whether more than half of a column may be unreadable or new.
+    """
+    data = _read_as_fitted(run, path, target=(), reading=reading, allow_unreadable=allow_unreadable)
     ids, found = data.ids.reset_index(drop=True), _PREDICTORS[run.task](run, data.X)
     taken = [name for name in ids if name in found]
     if taken:
@@ -166,9 +178,19 @@ def write_predictions(table: pd.DataFrame, output: Path) -> None:
         raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
 
 
-def evaluate_file(run: FittedRun, path: Path) -> tuple[Evaluation | Measured, dict[str, float]]:
-    """Measure the model on labelled rows; with a threshold or costs, also what that decision gives."""
-    data = _read_as_fitted(run, path, target=run.config.target)
+def evaluate_file(
+    run: FittedRun, path: Path, *, reading: ReadOptions | None = None, allow_unreadable: bool = False
+) -> tuple[Evaluation | Measured, dict[str, float]]:
+    """Measure the model on labelled rows; with a threshold or costs, also what that decision gives.
+
+    Parameters
+    ----------
+    reading : how this file is written, where it is otherwise than that of the fit.
+    allow_unreadable : whether more than half of a column may be unreadable or new.
+    """
+    data = _read_as_fitted(
+        run, path, target=run.config.target, reading=reading, allow_unreadable=allow_unreadable
+    )  # fmt: skip
     target = read_new_target(data, run.config.target, run.task, run.names, getattr(run.model, "classes_", None))
     left_out = len(data.ids) - len(target.rows)
     if left_out:
@@ -197,18 +219,23 @@ def _decided(run: FittedRun, X: Any, y: Any) -> dict[str, float]:
     return {name: float(value) for name, value in figures.items()}
 
 
-def _read_as_fitted(run: FittedRun, path: Path, *, target: Sequence[str]) -> DataFile:
+def _read_as_fitted(
+    run: FittedRun, path: Path, *, target: Sequence[str], reading: ReadOptions | None, allow_unreadable: bool
+) -> DataFile:
     """Read a file and pick the columns that the model knows, in its order; others are not looked at."""
     config = run.config
-    data = read_data(path, target=target, ids=config.id, image_size=config.image_size)
+    reading = reading or ReadOptions()
+    data = read_data(
+        path, target=target, ids=config.id, image_size=config.image_size, columns=run.columns,
+        options=replace(reading, encoding=reading.encoding or config.encoding), allow_unreadable=allow_unreadable,
+    )  # fmt: skip
+    for problem in data.problems:
+        warn_user(f"Column {problem}.")
     names = getattr(run.model, "feature_names_in_", None)
     if isinstance(data.X, pd.DataFrame):
         if names is None:
             raise InputError("The model was not fitted on a table with named columns.")
-        missing = [name for name in names if name not in data.X.columns]
-        if missing:
-            raise InputError(f"{path.name} lacks the columns {missing} that the model was fitted on.")
-        return DataFile(X=data.X[list(names)], y=data.y, ids=data.ids)
+        return replace(data, X=data.X[list(names)])
     if names is not None:
         raise InputError(f"The model was fitted on a table with the columns {list(names)[:10]}; {path.name} is none.")
     if isinstance(data.X, Images) != (run.model.table_ is None and not hasattr(run.model, "n_features_in_")):

@@ -1,0 +1,358 @@
+"""Tables of any file to cells: CSV of whatever encoding and separator, JSON, Excel, Parquet; packed or not.
+
+Cells of text files stay text here, so that nothing is lost before it is known what a column holds.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import re
+import sys
+import zipfile
+import zlib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ecrt.errors import InputError
+
+__all__ = ["Cells", "is_standard_input", "read_cells"]
+
+KINDS = (
+    "CSV or TSV (.csv, .tsv, .txt), JSON lines (.jsonl), JSON (.json), Excel (.xlsx), Parquet (.parquet), NumPy (.npz) "
+    "and folders of images; text files may be packed (.gz, .bz2, .xz, .zip)"
+)
+TEXT, LINES, EXCEL, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson"), (".xlsx", ".xlsm"), (".parquet", ".pq")
+OLD_EXCEL = (".xls", ".xlsb", ".ods")
+PACKED = (".gz", ".bz2", ".xz", ".zip")
+
+SEPARATORS = ";\t|,"
+"""Between the values of a line; of two that suit equally well the first is taken."""
+
+LINES_TO_JUDGE = 200
+SHOWN = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """What stands in a table.
+
+    Attributes
+    ----------
+    table : columns of text, or of what a typed file (Parquet, Excel, JSON) says they are; an empty cell is "" or NA.
+    notes : sentences on what was done to read the file.
+    separator : of a text file; else empty.
+    """
+
+    table: pd.DataFrame
+    notes: tuple[str, ...] = ()
+    separator: str = ""
+
+
+def is_standard_input(path: Path) -> bool:
+    """Whether ``-`` is named instead of a file."""
+    return str(path) == "-"
+
+
+def read_cells(path: Path, *, encoding: str | None = None) -> Cells:
+    """Read a table.
+
+    Parameters
+    ----------
+    path : of the file; ``-`` for the standard input, which may hold CSV or JSON.
+    encoding : of text files; told from the file if not given.
+    """
+    try:
+        return _read(path, encoding)
+    except InputError:
+        raise
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, RecursionError) as error:
+        raise InputError(f"{path.name} cannot be read: {error}") from error
+
+
+def _read(path: Path, encoding: str | None) -> Cells:
+    if is_standard_input(path):
+        content = sys.stdin.buffer.read()
+        name = "stdin.json" if content.lstrip()[:1] in (b"{", b"[") else "stdin.csv"
+    else:
+        name = path.name
+        for ending in PACKED:
+            name = name.removesuffix(ending)
+        suffix = Path(name).suffix.lower()
+        if path.suffix.lower() != ".zip" and suffix in PARQUET:
+            return _typed(_read_parquet(path), path)
+        if path.suffix.lower() in OLD_EXCEL:
+            raise InputError(f"{path.name}: this kind of sheet is not read. Save it as CSV UTF-8 or .xlsx.")
+        name, content = _unpack(path, name)
+    suffix = Path(name).suffix.lower()
+    if suffix in EXCEL:
+        return _typed(_read_excel(content, path), path)
+    if suffix not in (*TEXT, *LINES, ".json"):
+        raise InputError(f"{path.name}: cannot tell what kind of file it is. Known are {KINDS}.")
+    text, notes = _decode(content, encoding, path)
+    if suffix in TEXT:
+        return _read_csv(text, notes, path)
+    return _typed(_read_json(text, path, lines=suffix in LINES), path, notes)
+
+
+def _unpack(path: Path, name: str) -> tuple[str, bytes]:
+    """The content of a file, or of the one file in it, with the name that says what it is."""
+    match path.suffix.lower():
+        case ".gz":
+            return name, gzip.decompress(path.read_bytes())
+        case ".bz2":
+            return name, bz2.decompress(path.read_bytes())
+        case ".xz":
+            return name, lzma.decompress(path.read_bytes())
+        case ".zip":
+            with zipfile.ZipFile(path) as archive:
+                members = [
+                    member
+                    for member in archive.namelist()
+                    if not member.endswith("/") and not member.startswith("__MACOSX") and Path(member).name[:1] != "."
+                ]
+                if len(members) != 1:
+                    raise InputError(
+                        f"{path.name} holds {len(members)} files ({', '.join(members[:5])}): unpack it and name one."
+                    )
+                return Path(members[0]).name, archive.read(members[0])
+    return name, path.read_bytes()
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except ImportError as error:
+        raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
+
+
+def _read_excel(content: bytes, path: Path) -> pd.DataFrame:
+    try:
+        sheets = pd.read_excel(
+            io.BytesIO(content), sheet_name=None, dtype=object, keep_default_na=False, na_filter=False
+        )
+    except ImportError as error:
+        raise InputError(
+            f"{path.name}: Excel files need openpyxl (pip install 'ecrt[excel]'); or save the sheet as CSV UTF-8."
+        ) from error
+    except (KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path.name} cannot be read as an Excel file: {error}") from error
+    filled = {name: sheet for name, sheet in sheets.items() if not sheet.empty}
+    if len(filled) > 1:
+        raise InputError(
+            f"{path.name} has {len(filled)} sheets with rows ({', '.join(map(str, filled))}): save one as CSV."
+        )
+    return next(iter(filled.values()), pd.DataFrame())
+
+
+def _read_json(text: str, path: Path, *, lines: bool) -> pd.DataFrame:
+    """Records, one on each line or all in one list; a single file may be either."""
+    if not lines:
+        try:
+            records = json.loads(text)
+        except json.JSONDecodeError:
+            lines = "\n" in text.strip()
+            if not lines:
+                raise
+    if lines:
+        records = []
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                try:
+                    records.append(json.loads(line))
+                except json.JSONDecodeError as error:
+                    raise InputError(f"{path.name} cannot be read: line {number} is no JSON: {error}") from error
+    records = [records] if isinstance(records, dict) and lines else records
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise InputError(f"{path.name}: a list of records is needed, such as [{{'x': 1, 'label': 'a'}}, ...].")
+    return pd.DataFrame(records)
+
+
+def _typed(table: pd.DataFrame, path: Path, notes: tuple[str, ...] = ()) -> Cells:
+    table.columns = table.columns.map(lambda name: str(name).strip())
+    _check(table, path)
+    return Cells(table=table.reset_index(drop=True), notes=notes)
+
+
+def _check(table: pd.DataFrame, path: Path) -> None:
+    if table.empty:
+        raise InputError(f"{path.name} has no rows.")
+    repeated = table.columns[table.columns.duplicated()].unique().tolist()
+    if repeated:
+        raise InputError(f"{path.name}: the column names {repeated} occur more than once. Give each column its own.")
+
+
+def _decode(content: bytes, encoding: str | None, path: Path) -> tuple[str, tuple[str, ...]]:
+    """Bytes to text, lines ending alike."""
+    text, notes = _decoded(content, encoding, path)
+    text = text.removeprefix("\ufeff")
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise InputError(f"{path.name}: line {line} holds NUL bytes. It is damaged, no text, or needs --encoding.")
+    return (text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text), notes
+
+
+def _decoded(content: bytes, encoding: str | None, path: Path) -> tuple[str, tuple[str, ...]]:
+    if encoding is not None:
+        try:
+            return content.decode(encoding), ()
+        except LookupError:
+            raise InputError(f"There is no encoding {encoding!r}; usual are utf-8, latin-1, cp1252, utf-16.") from None
+        except UnicodeError as error:
+            raise InputError(f"{path.name} is not written in {encoding}: {error}. Give another --encoding.") from error
+    marks = {b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+    found = next((name for mark, name in marks.items() if content.startswith(mark)), None)
+    start = content[:2000]
+    if found is None and len(start) >= 4 and start.count(0) > len(start) / 3:
+        found = "utf-16-le" if start[1::2].count(0) > start[::2].count(0) else "utf-16-be"
+    try:
+        return content.decode(found or "utf-8"), ()
+    except UnicodeError as error:
+        if found is not None:
+            raise InputError(f"{path.name} cannot be read as {found}: {error}. Name its --encoding.") from error
+    try:
+        text = content.decode("cp1252")
+    except UnicodeError as error:
+        raise InputError(
+            f"{path.name} is neither UTF-8 nor Western European text. Name its --encoding, such as cp1250 or utf-16."
+        ) from error
+    line = next(line for line in text.split("\n") if not line.isascii())
+    return text, (
+        f"{path.name} is not UTF-8 and is read as Western European text (cp1252), such as {line.strip()[:SHOWN]!r}. "
+        "Use --encoding if letters are wrong.",
+    )
+
+
+# --- CSV ----------------------------------------------------------------------------------------------------------
+
+
+def _read_csv(text: str, notes: tuple[str, ...], path: Path) -> Cells:
+    if not text.strip():
+        raise InputError(f"{path.name} cannot be read: it is empty.")
+    said = re.match(r"sep=(.)\n", text, re.IGNORECASE)  # the first line of some files from Excel
+    text = text[said.end() :] if said else text
+    text, comments = _without_comments(text, path)
+    separator = said[1] if said else _separator(text)
+    text, title = _without_title(text, separator, path)
+    table = _parse_csv(text, separator, path)
+    _check(table, path)
+    return Cells(table=table, notes=(*notes, *comments, *title), separator=separator)
+
+
+def _without_comments(text: str, path: Path) -> tuple[str, tuple[str, ...]]:
+    """The text without lines that begin with ``#``, if it starts with one; the last of these may name the columns."""
+    if not text.startswith("#"):
+        return text, ()
+    lines = text.split("\n")
+    comments = [line for line in lines if line.startswith("#")]
+    kept = [line for line in lines if not line.startswith("#")]
+    above = lines[next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines)) - 1]
+    first = next((line for line in kept if line.strip()), "")
+    separator = _separator(first)
+    holds_number = any(re.fullmatch(r"\s*[+-]?[0-9][0-9.,]*\s*", cell) for cell in first.split(separator))
+    if above.count(separator) == first.count(separator) > 0 and holds_number:
+        return "\n".join([above.lstrip("#").strip(), *kept]), ()
+    note = f"{path.name}: {len(comments)} lines that begin with # are left out, the first is {comments[0][:SHOWN]!r}."
+    return "\n".join(kept), (note,)
+
+
+def _without_title(text: str, separator: str, path: Path) -> tuple[str, tuple[str, ...]]:
+    """The text without lines above the column names: those that have one value, where later lines have more."""
+    title: list[str] = []
+    reader = _records(text, separator)
+    for record in reader:
+        values = [cell for cell in record if cell.strip()]
+        if len(values) > 1 or (values and not record[0].strip()):
+            break
+        title += values
+        if reader.line_num >= LINES_TO_JUDGE:
+            return text, ()
+    else:
+        return text, ()
+    if not title:
+        return text, ()
+    last = len(title)
+    body = text
+    while last:
+        line, _, body = body.partition("\n")
+        last -= bool(line.replace(separator, "").strip())
+    return body, (f"{path.name}: lines above the column names are left out: {' / '.join(title)[:SHOWN]!r}.",)
+
+
+def _records(text: str, separator: str) -> Any:
+    return csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
+
+
+def _separator(text: str) -> str:
+    """Semicolon, tab, bar or comma, whichever parts most of the first lines into equally many values."""
+    start = "\n".join(text.split("\n", LINES_TO_JUDGE)[:LINES_TO_JUDGE])
+
+    def fitness(separator: str) -> float:
+        try:
+            counts = Counter(len(record) for record in _records(start, separator) if record)
+        except csv.Error:
+            return 0.0
+        width, times = counts.most_common(1)[0] if counts else (1, 0)
+        return 0.0 if width < 2 else times / counts.total()
+
+    found = {separator: fitness(separator) for separator in SEPARATORS}
+    return max(found, key=lambda separator: found[separator]) if any(found.values()) else ","
+
+
+def _widths(text: str, separator: str, path: Path) -> list[tuple[int, int]]:
+    """Line number and number of values of every record."""
+    if '"' not in text:
+        lines = enumerate(text.split("\n"), start=1)
+        return [(number, line.count(separator) + 1) for number, line in lines if line.strip()]
+    found, start = [], 1
+    reader = _records(text, separator)
+    try:
+        for record in reader:
+            if record:
+                found.append((start, len(record)))
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"{path.name} cannot be read: line {start}: {error}.") from error
+    return found
+
+
+def _parse_csv(text: str, separator: str, path: Path) -> pd.DataFrame:
+    (_, named), *widths = _widths(text, separator, path)
+    if not widths:
+        raise InputError(f"{path.name} has no rows.")
+    width = max(named, *(count for _, count in widths))
+    for line, count in widths:
+        if count < named:
+            raise InputError(
+                f"{path.name}: line {line} has {count} values, but {named} columns are named. Mend or remove the line."
+            )
+    try:
+        table = pd.read_csv(
+            io.StringIO(text), sep=separator, header=None, names=list(range(width)), dtype=str, keep_default_na=False,
+            na_filter=False, skipinitialspace=True, index_col=False,
+        )  # fmt: skip
+    except pd.errors.ParserError as error:
+        raise InputError(f"{path.name} cannot be read: {error}") from error
+    names = [str(name).strip() for name in table.iloc[0, :named]]
+    table = table.iloc[1:].reset_index(drop=True)
+    if all(names) and all(count == named + 1 for _, count in widths) and table[named].str.strip().any():
+        names = ["", *names]  # R writes the names of rows, and no name above them
+    names += [""] * (width - len(names))
+    empty = [place for place, name in enumerate(names) if not name and not table[place].str.strip().any()]
+    beyond = [place for place in range(named, width) if place not in empty and not names[place]]
+    if beyond:
+        line = next(line for line, count in widths if count > beyond[0])
+        raise InputError(
+            f"{path.name}: line {line} has {width} values, but {named} columns are named. Mend the line, or put values "
+            f"that hold {separator!r} in quotes."
+        )
+    table.columns = pd.Index([name or f"Unnamed: {place}" for place, name in enumerate(names)])
+    return table.drop(columns=table.columns[empty])
