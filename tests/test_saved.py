@@ -28,7 +28,7 @@ from ecrt.io import (
     array_to_plain,
     container,
     from_plain,
-    read_model,
+    open_model,
     to_plain,
     write_model,
     writing,
@@ -336,7 +336,9 @@ def test_layout_in_memory_is_kept(tmp_path):
         "scalar": torch.tensor(True),
     }
     write_model(tmp_path, {"x": 1}, tensors, "card")
-    document, again = read_model(tmp_path)
+    with open_model(tmp_path) as (document, stored):
+        again = {name: tensor.read() for name, tensor in stored.items()}
+        assert {name: tensor.shape for name, tensor in stored.items()} == {n: t.shape for n, t in tensors.items()}
     assert document == {"x": 1}
     for name, tensor in tensors.items():
         assert torch.equal(tensor, again[name])

@@ -11,8 +11,9 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
@@ -36,7 +37,7 @@ HEADER = re.compile(
 
 
 @contextmanager
-def open_plain(path: str | os.PathLike[str], most: int) -> Iterator[BinaryIO]:
+def open_plain(path: str | os.PathLike[str], most: int) -> Iterator[BufferedReader]:
     """Open a plain file of ``most`` bytes at most; pipes, devices and links are not even waited for.
 
     Raises
@@ -98,7 +99,7 @@ def read_arrays(path: str | os.PathLike[str], most: int = MOST_ARRAY_BYTES) -> d
         raise InputError(f"{path} cannot be read as an NPZ file: {str(error)[:200]}.") from error
 
 
-def _check_directory(file: BinaryIO) -> None:
+def _check_directory(file: BufferedReader) -> None:
     """Bound the list of contents, which would be read whole."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 22 - 2**16))

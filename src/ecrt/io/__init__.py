@@ -11,7 +11,7 @@ from ecrt.io.modules import (
     unpack_encoder,
     unpack_head,
 )
-from ecrt.io.reading import read_model
+from ecrt.io.reading import open_model
 from ecrt.io.records import pack_diagnostics, pack_history, unpack_diagnostics, unpack_history
 from ecrt.io.side_files import parse_yaml, read_json, read_text, read_yaml
 from ecrt.io.values import (
@@ -38,6 +38,7 @@ __all__ = [
     "model_card",
     "number_from_plain",
     "number_to_plain",
+    "open_model",
     "pack_demixer",
     "pack_diagnostics",
     "pack_encoder",
@@ -45,7 +46,6 @@ __all__ = [
     "pack_history",
     "parse_yaml",
     "read_json",
-    "read_model",
     "read_text",
     "read_yaml",
     "to_plain",

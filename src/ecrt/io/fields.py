@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -108,15 +108,21 @@ class Fields:
 
 
 class TensorStore:
-    """The tensors of a file, each to be taken once."""
+    """The tensors of a file, each to be taken once.
 
-    def __init__(self, tensors: dict[str, Tensor]) -> None:
+    Parameters
+    ----------
+    tensors : by name; those on disk are read when they are taken, after their shapes were compared.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
         self._left = dict(tensors)
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, *, finite: bool = True) -> Tensor:
         """The tensor of that name, which must have this shape and dtype."""
         self.check(name, shape, (dtype,))
-        tensor = self._left.pop(name)
+        stored = self._left.pop(name)
+        tensor: Tensor = stored if isinstance(stored, Tensor) else stored.read()
         if finite and tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise BadContentError(f"Tensor {name!r} holds NaN or infinity.")
         return tensor

@@ -91,7 +91,7 @@ def _digest(parts: list[bytes | memoryview]) -> str:
 def as_read(
     document: dict[str, Any], tensors: Mapping[str, Tensor | NDArray[Any]]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What ``read_model`` would give, without writing."""
+    """What ``open_model`` would give, without writing."""
     return parse_json(canonical(document)), {name: _as_tensor(value) for name, value in tensors.items()}
 
 
