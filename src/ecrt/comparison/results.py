@@ -29,7 +29,8 @@ class MethodResult:
     Attributes
     ----------
     error : of the first run that failed; a method with one is left out of the tests.
-    parameters, validation, trials : what tuning chose, the metric it reached on validation rows, and the trials run.
+    parameters, validation, trials : what tuning chose, the metric it reached on the validation rows that chose it (the
+        best of all trials, so no measure of quality: test rows have that), and the trials run.
     metrics : prior, then metric, to a value for each seed.
     recalls : prior to the recall of each class, for each seed; None where it has no test rows.
     """

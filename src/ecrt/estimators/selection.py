@@ -220,11 +220,15 @@ class _Race:
         for size in range(2, MOST_PROBLEMS + 1):
             if not (self._extend(self.plain, size) and self._extend(best, size)):
                 break
+        # The first problems chose the best of several, and would flatter it: others judge it.
+        first = FIRST_PROBLEMS if len(self.tried) > 2 else 0
         both = min(len(self.plain.losses), len(best.losses))
-        self.evidence = (
-            Tried(self.plain.options, self.plain.losses[:both] + real[0]),
-            Tried(best.options, best.losses[:both] + real[1], failed=best.failed),
-        )
+        losses = [one.losses[first:both] + more for one, more in zip((self.plain, best), real, strict=True)]
+        if losses[0] or best.failed is not None:
+            self.evidence = (
+                Tried(self.plain.options, losses[0]),
+                Tried(best.options, losses[1], failed=best.failed),
+            )
         return best
 
     def _is_news(self, question: Question, answer: Options, base: Options) -> bool:
@@ -339,8 +343,9 @@ class _Race:
 
     def verdict(self, best: Tried) -> Selection:
         """Transfer if it is better beyond noise, plain logit adjustment otherwise."""
-        gain, low, high = gain_of(*self.evidence) if self.evidence else (0.0, 0.0, 0.0)
-        transfer = self.evidence is not None and not self.vetoed and clearly_better(*self.evidence, SURE)
+        measured = self.evidence is not None and len(self.evidence[1].losses) > 0
+        gain, low, high = gain_of(*self.evidence) if self.evidence and measured else (0.0, 0.0, 0.0)
+        transfer = bool(self.evidence and measured and not self.vetoed and clearly_better(*self.evidence, SURE))
         chosen = best if transfer else self.plain
         seconds = time.monotonic() - self.started
         records = [
@@ -348,7 +353,8 @@ class _Race:
             | ({"failed": one.failed} if one.failed else {})
             for one in self.tried
         ]
-        sentence = _in_words(self.by, transfer, self.vetoed, None if best is self.plain else best, gain, low, high)
+        examined = best if best is not self.plain and (measured or best.failed) else None
+        sentence = _in_words(self.by, transfer, self.vetoed, examined, gain, low, high)
         if not self.finished:
             sentence += " Not every question was asked: trials or time ran out."
         return Selection(
@@ -362,7 +368,7 @@ def _in_words(by: str, transfer: bool, vetoed: bool, best: Tried | None, gain: f
     if by == "pseudo-minority":
         how = "classes played down to minority size and on held-out rows of the real ones"
     if best is None:
-        return f"Plain logit adjustment: no transfer could be measured on {how}."
+        return f"Plain logit adjustment: no transfer could be measured on {how} that had no part in choosing it."
     if best.failed is not None:
         return f"Plain logit adjustment: transfer ({best.name}) could not be trained. {best.failed}"
     figures = f"{gain:+.3f} nats, 95 % interval {low:+.3f} to {high:+.3f}, measured on {how}"

@@ -164,7 +164,7 @@ def _parameters(found: Comparison) -> SheetTable:
                     Entry(text),
                 )
             )
-    columns = ("Method", "Seed", "On validation rows", "Chosen setting")
+    columns = ("Method", "Seed", "Best of all trials on validation rows", "Chosen setting")
     return SheetTable("parameters", columns, tuple(rows), sortable=True, summary="What tuning chose on every split")
 
 
