@@ -12,9 +12,10 @@ import numpy as np
 
 from ecrt.comparison.scoring import MEASURES, SHOWN, measure
 from ecrt.comparison.statistics import Estimate, Pair, corrected_estimate, paired
-from ecrt.comparison.store import RESULTS_FILE, TIMES_FILE, Store, read_json
+from ecrt.comparison.store import RESULTS_FILE, TIMES_FILE, Store
 from ecrt.disk import write_json
 from ecrt.errors import InputError
+from ecrt.io import read_json
 from ecrt.metrics import PRIORS, PriorName, single_numbers
 
 __all__ = ["Comparison", "MethodResult", "collect"]

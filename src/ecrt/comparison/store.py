@@ -15,12 +15,15 @@ from numpy.typing import NDArray
 
 from ecrt.disk import read_arrays, remove_litter, write_arrays, write_json
 from ecrt.errors import InputError, warn_user
+from ecrt.io import read_json
 from ecrt.metrics import Predictions, read_predictions
 
-__all__ = ["Store", "Validation", "fingerprint", "read_json", "read_trial", "write_trial"]
+__all__ = ["Store", "Validation", "fingerprint", "read_trial", "write_trial"]
 
 SETTINGS_FILE, RESULTS_FILE, TIMES_FILE = "comparison.json", "results.json", "times.json"
 RUN_FILE, SECONDS_FILE, PREDICTIONS_FILE = "run.json", "seconds.json", "predictions.npz"
+
+MOST_BYTES = 16 * 2**30
 
 Validation = tuple[NDArray[np.float64], NDArray[np.int64]]
 """Log-probabilities under the balanced prior, and class indices, of the rows that a trial was judged on."""
@@ -119,14 +122,6 @@ def fingerprint(X: pd.DataFrame, *columns: NDArray[Any] | None) -> str:
     return digest.hexdigest()[:16]
 
 
-def read_json(file: Path) -> Any:
-    """Read a JSON file."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read: {error}.") from error
-
-
 def write_trial(file: Path, trial: Mapping[str, Any], validation: Validation | None) -> None:
     """Keep a trial and what it said of its validation rows; the record comes last."""
     if validation is not None:
@@ -141,7 +136,7 @@ def read_trial(file: Path) -> tuple[dict[str, Any], Validation | None]:
         raise InputError(f"{file} is no record of a trial.")
     if trial["value"] is None:
         return trial, None
-    arrays = read_arrays(_validation_file(file))
+    arrays = read_arrays(_validation_file(file), MOST_BYTES)
     if not {"log_proba", "y"} <= arrays.keys():
         raise InputError(f"{_validation_file(file)} holds no validation rows.")
     return trial, (arrays["log_proba"], arrays["y"])

@@ -95,6 +95,8 @@ def read_arrays(path: str | os.PathLike[str], most: int = MOST_ARRAY_BYTES) -> d
                 return {entry.filename.removesuffix(".npy"): _read_array(packed, entry) for entry in entries}
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except MemoryError as error:
+        raise InputError(f"{path} cannot be read: its arrays need more memory than there is.") from error
     except (ValueError, TypeError, BadZipFile, EOFError, RuntimeError, struct.error, zlib.error) as error:
         raise InputError(f"{path} cannot be read as an NPZ file: {str(error)[:200]}.") from error
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ __all__ = ["FitConfig", "read_config"]
 
 OWN_OPTIONS = {"class_prior", "device", "random_state", "verbose"}
 """Options of the estimator that the run sets by keys of its own."""
+
+MOST_PIXELS = 4096
+LONGEST_SHOWN = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,8 @@ class FitConfig:
                 object.__setattr__(self, name, tuple(value))
         if not 0 <= self.test_size < 1:
             raise InputError(f"test_size={self.test_size}: a share from 0 up to, not including, 1 is needed.")
+        if not 1 <= self.image_size <= MOST_PIXELS:
+            raise InputError(f"image_size={self.image_size}: from 1 to {MOST_PIXELS} pixels a side are possible.")
         if self.threshold is not None and self.costs is not None:
             raise InputError("Give threshold or costs, not both: costs set the threshold.")
         if self.threshold is not None and not 0 < self.threshold < 1:
@@ -166,19 +172,32 @@ def _check_types(settings: dict[str, Any]) -> None:
     }  # fmt: skip
     for name, value in settings.items():
         if not isinstance(value, wanted[name]) or (isinstance(value, bool) and bool not in wanted[name]):
-            raise InputError(f"{name}={value!r}: {' or '.join(kind.__name__ for kind in wanted[name])} is needed.")
+            raise InputError(f"{name}={_short(value)}: {_listed(wanted[name])} is needed.")
+        kinds = number if name == "class_prior" else (str,)
+        if isinstance(value, (list, tuple)) and not all(isinstance(entry, kinds) for entry in value):
+            raise InputError(f"{name}={_short(value)}: every entry must be {_listed(kinds)}.")
+
+
+def _listed(kinds: Iterable[type]) -> str:
+    return " or ".join(kind.__name__ for kind in kinds)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
 
 
 def _refuse_unknown(settings: dict[str, Any], known: set[str], prefix: str) -> None:
     for name in settings:
         if name not in known:
-            close = difflib.get_close_matches(str(name), known, n=1)
+            close = difflib.get_close_matches(str(name)[:LONGEST_SHOWN], known, n=1)
+            prefixed = prefix + str(name)[:LONGEST_SHOWN]
             hint = f"did you mean {prefix + close[0]!r}?" if close else f"there are {sorted(known)}."
-            raise InputError(f"No setting is called {prefix + str(name)!r}; {hint}")
+            raise InputError(f"No setting is called {prefixed!r}; {hint}")
 
 
 def _is_positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
 
 
 def read_prior(text: str | None) -> str | list[float] | None:

@@ -73,7 +73,7 @@ def open_run(folder: Path, **changes: Any) -> FittedRun:
     prior = config.prior if "costs" not in changes or config.class_prior else "training"
     if changes.keys() & {"threshold", "costs"}:
         config = replace(config, **({"threshold": None, "costs": None} | changes))
-    model = load(folder / MODEL_FOLDER)
+    model = load(_model_folder(folder))
     task, names, columns = _read_target_file(folder / TARGET_FILE, model)
     if task == "classification":
         config = replace(config, class_prior=changes.get("class_prior", prior))
@@ -108,9 +108,16 @@ def _outputs(model: Any) -> int:
 
 def card_of(folder: Path) -> str:
     """The card of a model, which is loaded to see that it is whole."""
-    place = folder / MODEL_FOLDER if (folder / MODEL_FOLDER).is_dir() else folder
+    place = _model_folder(folder) if (folder / MODEL_FOLDER).is_dir() else folder
     load(place)
     return read_text(place / CARD_FILE)
+
+
+def _model_folder(folder: Path) -> Path:
+    """A folder that is a link may hold anybody's model."""
+    if (folder / MODEL_FOLDER).is_symlink():
+        raise ModelFileError(folder / MODEL_FOLDER, "It is a symbolic link, not a folder of its own.")
+    return folder / MODEL_FOLDER
 
 
 def predict_file(
