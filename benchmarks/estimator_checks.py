@@ -49,8 +49,10 @@ def configurations() -> dict[str, ECRTClassifier | ECRTRegressor | ECRTTransform
         "classifier, no de-mixing": ECRTClassifier(**QUICK, demixing="none"),
         "regressor, linear": ECRTRegressor(**linear, head="linear"),
         "regressor, linear, float32": ECRTRegressor(**linear, head="linear", precision="float32"),
-        "regressor, MLP encoder": ECRTRegressor(**linear, **MLP, head="linear"),
-        "regressor, MLP head, float32": ECRTRegressor(**linear, head="mlp", head_hidden=(16,), precision="float32"),
+        "regressor, MLP encoder": ECRTRegressor(**{**linear, "encoder_epochs": 60}, **MLP, head="linear"),
+        "regressor, MLP head, float32": ECRTRegressor(
+            **{**linear, "epochs": 60}, head="mlp", head_hidden=(32,), precision="float32"
+        ),
         "transformer, linear": ECRTTransformer(**QUICK),
         "transformer, float32": ECRTTransformer(**QUICK, precision="float32"),
         "transformer, flow, float32": ECRTTransformer(**QUICK | FLOW, precision="float32"),

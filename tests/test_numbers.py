@@ -7,6 +7,7 @@ import pytest
 import torch
 from sklearn.datasets import make_blobs
 
+from bad_numbers import KINDS, try_many
 from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, InputError, load
 from ecrt.flows import LowRank, fit_linear_demixing
 from ecrt.flows import linear as linear_module
@@ -141,3 +142,58 @@ def test_many_columns_take_little_room(tmp_path):
         again = load(tmp_path / f"model {n_sources}")
         np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
         assert model.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize("name", ["linear, float32", "MLP encoder", "regressor", "transformer, flow", "rival, qda"])
+def test_bad_numbers_give_finite_answers_or_an_input_error(name):
+    """A part of ``benchmarks/bad_numbers.py``."""
+    found = try_many([name], KINDS, [7])
+    assert not found.faults
+    assert found.outcomes["fit: finite"] > 15
+    assert found.outcomes["predict: finite"] > 15
+
+
+LABELS = [
+    "[/b]",
+    "[red]x",
+    "None",
+    "NA",
+    "nan",
+    "",
+    "\u985e",
+    "long " * 60,
+    "two\nlines",
+    'quo"te',
+    "it's",
+    "<b>&",
+    "a,b;c",
+]
+
+
+@pytest.mark.parametrize("kind", [ECRTClassifier, BaselineClassifier])
+@pytest.mark.parametrize("dtype", [object, str])
+def test_any_text_is_a_label(tmp_path, capsys, kind, dtype):
+    y = np.repeat(np.array(LABELS, dtype=object), 6).astype(dtype)
+    X = np.random.default_rng(0).normal(size=(len(y), 2))
+    X[:, 0] += 5 * np.repeat(np.arange(len(LABELS)), 6)
+    options = {"demixing": "linear"} if kind is ECRTClassifier else {}
+    model = kind(head="mlp", epochs=2, random_state=0, verbose=1, **options).fit(X, y)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.classes_.tolist() == model.classes_.tolist() == sorted(LABELS)
+    assert set(again.predict(X)) <= set(LABELS)
+    assert "MLP head" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["a", None, "b"], "row 1 has no label"),
+        (["a", "b", np.nan], "row 2 has no label"),
+        (["a", 1, "b"], r"types \['int', 'str'\]"),
+    ],
+)
+def test_labels_that_are_missing_or_mixed_are_named(blobs, labels, message):
+    y = np.array(labels * 40, dtype=object)
+    with pytest.raises(InputError, match=message):
+        ECRTClassifier().fit(blobs[0], y)

@@ -60,7 +60,8 @@ def stratified_holdout(
     With ``both_sides``, a class of two rows or more has at least one on the second side as well.
 
     The held-out number of a class is rounded at random with the right expectation, so that a fifth of many classes
-    of three is a fifth of all rows. scikit-learn's stratified split refuses classes of one sample.
+    of three is a fifth of all rows. scikit-learn's stratified split refuses classes of one sample. Where the numbers of
+    all classes are rounded to none, one row of the largest is held out: only classes of one row have none to spare.
 
     ``eligible`` are the rows that may be held out, ``None`` for all.
     """
@@ -69,6 +70,10 @@ def stratified_holdout(
         rows = np.flatnonzero(y == label)
         size = min(max(int(fraction * len(rows) + rng.random()), int(both_sides)), len(rows) - 1)
         held_out[rng.permutation(rows if eligible is None else rows[eligible[rows]])[:size]] = True
+    if fraction > 0 and not held_out.any():
+        counts = np.bincount(y)
+        able = (counts[y] > 1) if eligible is None else (counts[y] > 1) & eligible
+        held_out[np.flatnonzero(able)[np.argsort(-counts[y[able]], kind="stable")[:1]]] = True
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 

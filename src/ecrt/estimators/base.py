@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from torch.utils.data import Dataset
@@ -24,7 +23,15 @@ from ecrt.data import ClassRoles, TableEncoder
 from ecrt.data.tables import refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics
 from ecrt.errors import InputError
-from ecrt.estimators.inputs import array_items, check_class_counts, read_dataset, resolve_device, unlabelled
+from ecrt.estimators.inputs import (
+    array_items,
+    check_class_counts,
+    class_indices,
+    read_dataset,
+    refuse_missing_labels,
+    resolve_device,
+    unlabelled,
+)
 from ecrt.estimators.options import encode_config, new_encoder
 from ecrt.losses import LossName
 from ecrt.stages import EncodeConfig, EncodeResult, encode, features_of
@@ -121,13 +128,8 @@ class EstimatorBase(BaseEstimator):
             items, self.classes_, labels = read_dataset(X)
             self.table_: TableEncoder | None = None
         else:
-            rows, y = self._learn_rows(X, y)
-            try:
-                check_classification_targets(y)
-                self.classes_, labels = np.unique(y, return_inverse=True)
-            except (TypeError, ValueError) as error:
-                raise InputError(f"y cannot be read as class labels: {error}") from error
-            labels = labels.astype(np.int64)
+            rows, y = self._learn_rows(X, refuse_missing_labels(y))
+            self.classes_, labels = class_indices(y)
             items = array_items(rows, labels)
         check_class_counts(self.classes_, labels)
         return items, labels

@@ -17,7 +17,6 @@ from torch.utils.data import Dataset
 from ecrt.augmentation.resampling import tukey_power
 from ecrt.data import ClassRoles, MinorityRule
 from ecrt.data.minority import minority_mask
-from ecrt.errors import InputError
 from ecrt.estimators.base import EstimatorBase, Session
 from ecrt.estimators.baseline_encoding import end_to_end, features_to_learn_from
 from ecrt.estimators.baseline_methods import BASELINE_METHODS, resolve_options
@@ -157,7 +156,6 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         return self
 
     def _fit_model(self, z: Array, y: Labels, roles: ClassRoles, options: dict[str, Any], session: Session) -> None:
-        _refuse_constant(z)
         rows = np.arange(len(y))
         standard = demix(
             z, y, train_rows=rows, held_out_rows=rows[:0], demixed_on=roles.demixed_on,
@@ -236,8 +234,3 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         else:
             scores = head_outputs(self.head_, inputs)
         return scores + log_class_prior(self)
-
-
-def _refuse_constant(z: Array) -> None:
-    if np.ptp(z, axis=0).max(initial=0.0) == 0:
-        raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sized
 from typing import Any, cast
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
@@ -19,9 +21,11 @@ from ecrt.stages.encoder_training import RESIDENT_BYTES
 __all__ = [
     "array_items",
     "check_class_counts",
+    "class_indices",
     "labelled_items",
     "read_dataset",
     "read_target_arrays",
+    "refuse_missing_labels",
     "resolve_device",
     "unlabelled",
 ]
@@ -147,6 +151,31 @@ def read_dataset(dataset: Dataset[Any]) -> tuple[Dataset[tuple[Tensor, int]], ND
     classes, y = np.unique(np.asarray(labels), return_inverse=True)
     y = y.astype(np.int64)
     return labelled_items(dataset, y), classes, y
+
+
+def refuse_missing_labels(y: Any) -> Any:
+    """The labels, each of which must be there."""
+    values = None if y is None else np.asarray(y)
+    if values is not None and values.dtype == object and values.ndim == 1 and (missing := pd.isna(values)).any():
+        row = int(missing.argmax())
+        raise InputError(
+            f"Input y contains NaN or None: row {row} has no label. Leave such rows out, or, if that is a class, give "
+            "it a name."
+        )
+    return y
+
+
+def class_indices(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The classes in order, and the class index of each row."""
+    try:
+        check_classification_targets(y)
+        classes, labels = np.unique(y, return_inverse=True)
+    except TypeError as error:
+        types = sorted({type(label).__name__ for label in y})
+        raise InputError(f"y mixes labels of types {types}: make them all text, for example.") from error
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    return classes, labels.astype(np.int64)
 
 
 def check_class_counts(classes: NDArray[Any], labels: NDArray[np.int64]) -> None:

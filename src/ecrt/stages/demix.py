@@ -261,7 +261,11 @@ def _linear_map(
     ``spread_rows`` are what columns are measured on, of de-mixing classes or not; ``None`` for all rows.
     """
     measured = z if spread_rows is None or len(spread_rows) == len(z) else z[spread_rows]
+    if not column_spread(measured).any():
+        measured = z  # some rows may be all alike where others are not
     spread, extent = column_spread(measured), column_extent(measured)
+    if not spread.any():
+        raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant, but for rounding.")
     rotation: Rotation = config.rotation if order is None else "triangular"
     if config.method == "none":
         rotation = "none"

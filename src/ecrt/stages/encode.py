@@ -123,6 +123,8 @@ def encode(
     fitted, held_out = learn_from, learn_from[:0]
     if config.holdout > 0:
         split = stratified_holdout(y[learn_from], config.holdout, rng, both_sides=True)
+        if np.bincount(np.delete(y, learn_from[split[0]])).max(initial=0) < 2:  # too few for later stages
+            split = stratified_holdout(y[learn_from], 0.5, rng, both_sides=True)
         fitted, held_out = (learn_from[part] for part in split)
     if config.holdout > 0 and groups is not None:
         left = np.setdiff1d(fitted, with_lost_groups(np.setdiff1d(np.arange(len(y)), fitted), groups))

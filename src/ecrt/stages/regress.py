@@ -175,8 +175,6 @@ def regress(
     candidates : ways of de-mixing, the simplest first.
     fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
     """
-    if np.ptp(z, axis=0).max(initial=0.0) == 0:
-        raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
     fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
     folds = _folds(bins, validation, rng, fresh)
     rare = regions.is_rare(y)

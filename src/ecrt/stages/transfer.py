@@ -71,8 +71,6 @@ def transfer(
     drawing : another way to synthetic sources than the one of ``head_config``.
     fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
     """
-    if np.ptp(z, axis=0).max(initial=0.0) == 0:
-        raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant.")
     fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
     train_rows, held_out_rows = stratified_holdout(y, validation, rng, eligible=fresh)
     if len(held_out_rows) == 0:
