@@ -280,7 +280,10 @@ def test_the_task_is_told_from_the_target():
     assert target_of([0, 1, 2, 1] * 5).task == "classification"
     assert target_of([1.0, 2.0, np.nan] * 5).y.tolist() == [1, 2] * 5
     assert target_of(rng.normal(size=50)).task == "regression"
-    assert target_of(rng.permutation(5000)).task == "regression"
+    for amounts in (rng.permutation(5000), rng.integers(18, 90, size=1000)):
+        with pytest.raises(InputError, match="--task classification or --task regression"):
+            target_of(amounts)
+        assert target_of(amounts, task="regression").task == "regression"
     assert target_of([0, 1] * 10, z=[1, 1] * 10).task == "multilabel"
     assert target_of([0.5, 1] * 10, z=[1, 1] * 10).task == "regression"
     lists = target_of([["a", "b"], ["b"], []] * 4)

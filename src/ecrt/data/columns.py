@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -48,12 +49,15 @@ ROWS_TO_JUDGE = 20
 FEW = 0.1
 """Up to this share of unreadable values a column is still one of numbers or dates; they count as missing."""
 
+FEW_WORDS = 3
+"""Different words beside more than 20 different numbers that are signs for missing values, up to half of the rows."""
+
 MANY_LEVELS = 40
 WORDS_IN_TEXT = 4
 MOST_STORED_LEVELS = 10_000
 """Of categories with more levels none are stored, so that new ones cannot be told."""
 
-REPEATS_EXPECTED = 10
+REPEATS_EXPECTED = 7
 """Whole numbers without a repetition name rows if drawing them at random would give more than this many of them."""
 
 LARGEST_WHOLE = 2**53
@@ -210,64 +214,85 @@ class _Hints:
 
 def decide_columns(
     table: pd.DataFrame, options: ReadOptions, *, separator: str = "", aside: Sequence[str] = ()
-) -> tuple[ColumnReading, ...]:
-    """Say what each column holds.
+) -> tuple[tuple[ColumnReading, ...], pd.DataFrame]:
+    """Say what each column holds, and give those that hold something by their type.
 
     Parameters
     ----------
     separator : between the values of the file; a semicolon makes a decimal comma and days before months likelier.
     aside : columns that are not learned from: names of rows are no matter there.
     """
-    given, decimal, na = options.types, options.decimal, options.na
-    cells = {str(name): _Cells.of(table[name], na) for name in table}
-    first = {name: _decide(name, one, _Hints(), given.get(name), na, name in aside) for name, one in cells.items()}
-    signs = Counter(reading.decimal for reading, unsure in first.values() if reading.decimal and not unsure)
+    given, na = options.types, options.na
+    cells: dict[str, _Cells] = {}
+    found: dict[str, tuple[ColumnReading, str]] = {}
+    for name, column in table.items():
+        quick = None if name in given else _plain_number(str(name), column, na)
+        if quick is None:
+            cells[str(name)] = _Cells.of(column, na)
+            found[str(name)] = _decide(str(name), cells[str(name)], _Hints(), given.get(str(name)), na, name in aside)
+        else:
+            found[str(name)] = quick, ""
+    signs = Counter(reading.decimal for reading, unsure in found.values() if reading.decimal and not unsure)
     orders = Counter(
-        reading.writing.startswith("day") for reading, unsure in first.values()
+        reading.writing == _ORDERS[0] for reading, unsure in found.values()
         if reading.writing in _ORDERS and not unsure
     )  # fmt: skip
-    likely = decimal or (signs.most_common(1)[0][0] if signs else "," if separator == ";" else ".")
+    likely = options.decimal or (signs.most_common(1)[0][0] if signs else "," if separator == ";" else ".")
     hints = _Hints(likely, orders.most_common(1)[0][0] if orders else (likely == ","))
-    readings = []
-    for name, (reading, unsure) in first.items():
+    readings: list[ColumnReading] = []
+    for name, (reading, unsure) in found.items():
         if unsure:
-            settled = decimal is not None or bool(signs) if reading.kind == "number" else bool(orders)
-            reading, _ = _decide(name, cells[name], hints, given.get(name), na, name in aside)
+            settled = bool(orders) if reading.kind == "date" else options.decimal is not None or bool(signs)
+            reading, unsure = _decide(name, cells[name], hints, given.get(name), na, name in aside)
             reading = reading if settled else replace(reading, note=" ".join((reading.note, unsure)).strip())
         readings.append(replace(reading, role="aside") if name in aside else reading)
-    return tuple(readings)
+    return tuple(readings), read_columns(table, readings, cells=cells)[0]
 
 
 def read_columns(
-    table: pd.DataFrame, readings: Iterable[ColumnReading], *, decimal: str | None = None
+    table: pd.DataFrame,
+    readings: Iterable[ColumnReading],
+    *,
+    decimal: str | None = None,
+    cells: Mapping[str, _Cells] | None = None,
 ) -> tuple[pd.DataFrame, tuple[ColumnProblem, ...]]:
     """The columns that readings name, typed: floats, Categoricals of strings, dates; and what is not as it was.
 
     Parameters
     ----------
     decimal : decimal sign of this file, if it is another than that of the readings.
+    cells : of columns that have been looked at.
     """
     typed: dict[str, Any] = {}
     problems: list[ColumnProblem] = []
     for reading in readings:
+        name = reading.name
         if reading.kind not in ("number", "category", "date"):
             continue
-        cells = _Cells.of(table[reading.name], reading.na)
-        if decimal and reading.decimal:
-            other: dict[str, str | int | None] = {",": ".", ".": ","}
-            signs = (
-                reading.thousands if reading.decimal == decimal else reading.thousands.translate(str.maketrans(other))
-            )
-            reading = replace(reading, decimal=decimal, thousands=signs)
-        values, unreadable, unseen = cells.read(reading)
-        typed[reading.name] = values
-        missing = cells.count(cells.absent)
-        if missing or unreadable.any() or unseen.any():
+        if decimal and reading.kind == "number":
+            reading = _with_decimal(reading, decimal)
+        values = None if name in (cells or {}) else _quick_numbers(table[name], reading)
+        if values is not None:
+            typed[name] = values
+            unreadable, unseen, missing, example = 0, 0, int(np.isnan(values).sum()), ""
+        else:
+            one = cells[name] if cells and name in cells else _Cells.of(table[name], reading.na)
+            typed[name], bad, new = one.read(reading)
+            unreadable, unseen, missing = one.count(bad), one.count(new), one.count(one.absent)
+            example = one.example(bad | new)
+        if missing or unreadable or unseen:
             problems.append(ColumnProblem(
-                name=reading.name, rows=len(table), missing=missing, unreadable=cells.count(unreadable),
-                unseen=cells.count(unseen), example=cells.example(unreadable | unseen),
+                name=name, rows=len(table), missing=missing, unreadable=unreadable, unseen=unseen, example=example
             ))  # fmt: skip
     return pd.DataFrame(typed, index=table.index), tuple(problems)
+
+
+def _with_decimal(reading: ColumnReading, decimal: str) -> ColumnReading:
+    """The reading of a file with another decimal sign, which then stood between thousands."""
+    if reading.decimal in ("", decimal):
+        return replace(reading, decimal=decimal)
+    swapped = "".join({",": ".", ".": ","}.get(sign, sign) for sign in reading.thousands)
+    return replace(reading, decimal=decimal, thousands=swapped)
 
 
 def read_target_column(
@@ -368,6 +393,11 @@ class _Cells:
         """Distinct values that are no signs for missing ones."""
         return self.text[~self.absent]
 
+    @cached_property
+    def numbers(self) -> _Numbers:
+        """Distinct values as numbers."""
+        return _Numbers.of(self)
+
     @property
     def n_present(self) -> int:
         return int(self.counts[~self.absent].sum())
@@ -421,7 +451,7 @@ class _Cells:
         if reading.kind == "date":
             dates = _parse_dates(self.text, "year-month-day" if self.holds_dates else reading.writing)
             return dates[self.codes], np.isnat(dates) & ~self.absent, nothing
-        numbers = _special_numbers(self.text, reading.writing) if reading.writing else _Numbers.of(self).read(reading)
+        numbers = _special_numbers(self.text, reading.writing) if reading.writing else self.numbers.read(reading)
         unreadable = ~np.isfinite(numbers) & ~self.absent
         numbers[~np.isfinite(numbers)] = np.nan
         return numbers[self.codes], unreadable, nothing
@@ -488,6 +518,9 @@ def _judge(name: str, cells: _Cells, hints: _Hints, given: str | None, aside: bo
         return (replace(number, kind="identifier", note=why), "") if why else (number, unsure)
     if set(cells.present.str.lower()) in [*TRUTH] or any(set(cells.present.str.lower()) < pair for pair in TRUTH):
         return replace(category, writing="truth"), ""
+    units = _mixed_units(cells)
+    if units:
+        return replace(category, kind="left out" if cells.all_differ else "category", note=units), ""
     why = "" if aside else _names_rows(name, cells, None)
     if why:
         return replace(category, kind="identifier", note=why), ""
@@ -553,6 +586,68 @@ def _names_rows(name: str, cells: _Cells, number: ColumnReading | None) -> str:
     if present**2 / (2 * span) > REPEATS_EXPECTED:
         return "It names rows: whole numbers close together, and none occurs twice. Use --types to keep it."
     return ""
+
+
+# --- plain numbers, which most wide tables are full of -----------------------------------------------------------
+
+
+def _plain_floats(column: pd.Series[Any], sign: str) -> tuple[NDArray[Any], Array] | None:
+    """Words and numbers of a column that holds plain numbers and empty cells only."""
+    words = column.to_numpy(dtype=object)
+    blank = words == ""
+    values = np.full(len(words), np.nan)
+    present = words[~blank]
+    try:
+        if sign == ",":
+            if any("." in word for word in present):
+                return None
+            values[~blank] = np.array([word.replace(",", ".") for word in present], dtype=object).astype(np.float64)
+        else:
+            values[~blank] = present.astype(np.float64)
+    except (ValueError, TypeError, AttributeError):
+        return None
+    if len(present) == 0 or not np.isfinite(values[~blank]).all() or any("_" in word for word in present):
+        return None
+    return present, values
+
+
+def _plain_number(name: str, column: pd.Series[Any], na: Sequence[str]) -> ColumnReading | None:
+    """The reading of a column that is plainly one of numbers, and nothing else it could be; ``None`` of others."""
+    if na or not isinstance(column.dtype, pd.StringDtype) or CODE_NAME.fullmatch(name.lower()):
+        return None
+    start = next((word for word in column.iloc[:SAMPLE] if word), "")
+    sign = "," if "," in start else "."
+    found = _plain_floats(column, sign)
+    if found is None:
+        return None
+    words, values = found
+    missing = len(values) - len(words)
+    numbers = values[~np.isnan(values)]
+    if numbers.min() == numbers.max():
+        return None
+    if (numbers == np.floor(numbers)).all():
+        could_be_code = any(
+            len(word) > 15 or (word[0] == "0" and len(word) > 1) or not word.isdigit() for word in words
+        )
+        could_be_date = numbers.min() >= 19000101 and numbers.max() <= 20991231
+        if could_be_code or could_be_date or len(np.unique(numbers)) == len(numbers):
+            return None
+        return ColumnReading(name=name, kind="number", missing=missing)
+    certain = any(sign in word and not re.fullmatch(THOUSANDS, word) for word in words[:SAMPLE])
+    return ColumnReading(name=name, kind="number", decimal=sign, missing=missing) if certain else None
+
+
+def _quick_numbers(column: pd.Series[Any], reading: ColumnReading) -> Array | None:
+    """Numbers by a reading, if the column holds plain ones only and nothing needs to be looked at."""
+    if reading.kind != "number" or reading.na or reading.unit or reading.writing:
+        return None
+    if is_numeric_dtype(column.dtype) and not is_bool_dtype(column.dtype):
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        return None if np.isinf(values).any() else values
+    if not isinstance(column.dtype, pd.StringDtype) or column.isna().any():
+        return None
+    found = _plain_floats(column, reading.decimal)
+    return None if found is None else found[1]
 
 
 # --- numbers -------------------------------------------------------------------------------------------------------
@@ -646,6 +741,16 @@ class _Numbers:
         return np.where(allowed & fits, values, np.nan)
 
 
+def _mixed_units(cells: _Cells) -> str:
+    """What to say of numbers that are written with several units; nothing of other columns."""
+    numbers = cells.numbers
+    readable = np.isfinite(numbers.point) | np.isfinite(numbers.comma)
+    units = sorted({str(unit) or "none" for unit in numbers.unit[readable]})
+    if len(units) < 2 or cells.count(readable) < (1 - FEW) * cells.n_present or readable.sum() <= ROWS_TO_JUDGE:
+        return ""
+    return f"Its numbers have several units ({', '.join(units[:5])}). Write them in one to learn from them."
+
+
 def _same_unit(one: str, other: str) -> bool:
     return one.lower() == other.lower()
 
@@ -659,10 +764,14 @@ def _as_number(cells: _Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[C
     special = _as_special_number(cells, needed)
     if special is not None:
         return special, ""
-    numbers = _Numbers.of(cells)
+    numbers = cells.numbers
     present = np.where(cells.absent, 0, cells.counts)
     readable = np.isfinite(numbers.point) | np.isfinite(numbers.comma)
-    if (present * readable).sum() < needed * present.sum() or not readable.any():
+    unreadable = int((present * ~readable).sum())
+    odd = int((~cells.absent & ~readable).sum())
+    # Numbers, and a word or two that say why there is none.
+    most = 0.5 if odd <= FEW_WORDS and readable.sum() > ROWS_TO_JUDGE else 1 - needed
+    if unreadable > most * present.sum() or not readable.any():
         return None, ""
     units: Counter[str] = Counter()
     for unit, weight in zip(numbers.unit[readable], present[readable], strict=True):
@@ -678,17 +787,16 @@ def _as_number(cells: _Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[C
     else:
         decimal = "" if same else hints.decimal or "."
         if not same:
-            word = cells.example(~cells.absent & (numbers.point != numbers.comma))
-            unsure = (
-                f"{word!r} is read with a decimal {'comma' if decimal == ',' else 'point'}; use --decimal if not so."
-            )
+            place = np.flatnonzero(np.isfinite(numbers.point) & (numbers.point != numbers.comma))[0]
+            value = numbers.with_decimal(decimal)[0][place]
+            unsure = f"{cells.text.iloc[place]!r} is read as {value:.15g}; use --decimal if that is wrong."
     values, marks = numbers.with_decimal(decimal)
     used = "".join(sorted({mark for mark in marks[np.isfinite(values)] if mark}))
     reading = replace(bare, decimal=decimal, thousands=used)
-    unreadable = int(present[~np.isfinite(numbers.read(reading))].sum())
-    if unreadable > (1 - needed) * present.sum():
+    otherwise = int(present[readable & ~np.isfinite(numbers.read(reading))].sum())
+    if otherwise > (1 - needed) * present.sum():
         return None, ""
-    return replace(reading, unreadable=unreadable), unsure
+    return replace(reading, unreadable=unreadable + otherwise), unsure
 
 
 def _as_special_number(cells: _Cells, needed: float) -> ColumnReading | None:

@@ -138,8 +138,7 @@ def read_data(
     if columns is None:
         left = table.drop(columns=list({*target, *ids, *drop}))
         _refuse_nested(left, path)
-        readings = decide_columns(left, options, separator=cells.separator, aside=aside)
-        typed, _ = read_columns(left, readings)
+        readings, typed = decide_columns(left, options, separator=cells.separator, aside=aside)
         _tell(readings, cells.notes)
     else:
         readings = tuple(reading for reading in columns if reading.is_used or reading.name in aside)

@@ -27,8 +27,8 @@ ESTIMATORS: dict[TaskName, type[Any]] = {
     "regression": ECRTRegressor,
 }
 
-MOST_CLASSES = 100
-"""Whole numbers with more distinct values than this, and than a twentieth of the rows, are amounts and not labels."""
+MOST_CLASSES = 30
+"""Whole numbers with more distinct values than this may be amounts or labels: the user is asked."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,11 @@ def read_target(data: DataFile, names: tuple[str, ...], task: TaskName | None) -
     names : the target columns.
     """
     frame, rows = _present(data)
-    found, why = _task_of(frame)
-    said = f"Task: {task}, as asked for." if task else f"Task: {found}, since {why}. Use --task if it is not so."
-    task = task or found
+    if task is None:
+        task, why = _task_of(frame, names)
+        said = f"Task: {task}, since {why}. Use --task if it is not so."
+    else:
+        said = f"Task: {task}, as asked for."
     if task == "multilabel":
         known, y, _ = _indicator(frame, names, ())
         rarest = np.argmin(np.where(y > 0, y.sum(axis=0), len(y) + 1), axis=1)
@@ -135,7 +137,7 @@ def _label_text(label: Any) -> str:
     return str(int(label)) if whole else str(label).strip()
 
 
-def _task_of(frame: pd.DataFrame) -> tuple[TaskName, str]:
+def _task_of(frame: pd.DataFrame, names: tuple[str, ...]) -> tuple[TaskName, str]:
     if frame.shape[1] > 1:
         zeros_and_ones = frame.isin([0, 1]).all(axis=None)
         return (
@@ -147,8 +149,11 @@ def _task_of(frame: pd.DataFrame) -> tuple[TaskName, str]:
     distinct = column.nunique()
     if column.dtype.kind == "f" and not (column == column.round()).all():
         return "regression", "the target holds numbers with decimals"
-    if column.dtype.kind in "iuf" and distinct > max(MOST_CLASSES, len(column) / 20):
-        return "regression", f"the target has {distinct} different whole numbers"
+    if column.dtype.kind in "iuf" and distinct > MOST_CLASSES:
+        raise InputError(
+            f"Target {names[0]!r} has {distinct} different whole numbers, which may be labels or amounts. Say which: "
+            "--task classification or --task regression."
+        )
     return "classification", f"the target has {distinct} different values"
 
 
