@@ -23,6 +23,7 @@ from ecrt.cli.shared import (
     Types,
     make_folder,
     one_line_errors,
+    print_columns,
     print_metrics,
     split_types,
     tell,
@@ -78,7 +79,9 @@ def fit(
         check_output(output, force=force)
         console = Terminal(stderr=True)
         with stop_on_interrupt(warn):
-            found = fit_file(file, output, chosen, say=lambda line: console.print(line, highlight=False, markup=False))
+            found = fit_file(
+                file, output, chosen, say=lambda line: console.print(line, highlight=False), show=print_columns
+            )
             stopped = stop_requested()
         if found is not None:
             print_metrics(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,6 +34,7 @@ __all__ = [
     "class_column",
     "make_folder",
     "one_line_errors",
+    "print_columns",
     "print_metrics",
     "split_types",
     "tell",
@@ -47,6 +48,8 @@ UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud80
 """Letters that a terminal obeys instead of showing them, or cannot show."""
 
 LONGEST_MESSAGE = 2000
+MOST_COLUMNS = 15
+"""Columns of a table that are listed one by one."""
 
 TableFile = Annotated[
     Path, typer.Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), or NPZ with arrays X and y.")
@@ -117,6 +120,19 @@ def make_folder(folder: Path) -> None:
         raise InputError(f"Cannot write to the folder {folder}: {error.strerror or error}.") from error
 
 
+def print_columns(columns: Any) -> None:
+    """Print how the columns of a table were read; what is to be said of single ones stands in notes above."""
+    from ecrt.data import HEADINGS, column_rows
+    from ecrt.report import summary_table
+
+    rows = [dict(zip(HEADINGS, row.cells, strict=True)) for row in column_rows(columns, MOST_COLUMNS)]
+    used = [name for name in HEADINGS[:5] if any(row[name] for row in rows)]
+    if rows:
+        Terminal(stderr=True).print(
+            summary_table("How columns were read", [{name: row[name] for name in used} for row in rows])
+        )
+
+
 def print_metrics(found: Any, decided: dict[str, float] | None = None) -> None:
     """Print the figures of an evaluation as a table."""
     from ecrt.report import summary_table
@@ -124,8 +140,11 @@ def print_metrics(found: Any, decided: dict[str, float] | None = None) -> None:
     groups = [name for name in found.metrics if name != "guessing"]
     names = list(found.metrics[groups[0]])
     rows = [{"metric": name} | {group: found.metrics[group][name] for group in groups} for name in names]
-    tell(f"{found.title}: {len(found.y)} test rows")
+    tell(f"{found.title}: {len(found.y)} test rows. {found.subject}".rstrip())
     Terminal().print(summary_table("", rows))
+    if found.unknown_labels:
+        named = ", ".join(f"{label} ({rows})" for label, rows in list(found.unknown_labels.items())[:8])
+        tell(f"Labels that the model does not know count as errors: {named}.")
     if decided:
         Terminal().print(summary_table("With the threshold", [dict(decided)]))
 
@@ -140,10 +159,16 @@ def warn(message: str) -> None:
     Terminal(stderr=True).print(message, style="bold red", highlight=False, soft_wrap=True)
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    """Our own warnings as notes; what libraries say among themselves is not for users of the command."""
-    if issubclass(category, ECRTWarning):
-        Terminal(stderr=True).print(f"Note: {message}", style="yellow", highlight=False, soft_wrap=True)
+def _notes() -> Callable[..., None]:
+    """How warnings are shown: our own as notes, each once; what libraries say among themselves is not for users."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+        if issubclass(category, ECRTWarning) and str(message) not in shown:
+            shown.add(str(message))
+            Terminal(stderr=True).print(f"Note: {message}", style="yellow", highlight=False, soft_wrap=True)
+
+    return show
 
 
 @contextmanager
@@ -151,7 +176,8 @@ def one_line_errors(*, debug: bool) -> Iterator[None]:
     """Errors told in one line, with the exit status that goes with them; warnings as notes."""
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            warnings.simplefilter("always", ECRTWarning)
+            warnings.showwarning = _notes()
             yield
     except ECRTError as error:
         if debug:

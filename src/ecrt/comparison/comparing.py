@@ -24,7 +24,7 @@ from ecrt.comparison.scoring import choose_measure
 from ecrt.comparison.space import optuna_library
 from ecrt.comparison.splits import Splitter, make_splitter
 from ecrt.comparison.store import Store, fingerprint
-from ecrt.data import TableEncoder
+from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows, rows_of_table
 from ecrt.disk import locked
 from ecrt.errors import InputError, warn_user
 from ecrt.metrics import PRIORS, PriorName
@@ -56,6 +56,7 @@ def compare(
     output: str | PathLike[str] | None = None,
     jobs: int | None = None,
     title: str = "",
+    reading: Sequence[ColumnReading] = (),
     progress: Progress | None = None,
 ) -> Comparison:
     """Which method serves this table?
@@ -80,6 +81,7 @@ def compare(
     output : folder for predictions and results. The same call on the same folder goes on where it was stopped.
     jobs : processes; ``None`` for as many as joblib is configured for, which is one unless told otherwise.
     title : what the table is called.
+    reading : how its columns were read from a file, for the page.
     progress : is told of every run that is done.
 
     Examples
@@ -91,7 +93,7 @@ def compare(
     ['balanced-forest', 'weighted-logistic']
     """
     optuna_library()  # before the work begins, not in a worker
-    table, labels, codes = _read(X, y)
+    table, labels, codes, columns = _read(X, y)
     names = choose_methods(methods)
     chosen = reference or (REFERENCE if REFERENCE in names else names[0])
     if chosen not in names:
@@ -107,6 +109,7 @@ def compare(
     data = {
         "rows": len(table), "columns": table.shape[1], "classes": labels, "counts": np.bincount(codes).tolist(),
         "test_rows": np.mean(tested, axis=0).tolist(),
+        "reading": [list(row.cells) for row in (column_rows(reading) if reading else columns)],
     }  # fmt: skip
     remarks = warnings_of(table, splitter, labels)
     with _folder(output) as folder, locked(folder, wait=False):
@@ -150,9 +153,10 @@ def _run_all(
     progress.finish()
 
 
-def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64]]:
-    """The table as a data frame, the labels as text, and the class index of each row."""
+def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64], list[ColumnRow]]:
+    """The table as a data frame, the labels as text, the class index of each row, and how named columns were read."""
     X = X.to_pandas() if hasattr(X, "to_pandas") else X
+    named = isinstance(X, pd.DataFrame)
     if isinstance(X, sparse.csr_array | sparse.csc_array | sparse.csr_matrix | sparse.csc_matrix):
         X = X.toarray()
     if not isinstance(X, pd.DataFrame):
@@ -174,7 +178,8 @@ def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64]]:
         raise InputError(f"y holds one class only ({classes.tolist()}); at least 2 classes are needed.")
     encoder = TableEncoder.learn(X)  # once, on all rows: every split and method then reads the same columns
     encoder.encode(X)  # what no method could read is told before the work begins
-    return encoder.typed(X), [str(label) for label in classes], codes.astype(np.int64)
+    rows = rows_of_table(encoder) if named else []
+    return encoder.typed(X), [str(label) for label in classes], codes.astype(np.int64), rows
 
 
 def _plan(metric: str, prior: str, trials: int | None, budget: float | None) -> Plan:

@@ -1,6 +1,7 @@
 """Raw data to (X, y): imbalance protocols, class roles, synthetic data, loaders."""
 
 from ecrt.data.catalogue import CATALOGUE, KnownData, RemoteFile
+from ecrt.data.column_rows import HEADINGS, ColumnRow, column_rows, rows_of_table
 from ecrt.data.columns import ColumnProblem, ColumnReading, ReadOptions
 from ecrt.data.download import default_folder, fetch
 from ecrt.data.files import LABEL_SEPARATOR, DataFile, Images, open_image, read_data
@@ -37,12 +38,14 @@ from ecrt.data.tables import Column, TableEncoder
 
 __all__ = [
     "CATALOGUE",
+    "HEADINGS",
     "LABEL_SEPARATOR",
     "Abstracts",
     "ClassRoles",
     "Column",
     "ColumnProblem",
     "ColumnReading",
+    "ColumnRow",
     "DataFile",
     "GaussianSources",
     "ImageLayout",
@@ -57,6 +60,7 @@ __all__ = [
     "SyntheticData",
     "TableEncoder",
     "assign_roles",
+    "column_rows",
     "data_folder",
     "default_folder",
     "exponential_imbalance",
@@ -75,6 +79,7 @@ __all__ = [
     "read_arxiv",
     "read_data",
     "read_image_list",
+    "rows_of_table",
     "step_imbalance",
     "stratified_holdout",
     "thin_out",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ecrt.data import TableEncoder
+from ecrt.data import TableEncoder, rows_of_table
 from ecrt.errors import InputError
 from ecrt.io import (
     BadContentError,
@@ -30,12 +30,12 @@ from ecrt.io import (
     unpack_history,
 )
 
-__all__ = ["Document", "Tensors", "pack_base", "unpack_base"]
+__all__ = ["Document", "Tensors", "card_extras", "pack_base", "unpack_base"]
 
 Document = dict[str, Any]
 Tensors = dict[str, Tensor | np.ndarray[Any, Any]]
 
-PLAIN_ATTRIBUTES: dict[str, type] = {"metrics_": dict, "selection_": dict}
+PLAIN_ATTRIBUTES: dict[str, type] = {"metrics_": dict, "metrics_of_": str, "selection_": dict}
 """Attributes of plain values that an estimator may have, with their types."""
 
 ALL_VECTORS = ("signal_weight", "head_scale", "within_variance")
@@ -80,6 +80,18 @@ def pack_base(
     }
     values = {name: getattr(estimator, f"{name}_") for name in vectors}
     return document, {**encoder_tensors, **demixer_tensors, **diagnostics_tensors, **values}
+
+
+def card_extras(estimator: Any) -> dict[str, Any]:
+    """What the card tells of figures that were given with the model, and of how named columns were read.
+
+    ``columns_read_`` is what reading a file has told; it is not stored, for a loaded model reads tables alone.
+    """
+    columns = getattr(estimator, "columns_read_", ())
+    if not columns and hasattr(estimator, "feature_names_in_") and estimator.table_ is not None:
+        columns = [row.cells for row in rows_of_table(estimator.table_)]
+    metrics, subject = (getattr(estimator, name, None) for name in ("metrics_", "metrics_of_"))
+    return {"metrics": metrics or {}, "metrics_of": subject or "", "columns": columns}
 
 
 def unpack_base(

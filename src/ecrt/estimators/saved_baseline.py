@@ -11,7 +11,7 @@ from torch import nn
 from ecrt.errors import InputError
 from ecrt.estimators.baseline_methods import BASELINE_METHODS, resolve_options
 from ecrt.estimators.options import log_class_prior
-from ecrt.estimators.saved_base import Document, Tensors, pack_base, unpack_base
+from ecrt.estimators.saved_base import Document, Tensors, card_extras, pack_base, unpack_base
 from ecrt.estimators.saved_classes import unpack_classes
 from ecrt.io import (
     BadContentError,
@@ -84,6 +84,6 @@ def baseline_facts(clf: Any, own_encoder: bool) -> CardFacts:
             "Class prior of predictions": str(clf.class_prior),
         },
         diagnostics=None,
-        metrics=getattr(clf, "metrics_", None) or {},
+        **card_extras(clf),
         own_encoder=own_encoder,
     )

@@ -10,7 +10,7 @@ from torch import nn
 
 from ecrt.errors import InputError
 from ecrt.estimators.options import log_class_prior
-from ecrt.estimators.saved_base import Document, Tensors, pack_base, unpack_base
+from ecrt.estimators.saved_base import Document, Tensors, card_extras, pack_base, unpack_base
 from ecrt.estimators.saved_labels import pack_labels, unpack_label_names, unpack_labels
 from ecrt.io import (
     BadContentError,
@@ -171,7 +171,7 @@ def _facts(
         classes=[CardRow(*row) for row in rows],
         chosen={"Encoder": encoder, "De-mixing": f"{demixing}, {n_sources} sources", **chosen},
         diagnostics=estimator.diagnostics_,
-        metrics=getattr(estimator, "metrics_", None) or {},
+        **card_extras(estimator),
         own_encoder=own_encoder,
         use=use,
     )

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ecrt.data.density import TargetRegions
-from ecrt.estimators.saved_base import Document, Tensors, pack_base, unpack_base
+from ecrt.estimators.saved_base import Document, Tensors, card_extras, pack_base, unpack_base
 from ecrt.io import BadContentError, CardFacts, CardRow, Fields, TensorStore, pack_head, unpack_head
 
 __all__ = ["pack_regressor", "regressor_facts", "unpack_regressor"]
@@ -116,7 +116,7 @@ def regressor_facts(reg: Any, own_encoder: bool) -> CardFacts:
             "Synthetic samples": reg.augmentation_,
         },
         diagnostics=reg.diagnostics_,
-        metrics=getattr(reg, "metrics_", None) or {},
+        **card_extras(reg),
         own_encoder=own_encoder,
         use="predict",
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ecrt.data import HEADINGS
 from ecrt.diagnostics import SourceDiagnostics
 from ecrt.io.container import package_version
 
@@ -16,6 +18,7 @@ MOST_ROWS = 50
 """Classes that are listed one by one."""
 
 LONGEST_TEXT = 80
+LONGEST_CELL = 200
 PACKAGES = ("ecrt", "torch", "scikit-learn", "numpy")
 SPECIAL = re.compile(r"[&<>|`*\[\]!\\~$@#]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])", re.IGNORECASE)
 
@@ -42,6 +45,8 @@ class CardFacts:
     chosen : what was chosen or set, by name.
     diagnostics : measured after the fit; ``None`` where there are no sources to measure.
     metrics : results to report, perhaps in groups.
+    metrics_of : a sentence on which model the results are of.
+    columns : how columns were read, cells of ``ecrt.data.column_rows``.
     own_encoder : whether an encoder must be given when loading.
     use : the method to show with loading.
     """
@@ -53,24 +58,28 @@ class CardFacts:
     chosen: dict[str, str]
     diagnostics: SourceDiagnostics | None
     metrics: dict[str, Any] = field(default_factory=dict)
+    metrics_of: str = ""
+    columns: Sequence[Sequence[str]] = ()
     own_encoder: bool = False
     use: str = "predict_proba"
 
 
 def model_card(facts: CardFacts) -> str:
     """The card as Markdown."""
-    parts = ["# Model card", *_data(facts), *_chosen(facts), *_diagnostics(facts), *_metrics(facts), *_loading(facts)]
+    parts = ["# Model card"]
+    for section in (_data, _columns, _chosen, _diagnostics, _metrics, _loading):
+        parts += section(facts)
     return "\n".join(parts) + "\n"
 
 
-def escape(value: Any) -> str:
+def escape(value: Any, longest: int = LONGEST_TEXT) -> str:
     """A value from the user's data as text that Markdown and HTML show and do not obey.
 
     >>> escape("<b>a|b</b>")
     '&#60;b&#62;a&#124;b&#60;/b&#62;'
     """
     text = "".join(letter if letter.isprintable() else " " for letter in str(value))
-    text = text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
     return SPECIAL.sub(lambda found: f"&#{ord(found.group())};", text)
 
 
@@ -92,6 +101,17 @@ def _data(facts: CardFacts) -> list[str]:
         lines.append(f"| {escape(row.label)} | {row.n_samples} | {said[0]} | {said[1]} |")
     if len(rows) > MOST_ROWS:
         lines.append(f"\nThe largest and the smallest classes are listed, {len(rows) - MOST_ROWS} others are not.")
+    return lines
+
+
+def _columns(facts: CardFacts) -> list[str]:
+    if not facts.columns:
+        return []
+    used = [place for place in range(len(HEADINGS)) if place < 2 or any(cells[place] for cells in facts.columns)]
+    lines = ["\n## How columns were read\n", f"| {' | '.join(HEADINGS[place] for place in used)} |"]
+    lines.append("|" + " --- |" * len(used))
+    for cells in facts.columns:
+        lines.append(f"| {' | '.join(escape(cells[place], LONGEST_CELL) for place in used)} |")
     return lines
 
 
@@ -130,7 +150,8 @@ def _diagnostics(facts: CardFacts) -> list[str]:
 def _metrics(facts: CardFacts) -> list[str]:
     if not facts.metrics:
         return []
-    return ["\n## Metrics\n", "| Metric | Value |", "| --- | ---: |", *_metric_rows(facts.metrics, "")]
+    said = [f"{escape(facts.metrics_of, 400)}\n"] if facts.metrics_of else []
+    return ["\n## Metrics\n", *said, "| Metric | Value |", "| --- | ---: |", *_metric_rows(facts.metrics, "")]
 
 
 def _metric_rows(metrics: dict[Any, Any], group: str) -> list[str]:

@@ -12,7 +12,7 @@ from ecrt.disk import write_text
 from ecrt.metrics import PRIORS, PriorName
 from ecrt.report.compare_figures import class_gain_panel, gain_panel, score_panel
 from ecrt.report.compare_tables import class_gain_table, full_table, pair_table, tuning_table
-from ecrt.report.model_tables import Entry, SheetTable
+from ecrt.report.model_tables import Entry, SheetTable, column_table
 from ecrt.report.model_words import PRIOR_TEXTS
 from ecrt.report.rendering import FigureBlock, fill, short
 from ecrt.report.tables import ResultTable
@@ -57,6 +57,7 @@ class ComparisonPage:
     tuning: SheetTable
     tuning_note: str
     parameters: SheetTable
+    columns: SheetTable | None = None
     long_table: int = LONG_TABLE
 
 
@@ -88,6 +89,7 @@ def summarise_comparison(found: Comparison) -> ComparisonPage:
         tuning=tuning_table(found),
         tuning_note=_tuning_note(found),
         parameters=_parameters(found),
+        columns=column_table(tuple(map(tuple, found.data.get("reading", ())))),
     )
 
 

@@ -23,7 +23,7 @@ from ecrt.report.diagnosis_figures import (
     theory_panel,
     transfer_panel,
 )
-from ecrt.report.model_tables import Entry, SheetTable
+from ecrt.report.model_tables import Entry, SheetTable, column_table
 from ecrt.report.rendering import FigureBlock, fill, short, short_label
 from ecrt.report.tables import summary_table
 from ecrt.runs.diagnosis import Diagnosis
@@ -56,6 +56,7 @@ class DiagnosisPage:
     recommendation: str
     facts: tuple[tuple[str, str], ...]
     questions: tuple[QuestionBlock, ...]
+    columns: SheetTable | None = None
 
 
 def write_diagnosis_page(found: Diagnosis, folder: str | Path) -> Path:
@@ -93,6 +94,7 @@ def summarise_diagnosis(found: Diagnosis) -> DiagnosisPage:
             )
             for name, finding in found.findings.items()
         ),
+        columns=column_table(found.columns),
     )
 
 

@@ -14,7 +14,15 @@ from ecrt.metrics.groups import FREQUENCY_GROUPS
 from ecrt.report.drawing import INK, MINORITY, OTHERS, count_axis, legend_below, place_labels, svg
 from ecrt.report.inside_figures import candidate_panel
 from ecrt.report.model_figures import BESIDE, MOST_NAMED_POINTS
-from ecrt.report.model_tables import GROUP_TEXTS, Entry, SheetTable, count_entry, label_entry, number_entry
+from ecrt.report.model_tables import (
+    GROUP_TEXTS,
+    Entry,
+    SheetTable,
+    column_table,
+    count_entry,
+    label_entry,
+    number_entry,
+)
 from ecrt.report.model_words import candidate_name, listed, percent, quoted, versions_text
 from ecrt.report.rendering import FigureBlock, short, short_label
 from ecrt.runs.measured import Measured
@@ -40,6 +48,8 @@ class LabelsPage:
     title: str
     facts: tuple[tuple[str, str], ...]
     sentences: tuple[str, ...]
+    subject: str
+    columns: SheetTable | None
     metrics: SheetTable
     groups: SheetTable
     frequency: FigureBlock
@@ -60,6 +70,8 @@ def summarise_labels(found: Measured) -> LabelsPage:
         title=short(found.title, 120) if found.title else "A fitted ECRT model of several labels a row",
         facts=(*found.facts.items(), ("Versions", versions_text(found.versions))),
         sentences=tuple(_sentences(found)),
+        subject=found.subject,
+        columns=column_table(found.columns),
         metrics=_metric_table(found),
         groups=_group_table(found),
         frequency=_frequency_block(found),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ecrt.metrics.groups import FREQUENCY_GROUPS, frequency_group
 from ecrt.report.drawing import GREY, INK, MINORITY, OTHERS, PALETTE, count_axis, legend_below, svg, svg_figure
-from ecrt.report.model_tables import Entry, SheetTable, count_entry, number_entry
+from ecrt.report.model_tables import Entry, SheetTable, column_table, count_entry, number_entry
 from ecrt.report.model_words import versions_text
 from ecrt.report.rendering import FigureBlock, short
 from ecrt.runs.measured import Measured
@@ -40,6 +40,8 @@ class NumbersPage:
     title: str
     facts: tuple[tuple[str, str], ...]
     sentences: tuple[str, ...]
+    subject: str
+    columns: SheetTable | None
     errors: SheetTable
     agreement: FigureBlock
     density: FigureBlock
@@ -58,6 +60,8 @@ def summarise_numbers(found: Measured) -> NumbersPage:
         title=short(found.title, 120) if found.title else "A fitted ECRT regression",
         facts=(*found.facts.items(), ("Versions", versions_text(found.versions))),
         sentences=tuple(_sentences(found)),
+        subject=found.subject,
+        columns=column_table(found.columns),
         errors=_error_table(found),
         agreement=_agreement_block(found),
         density=_density_block(found),

@@ -20,6 +20,7 @@ from ecrt.report.model_numbers import summarise_numbers
 from ecrt.report.model_tables import (
     SheetTable,
     class_table,
+    column_table,
     group_table,
     independence_table,
     metric_table,
@@ -62,6 +63,8 @@ class ModelPage:
     title: str
     facts: tuple[tuple[str, str], ...]
     sentences: tuple[str, ...]
+    subject: str
+    columns: SheetTable | None
     chosen_prior: str
     metrics: SheetTable
     groups: SheetTable
@@ -128,6 +131,8 @@ def summarise_model(evaluation: Evaluation) -> ModelPage:
         title=short(evaluation.title, 120) if evaluation.title else "A fitted ECRT model",
         facts=model_facts(model),
         sentences=tuple(data_sentences(evaluation)),
+        subject=evaluation.subject,
+        columns=column_table(evaluation.columns),
         chosen_prior="training" if model.class_prior == "training" else "balanced",
         metrics=metric_table(evaluation),
         groups=group_table(evaluation),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ecrt.data import HEADINGS
 from ecrt.metrics.groups import FREQUENCY_GROUPS, class_scores, confused_pairs, frequency_group
 from ecrt.report.model_figures import MOST_MATRIX_CLASSES
 from ecrt.report.model_findings import chance_correlation
@@ -18,6 +19,7 @@ __all__ = [
     "Entry",
     "SheetTable",
     "class_table",
+    "column_table",
     "count_entry",
     "group_table",
     "independence_table",
@@ -57,6 +59,17 @@ class SheetTable:
     sortable: bool = False
     summary: str = ""
     """What is said on the fold of a long table."""
+
+
+def column_table(columns: tuple[tuple[str, ...], ...]) -> SheetTable | None:
+    """How columns were read; nothing where there was no table."""
+    rows = [
+        (Entry(short(name, 120), full=short(name, 400) if len(name) > 120 else "", label=True), *map(Entry, cells))
+        for name, *cells in columns
+    ]
+    used = [place for place in range(len(HEADINGS)) if place < 2 or any(row[place].text for row in rows)]
+    picked = tuple(tuple(row[place] for place in used) for row in rows)
+    return SheetTable("columns", tuple(HEADINGS[place] for place in used), picked) if rows else None
 
 
 def metric_table(evaluation: Evaluation) -> SheetTable:

@@ -57,5 +57,6 @@ def compare_file(
         times=None if time is None else data.aside[time].to_numpy(),
         output=output,
         title=path.name,
+        reading=data.columns,
         **options,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, column_or_1d
 
-from ecrt.data import ReadOptions, TableEncoder, read_data, stratified_holdout, thin_out
+from ecrt.data import (
+    ReadOptions,
+    TableEncoder,
+    column_rows,
+    read_data,
+    rows_of_table,
+    stratified_holdout,
+    thin_out,
+)
 from ecrt.diagnostics import (
     Memorisation,
     MinorityGap,
@@ -90,8 +99,10 @@ def diagnose(
     template = clone(estimator or ECRTClassifier()).set_params(random_state=random_state)
     if isinstance(X, np.ndarray | pd.DataFrame) and len(X) != len(labels):
         raise InputError(f"X has {len(X)} rows, y has {len(labels)} labels.")
+    columns: tuple[tuple[str, ...], ...] = ()
     if isinstance(X, pd.DataFrame):
-        X = TableEncoder.learn(X).typed(X)  # once, on all rows: every refit then reads the same columns
+        table = TableEncoder.learn(X)  # once, on all rows: every refit then reads the same columns
+        X, columns = table.typed(X), tuple(row.cells for row in rows_of_table(table))
     mask = None if seen is None else _seen_mask(seen, len(labels))
     rng = np.random.default_rng(random_state)
 
@@ -110,7 +121,8 @@ def diagnose(
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", ECRTWarning)  # the first fit has said it
         progress.start("diagnosis", 5 + refits + HEAD_SPLITS)
-        return _Examination(X, labels, chosen, model, options, rng, progress).run(selection, mask, refits, title)
+        found = _Examination(X, labels, chosen, model, options, rng, progress).run(selection, mask, refits, title)
+    return replace(found, columns=columns)
 
 
 def diagnose_file(
@@ -142,7 +154,8 @@ def diagnose_file(
         warn_user(f"{left_out} rows without a label are left out.")
         data = data.take(labels.rows)
     marks = None if seen is None else _marks(data.aside[seen])
-    return diagnose(data.X, labels.y, seen=marks, title=path.name, **options)
+    found = diagnose(data.X, labels.y, seen=marks, title=path.name, **options)
+    return replace(found, columns=tuple(row.cells for row in column_rows(data.columns)))
 
 
 def _marks(column: pd.Series[Any]) -> NDArray[Any]:

@@ -50,6 +50,7 @@ class Diagnosis:
     memorisation : ``None`` where it cannot be told; ``memorisation_of`` says whose encoder it is about.
     unique : ``None`` where there are too few rows.
     gap : sources against features on held-out rows of the minority; ``None`` where none could be held out.
+    columns : how columns were read, cells of ``ecrt.data.column_rows``.
     """
 
     title: str
@@ -72,6 +73,7 @@ class Diagnosis:
     memorisation_of: str
     unique: UniqueFeature | None
     gap: MinorityGap | None
+    columns: tuple[tuple[str, ...], ...] = ()
 
     @property
     def recommendation(self) -> str:
@@ -93,6 +95,7 @@ class Diagnosis:
             "format": FORMAT,
             "title": self.title,
             "rows": int(self.counts.sum()),
+            "columns": _plain(self.columns),
             "classes": [str(label) for label in self.labels],
             "minority": [str(label) for label in self.labels[self.minority]],
             "recommendation": self.recommendation,

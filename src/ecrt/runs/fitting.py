@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ecrt.data import DataFile, Images, read_data, stratified_holdout
+from ecrt.data import ColumnReading, DataFile, Images, column_rows, read_data, stratified_holdout
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.inputs import resolve_device
 from ecrt.estimators.refitting import refit
@@ -42,7 +42,13 @@ def check_output(folder: Path, *, force: bool) -> None:
 
 
 def fit_file(
-    path: Path, output: Path, config: FitConfig, *, say: Callable[[str], None], verbose: bool = True
+    path: Path,
+    output: Path,
+    config: FitConfig,
+    *,
+    say: Callable[[str], None],
+    show: Callable[[Sequence[ColumnReading]], None] = lambda columns: None,
+    verbose: bool = True,
 ) -> Evaluation | Measured | None:
     """Fit a model on a file and write model, settings, history and figures to a folder; gives the test results, if any.
 
@@ -51,6 +57,7 @@ def fit_file(
     Parameters
     ----------
     say : told what is going on, a sentence at a time.
+    show : told how the columns of a table were read.
     verbose : show progress bars.
     """
     resolve_device(config.device)  # before the file is read, which may take long
@@ -65,6 +72,9 @@ def fit_file(
         data = data.take(target.rows)
     say(_summary(path, data, target))
     say(target.said)
+    columns = (*data.columns, *(_dropped(name) for name in config.drop if data.columns))
+    cells = tuple(row.cells for row in column_rows(columns))
+    show(columns)
     _check_decision(target, config)
     model = make_estimator(data, target, config, verbose=verbose)
     train_rows, test_rows = stratified_holdout(target.strata, config.test_size, np.random.default_rng(config.seed))
@@ -81,14 +91,34 @@ def fit_file(
         _fit(model, data.take(train_rows).X, target.y[train_rows])
         held_out = replace(target, y=target.y[test_rows])
         found = measure(model, data.take(test_rows).X, held_out, title=path.name)
+    again = len(test_rows) > 0 and config.refit and not stop_requested()
+    if found is not None:
+        found = replace(found, subject=_subject(len(train_rows), len(target.y), again=again), columns=cells)
         found.write(output)
-    if len(test_rows) == 0 or (config.refit and not stop_requested()):
+    if again or len(test_rows) == 0:
         say(f"Fitting on all {len(target.y)} rows.")
-        (refit if len(test_rows) else _fit)(model, data.X, target.y)
+        (refit if again else _fit)(model, data.X, target.y)
+    model.columns_read_ = cells
     model.metrics_ = {} if found is None else _main_metrics(found, config)
+    model.metrics_of_ = "" if found is None else found.subject + _under_prior(found, config)
     model.save(output / MODEL_FOLDER)
     _write(output / HISTORY_FILE, json.dumps(_plain(model.history_), indent=1))
     return found
+
+
+def _dropped(name: str) -> ColumnReading:
+    return ColumnReading(name=name, kind="left out", note="As asked for.")
+
+
+def _subject(n_fitted: int, n_rows: int, *, again: bool) -> str:
+    """Which model the figures are of, and what it has to do with the saved one."""
+    fitted = f"fitted on {n_fitted:,} of the {n_rows:,} rows ({n_fitted / n_rows:.0%})"
+    if not again:
+        return f"Figures are of the saved model, {fitted}, on the other rows."
+    return (
+        f"Figures are of a model {fitted}, on the other rows. The saved model has the same de-mixing, head and options "
+        "and was then fitted on all rows."
+    )
 
 
 def make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose: bool) -> Any:
@@ -119,6 +149,11 @@ def _fit(model: Any, X: Any, y: Any) -> None:
         model.fit(X)
     else:
         model.fit(X, y)
+
+
+def _under_prior(found: Evaluation | Measured, config: FitConfig) -> str:
+    shown = "training" if config.prior == "training" else "balanced"
+    return f" They are under the {shown} class prior." if isinstance(found, Evaluation) else ""
 
 
 def _main_metrics(found: Evaluation | Measured, config: FitConfig) -> dict[str, float]:

@@ -45,6 +45,8 @@ class Measured:
     ----------
     task : what was predicted.
     title : what the data are.
+    subject : a sentence on which model this is, and what it has to do with the saved one.
+    columns : how columns were read, cells of ``ecrt.data.column_rows``.
     names : of the targets, or of the labels.
     metrics : figures of groups of rows, the main one first; "guessing" is what needs no look at the row.
     groups : of labels with many, medium and few training rows, their number and mean scores.
@@ -71,6 +73,8 @@ class Measured:
     versions: dict[str, str]
     arrays: dict[str, NDArray[Any]]
     unknown_labels: dict[str, int] = field(default_factory=dict)
+    subject: str = ""
+    columns: tuple[tuple[str, ...], ...] = ()
 
     @property
     def y(self) -> NDArray[Any]:
@@ -95,7 +99,8 @@ class Measured:
         with as_written(folder):
             curves = read_curves(document.pop("curves"), arrays)
             del document["rows"], document["format"]
-            return cls(**document | {"names": tuple(document["names"]), "curves": curves, "arrays": arrays})
+            document |= {"names": tuple(document["names"]), "columns": tuple(map(tuple, document["columns"]))}
+            return cls(**document, curves=curves, arrays=arrays)
 
 
 def task_of(folder: str | Path) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -11,9 +13,10 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import confusion_matrix
 
-from ecrt.data import LABEL_SEPARATOR, ColumnReading, DataFile, Images, ReadOptions, read_data
+from ecrt.data import LABEL_SEPARATOR, ColumnReading, DataFile, Images, ReadOptions, column_rows, read_data
+from ecrt.data.tables import NOT_AS_FITTED
 from ecrt.disk import check_writable, replacing
-from ecrt.errors import InputError, ModelFileError, warn_user
+from ecrt.errors import ECRTWarning, InputError, ModelFileError, warn_user
 from ecrt.estimators import load
 from ecrt.io import BadContentError, Fields, read_json, read_text
 from ecrt.runs.config import FitConfig, read_config
@@ -35,6 +38,7 @@ __all__ = [
 
 PREDICTED, CARD_FILE = "predicted", "MODEL_CARD.md"
 MOST_NAMES = 1_000_000
+MOST_TOLD = 12
 WRITERS = {".csv": "to_csv", ".parquet": "to_parquet", ".jsonl": "to_json"}
 
 
@@ -131,7 +135,8 @@ def predict_file(
     allow_unreadable : whether more than half of a column may be unreadable or new.
     """
     data = _read_as_fitted(run, path, target=(), reading=reading, allow_unreadable=allow_unreadable)
-    ids, found = data.ids.reset_index(drop=True), _PREDICTORS[run.task](run, data.X)
+    with _told_before():
+        ids, found = data.ids.reset_index(drop=True), _PREDICTORS[run.task](run, data.X)
     taken = [name for name in ids if name in found]
     if taken:
         raise InputError(f"The id columns {taken} have the names of columns that predict adds.")
@@ -203,8 +208,44 @@ def evaluate_file(
     if left_out:
         warn_user(f"{left_out} rows without a label are left out.")
         data = data.take(target.rows)
-    found = measure(run.model, data.X, target, title=path.name)
-    return found, _decided(run, data.X, target.y) if run.task == "classification" else {}
+    with _told_before():
+        found = measure(run.model, data.X, target, title=path.name)
+        decided = _decided(run, data.X, target.y) if run.task == "classification" else {}
+    subject = f"Figures are of the saved model, on the rows of {path.name}, whether it was fitted on them or not."
+    found = replace(found, subject=subject, columns=tuple(row.cells for row in column_rows(_as_read(run, data))))
+    return found, decided
+
+
+def _tell_problems(run: FittedRun, data: DataFile) -> None:
+    """Say, column by column, what the model cannot use, and gaps where there were none."""
+    whole = {column.name for column in run.columns if not column.missing}
+    told = [problem for problem in data.problems if problem.share or problem.name in whole]
+    for problem in told[:MOST_TOLD]:
+        warn_user(f"Column {problem}.")
+    if len(told) > MOST_TOLD:
+        warn_user(f"{len(told) - MOST_TOLD} more columns are not as in the fit.")
+
+
+@contextmanager
+def _told_before() -> Iterator[None]:
+    """What reading the file has said of its columns, the model need not say again."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", NOT_AS_FITTED, ECRTWarning)
+        yield
+
+
+def _as_read(run: FittedRun, data: DataFile) -> list[ColumnReading]:
+    """How the columns of a new file were read: as in the fit, and what is not as it was."""
+    problems = {problem.name: problem for problem in data.problems}
+    found = []
+    for column in run.columns:
+        problem = problems.get(column.name)
+        if column.is_used and problem is None:
+            found.append(replace(column, missing=0, note=""))
+        elif column.is_used and problem is not None:
+            note = str(problem).removeprefix(f"{column.name!r}: ") if problem.share else ""
+            found.append(replace(column, missing=problem.missing, note=note))
+    return found
 
 
 def _decided(run: FittedRun, X: Any, y: Any) -> dict[str, float]:
@@ -236,8 +277,7 @@ def _read_as_fitted(
         path, target=target, ids=config.id, image_size=config.image_size, columns=run.columns,
         options=replace(reading, encoding=reading.encoding or config.encoding), allow_unreadable=allow_unreadable,
     )  # fmt: skip
-    for problem in data.problems:
-        warn_user(f"Column {problem}.")
+    _tell_problems(run, data)
     names = getattr(run.model, "feature_names_in_", None)
     if isinstance(data.X, pd.DataFrame):
         if names is None:

@@ -162,6 +162,8 @@ class Evaluation:
     Attributes
     ----------
     title : what the data are.
+    subject : a sentence on which model this is, and what it has to do with the saved one.
+    columns : how columns were read, cells of ``ecrt.data.column_rows``.
     model, classes, points, curves : of the model.
     y : class index of each row, -1 for a label that was not in training.
     unknown_labels : those labels, and their rows.
@@ -184,6 +186,8 @@ class Evaluation:
     predicted: dict[str, Labels]
     confidence: dict[str, Array]
     log_proba: dict[str, NDArray[np.float32]]
+    subject: str = ""
+    columns: tuple[tuple[str, ...], ...] = ()
 
     def write(self, folder: str | Path) -> None:
         """Write ``metrics.json``, for readers, and ``evaluation.npz``, without pickles."""
@@ -192,6 +196,8 @@ class Evaluation:
         document = {
             "format": FORMAT,
             "title": self.title,
+            "subject": self.subject,
+            "columns": self.columns,
             "rows": len(self.y),
             "unknown_labels": self.unknown_labels,
             "metrics": self.metrics,
@@ -232,6 +238,8 @@ class Evaluation:
                 predicted=part("predicted"),
                 confidence=part("confidence"),
                 log_proba=part("log_proba"),
+                subject=document["subject"],
+                columns=tuple(map(tuple, document["columns"])),
             )
 
 

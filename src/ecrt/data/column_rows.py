@@ -1,0 +1,92 @@
+"""How columns were read, as rows of one small table: for the terminal, the page and the card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ecrt.data.columns import ColumnReading
+from ecrt.data.tables import MISSING, TableEncoder
+
+__all__ = ["HEADINGS", "ColumnRow", "column_rows", "rows_of_table"]
+
+HEADINGS = ("Column", "Kind", "Written", "Missing", "Levels", "Note")
+MOST_ROWS = 30
+"""Columns that are listed one by one; more of them are put together where they are alike."""
+
+MOST_NAMES = 3
+
+
+@dataclass(frozen=True)
+class ColumnRow:
+    """A column, or columns alike, in words: a cell for each of ``HEADINGS``."""
+
+    column: str
+    kind: str
+    written: str
+    missing: str
+    levels: str
+    note: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The cells in order."""
+        return self.column, self.kind, self.written, self.missing, self.levels, self.note
+
+
+def column_rows(columns: Sequence[ColumnReading], most: int = MOST_ROWS) -> list[ColumnRow]:
+    """A row for each column; of more than ``most`` columns those alike, of which nothing is to be said, share one."""
+    if len(columns) <= most:
+        return [_row([column]) for column in columns]
+    groups: dict[tuple[str, ...], list[ColumnReading]] = {}
+    for column in columns:
+        alone = column.note or column.role != "input"
+        groups.setdefault((column.name,) if alone else ("", _kind(column), _written(column)), []).append(column)
+    rows = [_row(group) for group in groups.values()]
+    if len(rows) <= most:
+        return rows
+    more = f"and {len(rows) - most:,} more"
+    return [*rows[:most], ColumnRow(more, "", "", "", "", "")]
+
+
+def rows_of_table(table: TableEncoder, most: int = MOST_ROWS) -> list[ColumnRow]:
+    """The same of a table that was given in Python and not read from a file; missing values were not counted."""
+    readings = [
+        ColumnReading(
+            name=column.name, kind=column.kind, missing=int(column.flagged),
+            levels=(*(level for level in column.levels if level != MISSING), *column.rare),
+        )
+        for column in table.columns
+    ]  # fmt: skip
+    rows = column_rows(readings, most)
+    return [replace(row, missing="some" if row.missing else "") for row in rows]
+
+
+def _row(group: list[ColumnReading]) -> ColumnRow:
+    names = [column.name for column in group]
+    shown = ", ".join(names)
+    if len(names) > MOST_NAMES:
+        shown = f"{', '.join(names[: MOST_NAMES - 1])}, …, {names[-1]} ({len(names):,} columns)"
+    levels = [len(column.levels) for column in group if column.kind == "category" and column.levels]
+    return ColumnRow(
+        shown, _kind(group[0]), _written(group[0]), _range([column.missing for column in group]), _range(levels),
+        group[0].note,
+    )  # fmt: skip
+
+
+def _kind(column: ColumnReading) -> str:
+    if column.role == "id":
+        return "id"
+    kind = "left out" if column.kind == "identifier" else column.kind
+    return {"target": f"target ({kind})", "aside": f"kept aside ({kind})"}.get(column.role, kind)
+
+
+def _written(column: ColumnReading) -> str:
+    if column.kind == "category":
+        return {"truth": "yes or no", "lists": "lists"}.get(column.writing, "")
+    return column.form if column.kind in ("number", "date") else ""
+
+
+def _range(counts: list[int]) -> str:
+    low, high = min(counts, default=0), max(counts, default=0)
+    return "" if high == 0 else f"{high:,}" if low == high else f"{low:,} to {high:,}"
