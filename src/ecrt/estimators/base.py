@@ -36,7 +36,7 @@ from ecrt.estimators.options import encode_config, new_encoder
 from ecrt.losses import LossName
 from ecrt.stages import EncodeConfig, EncodeResult, encode, features_of
 from ecrt.stages.scoring import predict_sources
-from ecrt.training import BarProgress, Progress, SilentProgress, seeded
+from ecrt.training import BarProgress, Progress, SilentProgress, one_thread, seeded
 
 __all__ = ["ECRTBase", "EstimatorBase", "Session"]
 
@@ -98,6 +98,7 @@ class EstimatorBase(BaseEstimator):
         with ExitStack() as stack:
             progress: Progress = stack.enter_context(BarProgress()) if self.verbose else SilentProgress()
             stack.enter_context(seeded(seed))
+            stack.enter_context(one_thread())
             yield Session(np.random.default_rng(seed), resolve_device(self.device), progress)
 
     def _encode_by(

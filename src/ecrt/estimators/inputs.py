@@ -17,11 +17,13 @@ from ecrt.data import Images
 from ecrt.data.tables import LARGEST
 from ecrt.errors import InputError
 from ecrt.stages.encoder_training import RESIDENT_BYTES
+from ecrt.training import seeded
 
 __all__ = [
     "array_items",
     "check_class_counts",
     "class_indices",
+    "item_of",
     "labelled_items",
     "read_dataset",
     "read_target_arrays",
@@ -97,6 +99,12 @@ def _as_tensor(x: Any, index: int) -> Tensor:
     return tensor
 
 
+def item_of(dataset: Dataset[Any], index: int) -> Any:
+    """An item of the user's, looked at before training begins; what it draws is not drawn from the caller's numbers."""
+    with seeded(0):
+        return dataset[index]
+
+
 def _checked_targets(dataset: Dataset[Any]) -> Iterator[Any]:
     """Each item's y, once its x has been checked."""
     try:
@@ -107,7 +115,7 @@ def _checked_targets(dataset: Dataset[Any]) -> Iterator[Any]:
         raise InputError("The dataset is empty.")
     shape = None
     for index in range(n):
-        item = dataset[index]
+        item = item_of(dataset, index)
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise InputError(f"Item {index} of the dataset is {type(item).__name__}, a pair (x, y) is needed.")
         x = _as_tensor(item[0], index)

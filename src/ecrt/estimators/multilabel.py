@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from ecrt.data import assign_roles, thin_out
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.examples import keep_examples
-from ecrt.estimators.inputs import array_items, labelled_items, read_target_arrays
+from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays
 from ecrt.estimators.options import demix_configs, label_head_config, log_class_prior
 from ecrt.losses import label_odds, row_mass
 from ecrt.metrics import best_thresholds
@@ -36,7 +36,7 @@ def has_several_labels(X: Any, y: Any) -> bool:
     Of a Dataset, whether the first item's y is a row of them.
     """
     if isinstance(X, Dataset):
-        first = X[0] if y is None and hasattr(X, "__len__") and len(cast(Sized, X)) else None
+        first = item_of(X, 0) if y is None and hasattr(X, "__len__") and len(cast(Sized, X)) else None
         return isinstance(first, (tuple, list)) and len(first) == 2 and np.asarray(first[1]).size > 1
     if y is None:
         return False

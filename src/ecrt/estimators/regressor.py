@@ -24,7 +24,7 @@ from ecrt.data.tables import LARGEST
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase
-from ecrt.estimators.inputs import array_items, labelled_items, read_target_arrays
+from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays
 from ecrt.estimators.options import BASE_CONSTRAINTS, MLP_SOURCES, demix_configs
 from ecrt.estimators.parts import in_parts
 from ecrt.stages import DemixConfig
@@ -163,7 +163,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         """
         inputs, targets = self._read_targets(X, y)
         regions = TargetRegions.learn(targets)
-        n_inputs = torch.as_tensor(X[0][0]).numel() if isinstance(X, Dataset) else inputs.shape[1]
+        n_inputs = torch.as_tensor(item_of(X, 0)[0]).numel() if isinstance(X, Dataset) else inputs.shape[1]
         bins = quantile_bins(regions.position(targets), self._wanted_bins(len(targets), n_inputs))
         items = labelled_items(X, bins) if isinstance(X, Dataset) else array_items(inputs, bins)
         rare = regions.is_rare(targets)

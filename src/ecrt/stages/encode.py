@@ -21,7 +21,7 @@ from ecrt.nn import AutoEncoder, RowEncoder
 from ecrt.stages.deferred import DeferredTransfer
 from ecrt.stages.encoder_training import EncoderTraining, in_order, module_dtype, some_rows
 from ecrt.stages.holdout import halves
-from ecrt.training import History, Progress, TrainingConfig, seeded
+from ecrt.training import History, Progress, TrainingConfig, all_threads, seeded
 
 __all__ = ["Branch", "EncodeConfig", "EncodeResult", "encode", "encode_branches", "features_of"]
 
@@ -220,7 +220,8 @@ def features_of(
     encoder.to(device).eval()
     parts, dtype = [], module_dtype(encoder)
     for x in _batches_of_inputs(items, batch_size):
-        z = encoder(x.to(device, dtype))
+        with all_threads(enabled=x.ndim == 4):
+            z = encoder(x.to(device, dtype))
         if not isinstance(z, Tensor) or z.ndim != 2:
             shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
             raise InputError(f"The encoder must return a matrix, one row of features for each sample; it gave {shape}.")

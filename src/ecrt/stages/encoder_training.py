@@ -21,7 +21,7 @@ from ecrt.nn import AutoEncoder, CosineHead, RowEncoder
 from ecrt.nn.randomness import generator_on
 from ecrt.stages.class_heads import BalancedHead
 from ecrt.stages.deferred import FeatureTransfer
-from ecrt.training import History, IndexBatches, Progress, torch_generator, train
+from ecrt.training import History, IndexBatches, Progress, all_threads, torch_generator, train
 from ecrt.training.loop import Checkpoint
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class EncoderTraining:
         on_gpu = self.device.type == "cuda"
         first_epoch = 0 if start is None else start.epoch
         course = Course(self._shuffled(), self.config, self.rng, self.device, self._begin_transfer, first_epoch)
-        with gpu_layout(self.encoder, enabled=on_gpu and self.images):
+        with gpu_layout(self.encoder, enabled=on_gpu and self.images), all_threads(enabled=self.images):
             return train(
                 nn.ModuleList([self.encoder, self.head]),
                 lambda batch: self.losses(batch).mean(),

@@ -12,7 +12,7 @@ from ecrt.training.loop import (
 )
 from ecrt.training.progress import BarProgress
 from ecrt.training.seeding import seeded, torch_generator
-from ecrt.training.threads import one_thread
+from ecrt.training.threads import all_threads, one_thread
 
 __all__ = [
     "BarProgress",
@@ -21,6 +21,7 @@ __all__ = [
     "Progress",
     "SilentProgress",
     "TrainingConfig",
+    "all_threads",
     "minimise_convex",
     "one_thread",
     "seeded",

@@ -1,25 +1,98 @@
-"""One thread for work that runs in several processes already."""
+"""One thread for the arithmetic of a fit, so that its bits do not depend on how many there are.
+
+Sums over many values, and the steps of optimizers, are cut into as many parts as there are threads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 
 import joblib
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-__all__ = ["one_thread"]
+__all__ = ["all_threads", "one_thread"]
+
+_before: ContextVar[int | None] = ContextVar("before", default=None)
+"""Threads that this one had for arithmetic before it was held to one; ``None`` where it is not held."""
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Runs are parallel already, and sums in another order would change the figures."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """Hold the calling thread to one thread for arithmetic: torch, OpenMP, and joblib's workers.
+
+    Other threads of the process keep theirs, but for numpy's BLAS, whose number belongs to the process: it is one for
+    as long as any thread is within such a block.
+    """
+    if _before.get() is not None:
+        yield
+        return
+    before = torch.get_num_threads()  # also lets torch set up a new thread, which would undo what follows
+    token = _before.set(before)
     try:
         # A forest on a Dask worker would add up its trees in the order in which they come back.
-        with threadpool_limits(1), joblib.parallel_config(backend="sequential", n_jobs=1):
+        with _blas.one_thread(), _limited(1), joblib.parallel_config(backend="sequential", n_jobs=1):
             yield
     finally:
-        torch.set_num_threads(threads)
+        _before.reset(token)
+
+
+@contextmanager
+def all_threads(*, enabled: bool) -> Iterator[None]:
+    """Within ``one_thread``, as many threads for torch as before: for images, which would take too long with one."""
+    before = _before.get()
+    if before is None or not enabled:
+        yield
+        return
+    with _limited(before):
+        yield
+
+
+@contextmanager
+def _limited(threads: int) -> Iterator[None]:
+    with threadpool_limits(threads, user_api="openmp"):  # of the calling thread alone, as OpenMP has it
+        _limit_mkl(1 if threads == 1 else 0)
+        try:
+            yield
+        finally:
+            _limit_mkl(0 if threads == 1 else 1)
+
+
+class _Blas:
+    """The threads of numpy's BLAS: those who come first set them to one, those who leave last set them back."""
+
+    def __init__(self) -> None:
+        self.lock, self.holders, self.held = threading.Lock(), 0, ExitStack()
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        with self.lock:
+            if self.holders == 0:
+                self.held.enter_context(threadpool_limits(1, user_api="blas"))
+            self.holders += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.holders -= 1
+                if self.holders == 0:
+                    self.held.close()
+
+
+def _mkl_setter() -> Callable[[int], object]:
+    """How to set the threads of the MKL inside torch for the calling thread; 0 is what the process has."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        setter: Callable[[int], object] = library.MKL_Set_Num_Threads_Local
+    except (OSError, AttributeError):  # another system or another BLAS
+        return lambda threads: None
+    return setter
+
+
+_blas = _Blas()
+_limit_mkl = _mkl_setter()
