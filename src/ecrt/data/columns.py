@@ -520,7 +520,7 @@ def _judge(name: str, cells: _Cells, hints: _Hints, given: str | None, aside: bo
         return replace(category, writing="truth"), ""
     units = _mixed_units(cells)
     if units:
-        return replace(category, kind="left out" if cells.all_differ else "category", note=units), ""
+        return replace(category, kind="left out", note=units), ""
     why = "" if aside else _names_rows(name, cells, None)
     if why:
         return replace(category, kind="identifier", note=why), ""

@@ -1,0 +1,290 @@
+"""What columns hold, told from how people write them; and new files read as the first one was."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from ecrt.cli import app
+from ecrt.data import ColumnReading, ReadOptions, read_data
+from ecrt.data.columns import decide_columns, read_columns
+from ecrt.errors import InputError
+
+ROWS = 60
+RNG = np.random.default_rng(0)
+AMOUNTS = RNG.normal(size=ROWS) * 50 + 100
+DAYS = pd.Series(pd.date_range("2021-01-01", periods=ROWS, freq="37h"))
+
+
+def swapped(text):
+    return text.replace(",", "#").replace(".", ",").replace("#", ".")
+
+
+def decide(words, name="x", separator=",", options=None, **further):
+    table = pd.DataFrame({name: list(map(str, words))} | further, dtype=str)
+    readings, typed = decide_columns(table, options or ReadOptions(), separator=separator)
+    return readings[0], typed.get(name)
+
+
+NUMBERS = {
+    "point": (lambda v: f"{v:.2f}", 2),
+    "comma": (lambda v: f"{v:.2f}".replace(".", ","), 2),
+    "thousands": (lambda v: f"{v * 1000:,.2f}", 2),
+    "german thousands": (lambda v: swapped(f"{v * 1000:,.2f}"), 2),
+    "spaces": (lambda v: f"{v * 1000:,.1f}".replace(",", "\u202f").replace(".", ","), 1),
+    "swiss": (lambda v: f"{v * 1000:,.1f}".replace(",", "'"), 1),
+    "dollars": (lambda v: f"-${-v:,.2f}" if v < 0 else f"${v:,.2f}", 2),
+    "euros": (lambda v: f"{v:.2f} EUR", 2),
+    "kilograms": (lambda v: f"{v:.1f} kg", 1),
+    "percent": (lambda v: f"{v:.1f}%", 1),
+    "parentheses": (lambda v: f"({-v:,.1f})" if v < 0 else f"{v:,.1f}", 1),
+    "minus behind": (lambda v: f"{-v:.1f}-" if v < 0 else f"{v:.1f}", 1),
+    "long minus": (lambda v: f"{v:.1f}".replace("-", "\u2212"), 1),
+    "powers": (lambda v: f"{v:.4e}", 1),
+}
+
+
+@pytest.mark.parametrize("writing", NUMBERS)
+def test_numbers_as_people_write_them(writing):
+    write, digits = NUMBERS[writing]
+    values = AMOUNTS - 100
+    reading, typed = decide([write(value) for value in values])
+    scale = 1000 if writing in ("thousands", "german thousands", "spaces", "swiss") else 1
+    assert reading.kind == "number", reading
+    assert typed.dtype == np.float64
+    np.testing.assert_allclose(typed, values * scale, atol=0.51 * 10.0**-digits)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "%d.%m.%Y",
+        "%m/%d/%Y",
+        "%d/%m/%Y",
+        "%Y-%m-%d",
+        "%Y/%m/%d",
+        "%d %B %Y",
+        "%b %d, %Y",
+        "%d-%b-%Y",
+        "%Y%m%d",
+        "%d.%m.%y",
+    ],
+)
+def test_dates_as_people_write_them(form):
+    reading, typed = decide(DAYS.dt.strftime(form))
+    assert reading.kind == "date"
+    assert (typed == DAYS.dt.normalize()).all()
+
+
+def test_times_of_dates_zones_and_languages():
+    stamps = decide(DAYS.dt.strftime("%Y-%m-%dT%H:%M:%S+02:00"))[1]
+    assert (stamps == DAYS - pd.Timedelta(hours=2)).all()
+    assert (decide(DAYS.dt.strftime("%m/%d/%Y %I:%M %p"))[1] == DAYS).all()
+    german = ["3. März 2021", "30. Mai 2021", "1. Dez. 2021"] * 20
+    assert decide(german)[1].dt.month.tolist()[:3] == [3, 5, 12]
+    french = ["14 juillet 2021", "1 août 2021", "2 févr. 2021"] * 20
+    assert decide(french)[1].dt.month.tolist()[:3] == [7, 8, 2]
+    assert decide(["12:30", "23:59:30"] * 20)[1].tolist()[:2] == [45000, 86370]
+    bad, typed = decide(["31.02.2021", *DAYS.dt.strftime("%d.%m.%Y")[1:]])
+    assert bad.unreadable == 1
+    assert typed.isna().tolist() == [True] + [False] * (ROWS - 1)
+    assert "'31.02.2021' are read as missing" in bad.note
+
+
+def test_day_and_month_are_told_by_the_whole_column_the_file_or_a_rule():
+    either = [f"{1 + place % 12:02d}/{1 + place * 5 % 12:02d}/2021" for place in range(ROWS)]
+    reading, _ = decide(either)
+    assert reading.writing == "month/day/year"
+    assert "no value tells" in reading.note
+    assert decide(either, separator=";")[0].writing == "day.month.year"
+    other = DAYS.dt.strftime("%d/%m/%Y").tolist()
+    reading, _ = decide(either, other=other)  # a column beside it tells
+    assert (reading.writing, reading.note) == ("day.month.year", "")
+    assert decide([word.replace("/", ".") for word in either])[0].writing == "day.month.year"
+
+
+def test_a_point_or_comma_is_settled_by_the_file_the_option_or_said():
+    words = [f"{place * 37 % 60 + 1}.{place % 50:03d}" for place in range(ROWS)]
+    reading, typed = decide(words)
+    assert typed[1] == 38.001
+    assert "'38.001' is read as 38.001;" in decide(words[1:])[0].note
+    assert decide(words, options=ReadOptions(decimal=","))[1][1] == 38001
+    reading, typed = decide(words, other=[f"{place},5" for place in range(ROWS)])
+    assert typed[1] == 38001
+    assert reading.note == ""
+    assert decide([word.replace(".", ",") for word in words])[1][1] == 38001
+    assert decide([word.replace(".", ",") for word in words], separator=";")[1][1] == 38.001
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "kind"),
+    [
+        ("Unnamed: 0", range(ROWS), "identifier"),
+        ("case", RNG.permutation(ROWS) + 1000, "identifier"),
+        ("case", np.cumsum(RNG.integers(1, 9, ROWS)), "identifier"),
+        ("case", RNG.choice(200, ROWS, replace=False), "identifier"),
+        ("customerId", RNG.integers(10**6, 10**8, ROWS), "identifier"),
+        ("uuid", [f"{value:x}-{place}" for place, value in enumerate(RNG.integers(0, 10**9, ROWS))], "identifier"),
+        ("account", 10**16 + RNG.integers(0, 10**9, ROWS), "identifier"),
+        ("account", 10**16 + RNG.integers(0, 9, ROWS), "category"),
+        ("plz", [f"{value:05d}" for value in RNG.integers(1000, 1020, ROWS)], "category"),
+        ("zip_code", RNG.integers(10000, 10020, ROWS), "category"),
+        ("phone", [f"+49 30 {value}" for value in RNG.integers(10**5, 10**6, ROWS)], "identifier"),
+        ("body mass index", [f"{value:.3f}" for value in RNG.random(ROWS)], "number"),
+        ("distance", RNG.integers(0, 10**6, ROWS), "number"),
+        ("year", RNG.integers(1990, 2020, ROWS), "number"),
+        ("grade", RNG.choice(["Q1", "Q2", "A3"], ROWS), "category"),
+        ("range", RNG.choice(["10-20", "20-30"], ROWS), "category"),
+        ("years", RNG.choice(["< 1 year", "2 years", "10+ years"], ROWS), "category"),
+        ("address", [f"192.168.{a}.{b}" for a, b in RNG.integers(0, 255, (ROWS, 2))], "identifier"),
+        ("x", [f"{value:.2f} {'EUR' if place % 2 else 'USD'}" for place, value in enumerate(AMOUNTS)], "left out"),
+        ("x", ["7"] * ROWS, "left out"),
+        ("x", ["", "NA"] * 30, "left out"),
+    ],
+)  # fmt: skip
+def test_what_names_rows_and_what_measures_them(name, words, kind):
+    reading, _ = decide(words, name=name)
+    assert reading.kind == kind
+    assert bool(reading.note) == (kind in ("identifier", "left out") or name in ("account", "plz", "zip_code"))
+
+
+def test_words_among_numbers_are_missing_ones_and_said():
+    words = [f"{value:.2f}" for value in AMOUNTS]
+    reading, typed = decide(["n.d." if place % 3 == 0 else word for place, word in enumerate(words)])
+    assert (reading.kind, reading.unreadable, int(typed.isna().sum())) == ("number", 20, 20)
+    assert "20 values such as 'n.d.' are read as missing" in reading.note
+    many = [f"{word} or so, {place}" if place % 3 == 0 else word for place, word in enumerate(words)]
+    reading, _ = decide([*many, *many])
+    assert reading.kind == "category"
+    assert "60 levels" in reading.note
+    reading, typed = decide(words, options=ReadOptions(types={"x": "category"}))
+    assert list(typed.cat.categories) == sorted(words)
+    with pytest.raises(InputError, match="cannot be read as a number: it holds 'red'"):
+        decide(["red"] * 30, options=ReadOptions(types={"x": "number"}))
+    with pytest.raises(InputError, match="holds text"):
+        decide([f"This is the story of number {place}" for place in range(ROWS)] + ["again"] * 2)
+
+
+def test_a_new_file_is_read_as_the_first_was(tmp_path):
+    first, later = tmp_path / "first.csv", tmp_path / "later.csv"
+    rows = [f"{value:.2f}".replace(".", ",") for value in AMOUNTS]
+    days = DAYS.dt.strftime("%d/%m/%Y")
+    colours = RNG.choice(["red", "blue"], ROWS)
+    lines = [";".join(row) for row in zip(rows, days, colours, ["a", "b"] * 30, strict=True)]
+    first.write_text("\n".join(["x;day;colour;label", *lines]))
+    data = read_data(first, target=["label"])
+    columns = [ColumnReading.from_state(json.loads(json.dumps(column.state()))) for column in data.columns]
+    assert columns == list(data.columns)
+    # Two rows that would be read otherwise if they were judged alone.
+    later.write_text("label;colour;day;x\na;red;03/04/2022;1,234\nb;green;05/04/2022;7\n")
+    found = read_data(later, columns=columns)
+    assert found.X["x"].tolist() == [1.234, 7.0]
+    assert found.X["day"].dt.month.tolist() == [4, 4]
+    assert list(found.X) == ["x", "day", "colour"]
+    assert found.y is None
+    (problem,) = found.problems
+    assert str(problem) == "'colour': 50% new levels, such as 'green'"
+    later.write_text("x;day;colour\n1.5;04-05;green\n2.5;2022-04-05;grey\n1;;\n")
+    with pytest.raises(InputError, match=r"not like the file of the fit: 'x': 67% unreadable, such as '1\.5'; 'day'"):
+        read_data(later, columns=columns)
+    found = read_data(later, columns=columns, allow_unreadable=True)
+    assert found.X["day"].isna().all()
+    assert read_data(later, columns=columns[:1], options=ReadOptions(decimal=".")).X["x"].tolist() == [1.5, 2.5, 1]
+    later.write_text("x;day\n1;03/04/2022\n")
+    with pytest.raises(InputError, match=r"lacks the columns \['colour'\]"):
+        read_data(later, columns=columns)
+    with pytest.raises(InputError, match="not read in a way"):
+        ColumnReading.from_state(data.columns[0].state() | {"kind": "magic"})
+
+
+def test_a_target_is_missing_only_where_it_is_empty(tmp_path):
+    file = tmp_path / "a.csv"
+    words = ["NA", "nan", "null", "", "-999"] * 6
+    file.write_text("x,label\n" + "\n".join(f"{place / 7},{word}" for place, word in enumerate(words)))
+    assert read_data(file, target=["label"]).y[:5].tolist() == ["NA", "nan", "null", None, "-999"]
+    y = read_data(file, target=["label"], options=ReadOptions(na=("-999",))).y
+    assert y[:5].tolist() == ["NA", "nan", "null", None, None]
+    columns = read_data(file, target=["label"]).columns
+    file.write_text("x,label\n0.5,1\n0.7,2\n")  # few rows, whose labels look like numbers
+    assert read_data(file, target=["label"], columns=columns).y.tolist() == ["1", "2"]
+    file.write_text("x,label\n" + "\n".join(f"{place / 7},{place % 3:03d}" for place in range(30)))
+    assert read_data(file, target=["label"]).y[:3].tolist() == ["000", "001", "002"]
+
+
+def test_files_that_are_packed_piped_or_from_other_programs(tmp_path, monkeypatch):
+    text = "x,label\n" + "\n".join(f"{value:.2f},{'ab'[place % 2]}" for place, value in enumerate(AMOUNTS))
+    expected = AMOUNTS.round(2).tolist()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert read_data(Path("-"), target=["label"]).X["x"].tolist() == expected
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        archive.writestr("a.csv", text)
+        archive.writestr("b.csv", text)
+    with pytest.raises(InputError, match=r"holds 2 files \(a.csv, b.csv\): unpack it"):
+        read_data(tmp_path / "two.zip", target=["label"])
+    lines = text.split("\n")
+    rows = "\n".join([lines[0], *(f"{place + 1},{line}" for place, line in enumerate(lines[1:]))])
+    (tmp_path / "r.csv").write_text(rows)  # as write.table of R has it
+    data = read_data(tmp_path / "r.csv", target=["label"])
+    assert data.X["x"].tolist() == expected
+    (tmp_path / "h.csv").write_text(text.replace("x,label", "# x,label"))
+    assert read_data(tmp_path / "h.csv", target=["label"]).X["x"].tolist() == expected
+    (tmp_path / "wrong.csv").write_bytes("x,label\n1,\u0159\n".encode("cp1250"))
+    with pytest.raises(InputError, match=r"is not written in utf-8.*--encoding"):
+        read_data(tmp_path / "wrong.csv", target=["label"], options=ReadOptions(encoding="utf-8"))
+    with pytest.raises(InputError, match="no encoding 'klingon'"):
+        read_data(tmp_path / "wrong.csv", target=["label"], options=ReadOptions(encoding="klingon"))
+    (tmp_path / "bare.csv").write_bytes(text.encode("utf-16-le"))
+    assert read_data(tmp_path / "bare.csv", target=["label"]).X["x"].tolist() == expected
+    (tmp_path / "more.csv").write_text(text + "\n1.5,a,b\n")
+    with pytest.raises(InputError, match="line 62 has 3 values, but 2 columns are named"):
+        read_data(tmp_path / "more.csv", target=["label"])
+
+
+def test_options_of_the_command(tmp_path):
+    file = tmp_path / "a.csv"
+    text = "\n".join(f"{place % 4};{'ab'[place % 2]}" for place in range(40))
+    file.write_text("code;label\n" + text)
+    quick = ["--set", "model.demixing=none", "--set", "model.head=linear", "--set", "test_size=0"]
+    fit = ["fit", str(file), "--target", "label", "-o", str(tmp_path / "m"), *quick]
+    assert CliRunner().invoke(app, [*fit, "--types", "code=category"]).exit_code == 0
+    new = tmp_path / "new.csv"
+    new.write_text("code\n" + "\n".join(["7"] * 3))
+    predict = ["predict", str(tmp_path / "m"), str(new), "-o", str(tmp_path / "p.csv")]
+    result = CliRunner().invoke(app, predict)
+    assert result.exit_code == 1
+    assert "'code': 100% new levels, such as '7'" in result.stderr
+    assert CliRunner().invoke(app, [*predict, "--allow-unreadable"]).exit_code == 0
+    for option, message in (
+        (["--types", "code"], "use COL=TYPE"), (["--types", "code=colour"], "use number, category, date"),
+        (["--types", "cod=number"], "did you mean 'code'"), (["--decimal", ";"], "a point or a comma"),
+    ):  # fmt: skip
+        result = CliRunner().invoke(app, [*fit, *option])
+        assert result.exit_code == 1
+        assert message in result.stderr
+    for command in ("compare", "diagnose"):
+        result = CliRunner().invoke(app, [command, str(file), "--target", "label", "--decimal", ";"])
+        assert "a point or a comma" in result.stderr
+
+
+def test_typed_files_are_read_like_text():
+    table = pd.DataFrame({
+        "n": RNG.integers(0, 9, ROWS), "row": np.arange(ROWS), "truth": RNG.random(ROWS) > 0.5,
+        "day": DAYS,
+        "kind": pd.Categorical(RNG.choice(["p", "q"], ROWS)), "gap": np.where(AMOUNTS > 100, np.nan, AMOUNTS),
+    })  # fmt: skip
+    readings, typed = decide_columns(table, ReadOptions())
+    assert [reading.kind for reading in readings] == ["number", "identifier", "category", "date", "category", "number"]
+    assert [str(kind) for kind in typed.dtypes] == ["float64", "category", "datetime64[us]", "category", "float64"]
+    assert readings[5].missing == typed["gap"].isna().sum() > 0
+    written = pd.read_csv(io.StringIO(table.to_csv(index=False)), dtype=str, keep_default_na=False)
+    again, problems = read_columns(written, readings)
+    pd.testing.assert_frame_equal(again, typed)
+    assert [problem.name for problem in problems] == ["gap"]
