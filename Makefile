@@ -72,7 +72,7 @@ bench: setup ## run every benchmarks/bench_*.py
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/speed_table.py
 
-fuzz: setup ## load 100,000 mutated model files: only our own error may come of it
+fuzz: setup ## read crafted runs and 100,000 mutated model files: only our own error may come of it
 	$(BIN)/python benchmarks/fuzz_model_files.py
 
 experiment-NAME: ## reproduce an experiment of the paper: toy, extreme, tinyimagenet, cifar100, arxiv ...
