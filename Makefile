@@ -50,7 +50,7 @@ test-floor: $(FLOOR)/.setup-stamp ## run the quick tests on the lowest versions 
 # the floor of torch itself is not tested here. The tools of the tests are those of constraints.txt, too.
 $(FLOOR)/.setup-stamp: pyproject.toml constraints.txt constraints-floor.txt
 	$(PYTHON) -m venv $(FLOOR)
-	$(FLOOR)/bin/python -m pip install -c constraints-floor.txt -e '.[cluster,compare,fast,parquet]' \
+	$(FLOOR)/bin/python -m pip install -c constraints-floor.txt -e '.[cluster,compare,excel,fast,parquet]' \
 		$$(grep -E '^(hypothesis|pytest|pytest-xdist|selenium|torch)==' constraints.txt)
 	@touch $@
 

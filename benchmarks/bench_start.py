@@ -15,7 +15,7 @@ from typing import Any
 
 import measuring
 
-REPEATS = 9
+REPEATS = 5
 COMMAND = "from ecrt.cli import main; main()"
 RUNS = {
     "ecrt --help": [COMMAND, "--help"],
