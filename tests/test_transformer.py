@@ -18,7 +18,11 @@ from ecrt.errors import InputError
 QUICK_FLOW = {"demixing": "flow", "epochs": 3, "n_restarts": 1, "flow_hidden": (16,), "random_state": 0}
 
 
-@parametrize_with_checks([ECRTTransformer(random_state=0), ECRTTransformer(**QUICK_FLOW)])
+@parametrize_with_checks([
+    ECRTTransformer(random_state=0),
+    ECRTTransformer(**QUICK_FLOW, precision="float32"),
+    ECRTTransformer(encoder="mlp", n_features=8, encoder_epochs=3, random_state=0),
+])  # fmt: skip
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

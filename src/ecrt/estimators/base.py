@@ -236,12 +236,6 @@ class ECRTBase(EstimatorBase):
     pseudo_samples: float = 10.0
     precision: Literal["float64", "float32"] = "float64"
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        if tags.transformer_tags is not None:
-            tags.transformer_tags.preserves_dtype = [self.precision]
-        return tags
-
     @property
     def diagnostics_(self) -> SourceDiagnostics:
         """What ``fit`` kept of the sources, measured when it is first asked for."""

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
-from sklearn.utils import Tags
+from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
@@ -374,4 +374,5 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         tags = super().__sklearn_tags__()
         heads = np.ravel(np.asarray(self.head, dtype=object)).tolist()
         tags.classifier_tags.multi_label = "gaussian" not in heads and self.selection is None
+        tags.transformer_tags = TransformerTags(preserves_dtype=[self.precision])
         return tags

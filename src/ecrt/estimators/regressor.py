@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin, _fit_context
-from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state
+from sklearn.utils import Tags, TransformerTags, check_array, check_consistent_length, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
@@ -149,6 +149,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
+        tags.transformer_tags = TransformerTags(preserves_dtype=[self.precision])
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
-from sklearn.utils import Tags, check_array
+from sklearn.utils import Tags, TransformerTags, check_array
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
@@ -66,6 +66,7 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
+        tags.transformer_tags = TransformerTags(preserves_dtype=[self.precision])
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
