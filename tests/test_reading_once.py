@@ -26,7 +26,7 @@ def sorted_noise(n_rows=120):
 def test_a_row_counter_does_not_help_in_a_comparison():
     X, y = sorted_noise()
     with pytest.warns(ECRTWarning, match=r"\['Unnamed: 0'\] are left out"):
-        found = ecrt.compare(X, y, methods=["weighted-logistic", "balanced-forest"], seeds=2, trials=1)
+        found = ecrt.compare(X, y, methods=["weighted-logistic"], seeds=2, trials=1)
     assert found.data["columns"] == 3
     for method in found.methods.values():
         assert np.mean(method.metrics["balanced"]["balanced_accuracy"]) < 0.6
@@ -166,7 +166,7 @@ def test_pages_of_compare_and_diagnose_show_how_columns_were_read(tmp_path):
     X, y = sorted_noise()
     X.assign(y=y).to_csv(tmp_path / "noise.csv", index=False)
     for command, options in {
-        "compare": ["--methods", "weighted-logistic,balanced-forest", "--seeds", 2, "--trials", 1, "--jobs", 1],
+        "compare": ["--methods", "weighted-logistic", "--seeds", 1, "--trials", 1, "--jobs", 1],
         "diagnose": ["--trials", 6],
     }.items():
         output = tmp_path / command

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import ecrt
 from ecrt import ECRTClassifier, ECRTRegressor
 from ecrt.cli import app
+from ecrt.errors import InputError
 from ecrt.estimators.refitting import fitted_choices, refit
 from ecrt.runs import fitting
 
@@ -79,6 +80,10 @@ def test_a_refit_keeps_a_selection_and_does_not_select_again():
     assert model.selection == "pseudo-minority"
     assert model._chosen("mean_shrinkage") == 0.7
     assert model.class_counts_.sum() == N
+    with pytest.raises(InputError):
+        refit(model, X, y[:3])
+    assert model.selection_ is selection
+    assert model.selection == "pseudo-minority"
 
 
 @pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")

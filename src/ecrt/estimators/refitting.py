@@ -58,5 +58,5 @@ def refit(estimator: Any, X: Any, y: Any = None) -> None:
         estimator.fit(X) if isinstance(X, Dataset) else estimator.fit(X, y)
     finally:
         estimator.set_params(**asked)
-    if selection is not None:
-        estimator.selection_ = selection
+        if selection is not None:
+            estimator.selection_ = selection
