@@ -207,7 +207,7 @@ def make_files() -> list[StrangerFile]:
         StrangerFile(name="wide.csv", kinds={"x": "number", "w149": "number", "void": "left out"}))  # fmt: skip
     add(_csv("x,x,label", columns(x, z, label)), StrangerFile(name="twice.csv", error="['x'] occur more than once"))
     add(_csv(",".join([x[0], z[0], "no"]), columns(x, z, label)),
-        StrangerFile(name="no_header.csv", error="no column 'label'"))  # fmt: skip
+        StrangerFile(name="no_header.csv", error="Put the names of columns above them"))  # fmt: skip
     add("x,z,label\n", StrangerFile(name="header_only.csv", error="no rows"))
     add(_csv("label", columns(label)), StrangerFile(name="one_column.csv", error="no column to learn from"))
     add(plain.replace("yes\n", "yes\0\n", 1), StrangerFile(name="nul_bytes.csv", error="NUL bytes"))

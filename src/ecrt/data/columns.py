@@ -151,15 +151,16 @@ class ColumnReading:
         return self.role == "input" and self.kind in ("number", "category", "date")
 
     def state(self) -> dict[str, Any]:
-        """All of it, in plain values."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        """All that is said of it, in plain values."""
+        said = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {name: value for name, value in said.items() if value or name == "name"}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> ColumnReading:
         """The reading that ``state`` was taken from; an ``InputError`` if there can be none."""
         try:
-            found = cls(**{**state, "levels": tuple(state["levels"]), "na": tuple(state["na"])})
-        except (TypeError, KeyError, ValueError) as error:
+            found = cls(**{**state, "levels": tuple(state.get("levels", ())), "na": tuple(state.get("na", ()))})
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise InputError(f"How a column is read cannot be told: {error}") from error
         texts = (found.name, found.decimal, found.thousands, found.unit, found.writing, found.note)
         if (

@@ -216,10 +216,20 @@ _KIND_WORDS = {
 
 
 def _suggestion(name: str, known: list[str]) -> str:
+    if sum(_is_number(one) for one in known) > len(known) / 2:
+        return f": its first line holds {known[:5]}, which look like values. Put the names of columns above them."
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; there are {known[:20]}{' and more' if len(known) > 20 else ''}."
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return True
 
 
 def _read_npz(path: Path, target: Sequence[str]) -> DataFile:
