@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import signal
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +14,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import make_classification
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 from torch.utils.data import Dataset
 
 from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer
+from ecrt.errors import ECRTWarning, not_told, warn_user
+from ecrt.training import all_threads, one_thread, stop_on_interrupt, stop_requested
 
 Array = np.ndarray[Any, Any]
 QUICK = {"epochs": 2, "encoder_epochs": 2, "device": "cpu", "random_state": 0}
@@ -176,3 +180,64 @@ def test_fits_in_other_processes_with_more_threads_give_what_one_gives_alone():
 def quietly(name: str) -> str:
     warnings.simplefilter("ignore")
     return digest(name)
+
+
+def test_a_stop_asked_for_by_one_thread_does_not_reach_the_others():
+    seen: list[bool] = []
+    with stop_on_interrupt(lambda sentence: None):
+        signal.raise_signal(signal.SIGINT)
+        assert stop_requested()
+        other = threading.Thread(target=lambda: seen.append(stop_requested()))
+        other.start()
+        other.join()
+    assert seen == [False]
+    assert not stop_requested()
+
+
+def test_warnings_kept_quiet_in_one_thread_are_told_in_others():
+    filters = list(warnings.filters)
+    with warnings.catch_warnings(record=True) as told, not_told("of a trial"):
+        warnings.simplefilter("always", ECRTWarning)
+        warn_user("of a trial")
+        thread = threading.Thread(target=warn_user, args=("of a trial, from outside",))
+        thread.start()
+        thread.join()
+    assert [str(one.message) for one in told] == ["of a trial, from outside"]
+    assert warnings.filters == filters
+
+
+def test_threads_for_arithmetic_are_held_to_one_while_any_fit_runs_and_come_back():
+    set_threads_of_blas(2)  # by a thread that ends, else only this one could change them
+    before, held, free = (torch.get_num_threads(), blas_threads()), threading.Event(), threading.Event()
+
+    def longer() -> None:
+        with one_thread():
+            held.set()
+            free.wait()
+
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            with one_thread():
+                with one_thread():
+                    pass
+                assert (torch.get_num_threads(), blas_threads()) == (1, 1)
+                other = pool.submit(longer)
+                held.wait()
+                with all_threads(enabled=True):
+                    assert torch.get_num_threads() == before[0]
+            assert (torch.get_num_threads(), blas_threads()) == (before[0], 1)
+            free.set()
+            other.result()
+        assert (torch.get_num_threads(), blas_threads()) == before
+    finally:
+        free.set()
+        set_threads_of_blas(1)
+
+
+def set_threads_of_blas(count: int) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(threadpool_limits, count, "blas").result()
+
+
+def blas_threads() -> int:
+    return max(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")

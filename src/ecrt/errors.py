@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
-__all__ = ["DivergenceError", "ECRTError", "ECRTWarning", "InputError", "ModelFileError", "warn_user"]
+__all__ = ["DivergenceError", "ECRTError", "ECRTWarning", "InputError", "ModelFileError", "not_told", "warn_user"]
 
 NOT_THE_USER = {"ecrt", "contextlib", "functools", "imblearn", "joblib", "sklearn"}
 """Packages that a call of the user's may go through before something of ours warns."""
@@ -59,8 +62,26 @@ class ECRTWarning(UserWarning):
     """Something was handled by a documented rule that the user should know about."""
 
 
+_not_told: ContextVar[tuple[str, ...]] = ContextVar("not_told", default=())
+
+
+@contextmanager
+def not_told(beginning: str = "") -> Iterator[None]:
+    """Within this block, on this thread, keep warnings of ours that begin so to ourselves.
+
+    Filters of the ``warnings`` module belong to the process: fits in several threads would leave each other's behind.
+    """
+    token = _not_told.set((*_not_told.get(), beginning))
+    try:
+        yield
+    finally:
+        _not_told.reset(token)
+
+
 def warn_user(message: str) -> None:
     """Warn by an ``ECRTWarning`` that names the line of the user's own code, however deep the call is."""
+    if message.startswith(_not_told.get()):
+        return
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in NOT_THE_USER:
         frame, level = frame.f_back, level + 1

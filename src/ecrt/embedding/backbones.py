@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ecrt.embedding.items import Kind
 from ecrt.errors import InputError
+from ecrt.nn.randomness import seeded
 
 __all__ = ["BACKBONES", "Backbone", "BackboneFamily", "make_backbone"]
 
@@ -73,7 +74,8 @@ def make_backbone(name: str, *, device: torch.device | str = "cpu", weights: Pat
         raise InputError(f"No backbone is called {name!r}. Examples of every kind: {known}.")
     if weights is not None and not weights.is_file():
         raise InputError(f"There is no file of weights {weights}.")
-    return BACKBONES[prefix].make(rest, torch.device(device), weights)
+    with seeded(0):  # the first weights of a network, which are overwritten, are not drawn from the caller's numbers
+        return BACKBONES[prefix].make(rest, torch.device(device), weights)
 
 
 # --- images -------------------------------------------------------------------------------------------------------

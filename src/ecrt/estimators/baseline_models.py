@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +23,10 @@ Labels = NDArray[np.int64]
 
 MOST_BORROWED = 500
 """Residuals of other classes that a class of one row borrows in QDA."""
+
+
+_filters = threading.Lock()
+"""Filters of warnings belong to the process: two threads that change and restore them would mix them up."""
 
 
 class FlooredCovariance(BaseEstimator):
@@ -67,7 +72,7 @@ def fit_model(name: str, s: Array, y: Labels, options: Mapping[str, Any], rng: n
         )
     else:
         raise InputError(f"There is no model {name!r}.")
-    with warnings.catch_warnings():
+    with _filters, warnings.catch_warnings():
         # A class of one row has no covariance of its own to add to the pooled one.
         warnings.filterwarnings("ignore", message="Only one sample available", category=UserWarning)
         return _with_options(name, model, options).fit(s, y)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from sklearn.base import BaseEstimator, clone
 from torch import nn
 
 from ecrt.data.pseudo_minority import Problem, cross_validation_problem, pseudo_minority_problem
-from ecrt.errors import DivergenceError
+from ecrt.errors import DivergenceError, not_told
 from ecrt.estimators.selection_evidence import Losses, Options, Tried, by_class, clearly_better, gain_of
 from ecrt.metrics import nll_per_sample
 from ecrt.training import Progress, stopped_at
@@ -315,8 +314,7 @@ class _Race:
             until = min(until, started + longest)
         candidate = clone(self.clf).set_params(**tried.options, selection=None, verbose=False, random_state=seed)
         try:
-            with stopped_at(until), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with stopped_at(until), not_told():
                 present = np.unique(self.y[problem.learn])
                 rare = [int(label) for label in present if problem.minority[label]]
                 fitted = self.fit(candidate, problem.learn, rare)

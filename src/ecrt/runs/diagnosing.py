@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -35,7 +34,7 @@ from ecrt.diagnostics import (
     source_stability,
     unique_feature,
 )
-from ecrt.errors import ECRTWarning, InputError, warn_user
+from ecrt.errors import InputError, not_told, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
 from ecrt.estimators.options import trains_encoder
 from ecrt.estimators.selection import PLAIN, Selection
@@ -109,8 +108,7 @@ def diagnose(
     chosen = clone(template).set_params(
         selection="pseudo-minority", selection_trials=trials, selection_budget=budget, verbose=verbose
     )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Plain logit adjustment", ECRTWarning)  # the recommendation says it
+    with not_told("Plain logit adjustment"):  # the recommendation says it
         chosen.fit(X, labels)
     selection = Selection(**chosen.selection_)
     rare = chosen.minority_classes_.tolist()
@@ -118,8 +116,7 @@ def diagnose(
     model = clone(template).set_params(**options, minority=rare, selection=None, verbose=False)
     with ExitStack() as stack:
         progress: Progress = stack.enter_context(BarProgress()) if verbose else SilentProgress()
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore", ECRTWarning)  # the first fit has said it
+        stack.enter_context(not_told())  # the first fit has said it
         progress.start("diagnosis", 5 + refits + HEAD_SPLITS)
         found = _Examination(X, labels, chosen, model, options, rng, progress).run(selection, mask, refits, title)
     return replace(found, columns=columns)

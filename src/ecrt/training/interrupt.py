@@ -13,13 +13,14 @@ from types import FrameType
 
 __all__ = ["stop_on_interrupt", "stop_requested", "stopped_at"]
 
-_asked = threading.Event()
+_asked: ContextVar[threading.Event | None] = ContextVar("asked", default=None)
 _deadline = ContextVar("deadline", default=math.inf)
 
 
 def stop_requested() -> bool:
     """Whether training should end with its best state so far, and choices with the simplest candidate."""
-    return _asked.is_set() or time.monotonic() > _deadline.get()
+    asked = _asked.get()
+    return (asked is not None and asked.is_set()) or time.monotonic() > _deadline.get()
 
 
 @contextmanager
@@ -34,17 +35,22 @@ def stopped_at(deadline: float) -> Iterator[None]:
 
 @contextmanager
 def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[None]:
-    """Within this block the first Ctrl-C asks training to stop; a second one interrupts at once."""
+    """Within this block the first Ctrl-C asks training to stop; a second one interrupts at once.
+
+    Fits of other threads go on.
+    """
+    asked = threading.Event()
 
     def handle(signum: int, frame: FrameType | None) -> None:
         if stop_requested():
             raise KeyboardInterrupt
-        _asked.set()
+        asked.set()
         say("Stopping with the best state so far. Press Ctrl-C again to give up.")
 
+    token = _asked.set(asked)
     before = signal.signal(signal.SIGINT, handle)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        _asked.clear()
+        _asked.reset(token)

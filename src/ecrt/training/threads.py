@@ -8,13 +8,13 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
 import joblib
 import torch
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 __all__ = ["all_threads", "one_thread"]
 
@@ -55,7 +55,8 @@ def all_threads(*, enabled: bool) -> Iterator[None]:
 
 @contextmanager
 def _limited(threads: int) -> Iterator[None]:
-    with threadpool_limits(threads, user_api="openmp"):  # of the calling thread alone, as OpenMP has it
+    # Of the calling thread alone, as OpenMP has it
+    with ThreadpoolController().select(user_api="openmp").limit(limits=threads):
         _limit_mkl(1 if threads == 1 else 0)
         try:
             yield
@@ -64,16 +65,24 @@ def _limited(threads: int) -> Iterator[None]:
 
 
 class _Blas:
-    """The threads of numpy's BLAS: those who come first set them to one, those who leave last set them back."""
+    """The threads of numpy's BLAS: who comes first has them set to one, who leaves last has them set back.
+
+    By a helper, as threadpoolctl lets a limit be lifted by the thread that has set it alone, and the fit that began
+    first need not be the last to end.
+    """
 
     def __init__(self) -> None:
-        self.lock, self.holders, self.held = threading.Lock(), 0, ExitStack()
+        self.lock, self.holders, self.over = threading.Lock(), 0, threading.Event()
+        self.helper = threading.Thread()
 
     @contextmanager
     def one_thread(self) -> Iterator[None]:
         with self.lock:
             if self.holders == 0:
-                self.held.enter_context(threadpool_limits(1, user_api="blas"))
+                held, self.over = threading.Event(), threading.Event()
+                self.helper = threading.Thread(target=_hold_blas, args=(held, self.over), daemon=True)
+                self.helper.start()
+                held.wait()
             self.holders += 1
         try:
             yield
@@ -81,7 +90,17 @@ class _Blas:
             with self.lock:
                 self.holders -= 1
                 if self.holders == 0:
-                    self.held.close()
+                    self.over.set()
+                    self.helper.join()
+
+
+def _hold_blas(held: threading.Event, over: threading.Event) -> None:
+    try:
+        with ThreadpoolController().select(user_api="blas").limit(limits=1):
+            held.set()
+            over.wait()
+    finally:
+        held.set()
 
 
 def _mkl_setter() -> Callable[[int], object]:
