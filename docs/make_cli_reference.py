@@ -44,7 +44,8 @@ TAIL = """\
 | 0 | All went well. |
 | 1 | An error, told in one line; `ecrt --debug COMMAND ...` shows where it came from. |
 | 2 | The command line itself could not be understood. |
-| 130 | Stopped with Ctrl-C. After `ecrt fit`, a model may still have been saved: the last lines say so. |
+| 130 | Stopped with Ctrl-C. After `ecrt fit`, a model may have been saved beside the old one: the last lines say so. |
+| 143 | Stopped by the system (SIGTERM): as with Ctrl-C. |
 """
 
 

@@ -17,6 +17,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from typer.testing import CliRunner
 from ecrt.cli import app
 from ecrt.errors import ECRTError
 from ecrt.io.container import JSON_NAME, sealed, tensor_name
+from ecrt.runs.folder import seal_run
 from ecrt.runs.measured import Measured, task_of
 from ecrt.runs.records import Evaluation
 from model_mutations import HOSTILE, Findings, damage, deep, inside, nearby, places
@@ -331,6 +333,8 @@ def try_crafted(runs: dict[str, Path], work: Path, every: int = 1, values: int =
             shutil.rmtree(work, ignore_errors=True)
             shutil.copytree(folder, work / "run")
             change(work / "run")
+            with suppress(ECRTError):  # as who crafts a folder would; what cannot be sealed is refused by that
+                seal_run(work / "run")
             start = time.process_time()
             outcomes = []
             for command in (

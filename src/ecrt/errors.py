@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["DivergenceError", "ECRTError", "ECRTWarning", "InputError", "ModelFileError", "not_told", "warn_user"]
+__all__ = [
+    "DivergenceError",
+    "ECRTError",
+    "ECRTWarning",
+    "InputError",
+    "ModelFileError",
+    "StoppedError",
+    "TerminatedError",
+    "not_told",
+    "warn_user",
+]
 
 NOT_THE_USER = {"ecrt", "contextlib", "functools", "imblearn", "joblib", "sklearn"}
 """Packages that a call of the user's may go through before something of ours warns."""
@@ -38,6 +48,21 @@ class DivergenceError(ECRTError, ArithmeticError):
     def __reduce__(self) -> tuple[type[DivergenceError], tuple[str, int, str]]:
         # An exception is rebuilt from its message alone unless told otherwise, and would not come back from a worker.
         return type(self), (self.stage, self.step, self.quantity)
+
+
+class StoppedError(ECRTError):
+    """Training was asked to stop before it had a finished state to keep."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+        super().__init__(f"{stage}: stopped before anything was finished.")
+
+    def __reduce__(self) -> tuple[type[StoppedError], tuple[str]]:
+        return type(self), (self.stage,)
+
+
+class TerminatedError(KeyboardInterrupt):
+    """The system asked the process to end (SIGTERM): dealt with as Ctrl-C is."""
 
 
 class ModelFileError(ECRTError):

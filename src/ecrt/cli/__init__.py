@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -9,8 +11,9 @@ import typer
 from ecrt.cli.datasets import data, embed_source
 from ecrt.cli.experiments import demo, reproduce
 from ecrt.cli.models import evaluate, fit, inspect_model, predict
-from ecrt.cli.shared import INTERRUPTED, Terminal, warn
+from ecrt.cli.shared import Terminal, interrupted
 from ecrt.cli.tables import compare, diagnose
+from ecrt.errors import TerminatedError
 
 __all__ = ["app", "main"]
 
@@ -25,11 +28,15 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app(prog_name="ecrt")
-    except KeyboardInterrupt:
-        warn("Interrupted.")
-        raise SystemExit(INTERRUPTED) from None
+    except KeyboardInterrupt as error:
+        raise SystemExit(interrupted(error)) from None
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    raise TerminatedError
 
 
 def _version(wanted: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ecrt.cli.shared import Terminal, make_folder, one_line_errors, tell
+from ecrt.cli.shared import Terminal, one_line_errors, tell
 from ecrt.errors import InputError
 
 __all__ = ["demo", "reproduce"]
@@ -23,24 +23,30 @@ def demo(
 ) -> None:
     """Compare ECRT with its baselines on data that need no download, and write a report."""
     with one_line_errors(debug=context.obj):
-        make_folder(output)
+        from ecrt.disk import NewFolder
         from ecrt.experiments.demo import QUICK, DemoConfig, run_demo
-        from ecrt.experiments.demo_results import write_demo
+        from ecrt.experiments.demo_results import DEMO_FILES, is_full_demo, write_demo
         from ecrt.report import rich_table, summarise, write_report
         from ecrt.training import BarProgress
 
-        with BarProgress() as progress:
-            result = run_demo(seed=seed, config=QUICK if quick else DemoConfig(), jobs=jobs, progress=progress)
-        write_demo(result, output)
-        page = write_report(result, output)
-        console = Terminal()
-        for data in result.data:
-            table = summarise(data)
-            console.print(rich_table(table))
-            for sentence in (*data.verdicts(), table.note):
-                console.print(sentence, highlight=False)
-            console.print()
-        console.print(f"Report: {page}\nNumbers: {output / 'results.json'}", highlight=False, soft_wrap=True)
+        if quick and is_full_demo(output):
+            raise InputError(f"{output} holds the results of a full run. Give a short run another --output.")
+        with NewFolder(output, own=DEMO_FILES) as new:
+            with BarProgress() as progress:
+                result = run_demo(seed=seed, config=QUICK if quick else DemoConfig(), jobs=jobs, progress=progress)
+            write_demo(result, new.path)
+            write_report(result, new.path)
+            new.publish()
+            console = Terminal()
+            for data in result.data:
+                table = summarise(data)
+                console.print(rich_table(table))
+                for sentence in (*data.verdicts(), table.note):
+                    console.print(sentence, highlight=False)
+                console.print()
+            console.print(
+                f"Report: {output / 'report.html'}\nNumbers: {output / 'results.json'}", highlight=False, soft_wrap=True
+            )
 
 
 def reproduce(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ecrt.cli.shared import (
-    INTERRUPTED,
     AllowUnreadable,
     Costs,
     Decimal,
@@ -21,7 +21,6 @@ from ecrt.cli.shared import (
     Terminal,
     Threshold,
     Types,
-    make_folder,
     one_line_errors,
     print_columns,
     print_metrics,
@@ -29,6 +28,7 @@ from ecrt.cli.shared import (
     tell,
     warn,
 )
+from ecrt.errors import StoppedError
 
 __all__ = ["evaluate", "fit", "inspect_model", "predict"]
 
@@ -67,8 +67,8 @@ def fit(
     """Fit a model on a file; write it, its figures and a report to a folder."""
     with one_line_errors(debug=context.obj):
         from ecrt.report import write_model_page
-        from ecrt.runs import check_output, fit_file, read_config, read_costs, read_prior
-        from ecrt.training import stop_on_interrupt, stop_requested
+        from ecrt.runs import fit_file, open_output, publish_run, read_config, read_costs, read_prior
+        from ecrt.training import stop_on_interrupt
 
         target = target or (["y"] if file.suffix == ".npz" else None)
         chosen = read_config(
@@ -76,20 +76,40 @@ def fit(
             encoding=encoding, decimal=decimal, na=na, types=split_types(types) or None,
             class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
         )  # fmt: skip
-        check_output(output, force=force)
         console = Terminal(stderr=True)
-        with stop_on_interrupt(warn):
-            found = fit_file(
-                file, output, chosen, say=lambda line: console.print(line, highlight=False), show=print_columns
-            )
-            stopped = stop_requested()
-        if found is not None:
-            print_metrics(found)
-            tell(f"Report: {write_model_page(output)}")
-        tell(f"Model: {output / 'model'}")
-        if stopped:
-            warn("Interrupted: the model is the best that was reached by then.")
-            raise typer.Exit(INTERRUPTED)
+
+        def say(line: str) -> None:
+            console.print(line, highlight=False)
+
+        with open_output(output, force=force) as new:
+            with stop_on_interrupt(warn) as stop:
+                try:
+                    fitted = fit_file(
+                        file,
+                        new.path,
+                        chosen,
+                        say=lambda line: console.print(line, highlight=False),
+                        show=print_columns,
+                    )
+                except StoppedError as error:
+                    if not stop.signal:
+                        raise
+                    warn(f"Interrupted: {error} Nothing is saved.")
+                    raise typer.Exit(128 + stop.signal) from None
+                status = 128 + stop.signal if fitted.interrupted else 0
+            if fitted.found is not None:
+                print_metrics(fitted.found)
+                write_model_page(new.path)
+            place = publish_run(new, interrupted=bool(fitted.interrupted))
+        # As it was given, unless it went elsewhere.
+        place = output if place == output.resolve() else place
+        if fitted.found is not None:
+            tell(f"Report: {place / 'report.html'}")
+        tell(f"Model: {place / 'model'}")
+        if status:
+            kept = "" if place == output else f" {output} is as it was."
+            warn(f"Interrupted: {fitted.interrupted}.{kept}")
+            raise typer.Exit(status)
 
 
 def predict(
@@ -138,16 +158,18 @@ def evaluate(
     with one_line_errors(debug=context.obj):
         from ecrt.data import ReadOptions
         from ecrt.report import write_model_page
-        from ecrt.runs import evaluate_file, open_run, read_costs, read_prior
+        from ecrt.runs import evaluate_file, open_report, open_run, read_costs, read_prior
 
-        run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
-        reading = ReadOptions(encoding=encoding, decimal=decimal)
-        found, decided = evaluate_file(run, file, reading=reading, allow_unreadable=allow_unreadable)
-        print_metrics(found, decided)
-        if output is not None:
-            make_folder(output)
-            found.write(output)
-            tell(f"Figures: {write_model_page(output)}")
+        with nullcontext() if output is None else open_report(output) as new:
+            run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+            reading = ReadOptions(encoding=encoding, decimal=decimal)
+            found, decided = evaluate_file(run, file, reading=reading, allow_unreadable=allow_unreadable)
+            print_metrics(found, decided)
+            if new is not None:
+                found.write(new.path)
+                write_model_page(new.path)
+                new.publish()
+                tell(f"Figures: {output / 'report.html' if output else ''}")
 
 
 def inspect_model(context: typer.Context, model: Model) -> None:

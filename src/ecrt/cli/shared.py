@@ -13,10 +13,9 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from ecrt.errors import ECRTError, ECRTWarning, InputError
+from ecrt.errors import ECRTError, ECRTWarning, InputError, TerminatedError
 
 __all__ = [
-    "INTERRUPTED",
     "AllowUnreadable",
     "ClassColumn",
     "Costs",
@@ -32,7 +31,7 @@ __all__ = [
     "Threshold",
     "Types",
     "class_column",
-    "make_folder",
+    "interrupted",
     "one_line_errors",
     "print_columns",
     "print_metrics",
@@ -40,9 +39,6 @@ __all__ = [
     "tell",
     "warn",
 ]
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C."""
 
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Letters that a terminal obeys instead of showing them, or cannot show."""
@@ -112,12 +108,10 @@ def split_types(types: list[str] | None) -> dict[str, str]:
     return found
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder before the long run, not after it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"Cannot write to the folder {folder}: {error.strerror or error}.") from error
+def interrupted(error: KeyboardInterrupt) -> int:
+    """Say that the user, or the system, has stopped the command; gives the exit status that goes with it."""
+    warn("Interrupted.")
+    return 143 if isinstance(error, TerminatedError) else 130
 
 
 def print_columns(columns: Any) -> None:
@@ -184,9 +178,8 @@ def one_line_errors(*, debug: bool) -> Iterator[None]:
             raise
         warn("Error: " + _one_line(error))
         raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        warn("Interrupted.")
-        raise typer.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt as error:
+        raise typer.Exit(interrupted(error)) from None
     except (typer.Exit, typer.Abort):
         raise
     except Exception as error:

@@ -18,7 +18,6 @@ from ecrt.cli.shared import (
     Terminal,
     Types,
     class_column,
-    make_folder,
     one_line_errors,
     split_types,
     tell,
@@ -112,14 +111,16 @@ def diagnose(
     with one_line_errors(debug=context.obj):
         from ecrt.data import ReadOptions
         from ecrt.report import diagnosis_table, write_diagnosis_page
-        from ecrt.runs import diagnose_file
+        from ecrt.runs import diagnose_file, open_report
 
         reading = ReadOptions(encoding=encoding, decimal=decimal, na=tuple(na or ()), types=split_types(types))
-        make_folder(output)
-        found = diagnose_file(
-            file, target=class_column(target, file), seen=seen, ids=ids or (), drop=drop or (), reading=reading,
-            random_state=seed, trials=None if budget else trials, budget=budget or 180.0, verbose=True,
-        )  # fmt: skip
-        Terminal().print(diagnosis_table(found))
-        tell(found.recommendation)
-        tell(f"Report: {write_diagnosis_page(found, output)}")
+        with open_report(output) as new:
+            found = diagnose_file(
+                file, target=class_column(target, file), seen=seen, ids=ids or (), drop=drop or (), reading=reading,
+                random_state=seed, trials=None if budget else trials, budget=budget or 180.0, verbose=True,
+            )  # fmt: skip
+            Terminal().print(diagnosis_table(found))
+            tell(found.recommendation)
+            write_diagnosis_page(found, new.path)
+            new.publish()
+        tell(f"Report: {output / 'report.html'}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from os import PathLike
 from typing import Any, Literal
 
@@ -38,12 +39,37 @@ from ecrt.stages import EncodeConfig, EncodeResult, encode, features_of
 from ecrt.stages.scoring import predict_sources
 from ecrt.training import BarProgress, Progress, SilentProgress, one_thread, seeded
 
-__all__ = ["ECRTBase", "EstimatorBase", "Session"]
+__all__ = ["ECRTBase", "EstimatorBase", "Session", "all_or_nothing"]
 
 Array = NDArray[np.float64]
 
 MOST_CELLS = 500_000_000
 """Cells that sparse input may have when it is made dense: 4 GB."""
+
+
+PRIVATE = ("_diagnosis", "_examples", "_model_counts", "_powered")
+"""What a fit learns beside the attributes whose names end in an underscore."""
+
+
+def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method that learns work on a copy, whose attributes the estimator takes together when it has succeeded.
+
+    A call that fails or is interrupted leaves the estimator as it was. ``fit`` begins with nothing learned before;
+    other methods go on from it.
+    """
+
+    @wraps(learn)
+    def learn_all(self: Any, *args: Any, **kwargs: Any) -> Any:
+        working = object.__new__(type(self))
+        anew = learn.__name__ == "fit"
+        for name, value in vars(self).items():
+            if not (anew and (name.endswith("_") or name in PRIVATE)):
+                vars(working)[name] = value
+        learn(working, *args, **kwargs)
+        self.__dict__ = vars(working)
+        return self
+
+    return learn_all
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from ecrt.augmentation.resampling import tukey_power
 from ecrt.data import ClassRoles, MinorityRule
 from ecrt.data.minority import minority_mask
-from ecrt.estimators.base import EstimatorBase, Session
+from ecrt.estimators.base import EstimatorBase, Session, all_or_nothing
 from ecrt.estimators.baseline_encoding import end_to_end, features_to_learn_from
 from ecrt.estimators.baseline_methods import BASELINE_METHODS, resolve_options
 from ecrt.estimators.baseline_models import balanced_scores, fit_model
@@ -126,6 +126,7 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
     class_prior: str | ArrayLike = "balanced"
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> BaselineClassifier:
         """Learn from X and y, which may be all that ``ECRTClassifier`` takes, with one label a row."""
         method, loss, loss_options, options = resolve_options(

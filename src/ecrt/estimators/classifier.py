@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from ecrt.data import ClassRoles, MinorityRule, assign_roles
 from ecrt.errors import InputError, warn_user
-from ecrt.estimators.base import ECRTBase
+from ecrt.estimators.base import ECRTBase, all_or_nothing
 from ecrt.estimators.examples import draw_samples, keep_examples
 from ecrt.estimators.multilabel import fit_labels, has_several_labels, predict_labels
 from ecrt.estimators.new_classes import add_classes
@@ -211,6 +211,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     selection_budget: float = 180.0
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
         """Learn encoder, de-mixing and head.
 
@@ -222,8 +223,6 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         y : labels; not given with a Dataset. Where a row may have several labels: an indicator of zeros and ones, dense
             or sparse, one column for each label (of a data frame, its column names are ``classes_``).
         """
-        if hasattr(self, "selection_"):
-            del self.selection_  # of an earlier fit
         if has_several_labels(X, y):
             if self.selection is not None:
                 raise InputError("selection chooses for one label a row: with several use selection=None.")
@@ -341,6 +340,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         check_is_fitted(self)
         return draw_samples(self, n_per_class, classes, space, random_state)
 
+    @all_or_nothing
     def add_classes(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
         """Learn new classes, from one sample each on, with encoder and de-mixing as they are.
 

@@ -23,7 +23,7 @@ from ecrt.data.density import TargetRegions, quantile_bins, target_roles
 from ecrt.data.tables import LARGEST
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
-from ecrt.estimators.base import ECRTBase
+from ecrt.estimators.base import ECRTBase, all_or_nothing
 from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays
 from ecrt.estimators.options import BASE_CONSTRAINTS, MLP_SOURCES, demix_configs
 from ecrt.estimators.parts import in_parts
@@ -153,6 +153,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTRegressor:
         """Learn encoder, de-mixing and head.
 

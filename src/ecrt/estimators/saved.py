@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,10 @@ def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
         _unpack(*as_read(document, tensors), encoder=estimator.encoder_ if own else None)
     except BadContentError as error:
         raise InputError(f"This {name} cannot be saved, for it could not be loaded: {error}") from error
-    write_model(path, document, tensors, model_card(MAPPINGS[name].facts(estimator, own)))
+    facts = MAPPINGS[name].facts(estimator, own)
+    if hasattr(estimator, "interrupted_"):
+        facts = replace(facts, chosen={**facts.chosen, "Interrupted": estimator.interrupted_})
+    write_model(path, document, tensors, model_card(facts))
 
 
 def load(path: str | PathLike[str], encoder: nn.Module | None = None) -> Any:

@@ -35,7 +35,7 @@ __all__ = ["Document", "Tensors", "card_extras", "pack_base", "unpack_base"]
 Document = dict[str, Any]
 Tensors = dict[str, Tensor | np.ndarray[Any, Any]]
 
-PLAIN_ATTRIBUTES: dict[str, type] = {"metrics_": dict, "metrics_of_": str, "selection_": dict}
+PLAIN_ATTRIBUTES: dict[str, type] = {"interrupted_": str, "metrics_": dict, "metrics_of_": str, "selection_": dict}
 """Attributes of plain values that an estimator may have, with their types."""
 
 ALL_VECTORS = ("signal_weight", "head_scale", "within_variance")

@@ -13,10 +13,10 @@ from sklearn.base import BaseEstimator, clone
 from torch import nn
 
 from ecrt.data.pseudo_minority import Problem, cross_validation_problem, pseudo_minority_problem
-from ecrt.errors import DivergenceError, not_told
+from ecrt.errors import DivergenceError, StoppedError, not_told
 from ecrt.estimators.selection_evidence import Losses, Options, Tried, by_class, clearly_better, gain_of
 from ecrt.metrics import nll_per_sample
-from ecrt.training import Progress, stopped_at
+from ecrt.training import Progress, stop_requested, stopped_at
 
 __all__ = ["PLAIN", "Question", "Selection", "Tried", "questions", "select"]
 
@@ -295,6 +295,8 @@ class _Race:
         return True
 
     def _affordable(self, tried: Tried, share: float = 1.0) -> bool:
+        if stop_requested():
+            return False
         if self.trials is not None:
             return self.fits < share * self.trials
         alike = [one for one in self.tried if one.options.get("demixing") == tried.options.get("demixing")]
@@ -319,6 +321,8 @@ class _Race:
                 rare = [int(label) for label in present if problem.minority[label]]
                 fitted = self.fit(candidate, problem.learn, rare)
                 log_p = self.log_proba(fitted, problem.check)
+        except StoppedError:
+            return False
         except DivergenceError as error:
             tried.failed = str(error)
             return True

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from ecrt.data import MinorityRule, assign_roles, stratified_holdout
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
-from ecrt.estimators.base import ECRTBase
+from ecrt.estimators.base import ECRTBase, all_or_nothing
 from ecrt.estimators.options import BASE_CONSTRAINTS, MINORITY_CONSTRAINT, demix_configs
 from ecrt.estimators.parts import in_parts
 from ecrt.stages import demix
@@ -70,6 +70,7 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTTransformer:
         """Learn encoder and de-mixing from rows (or a torch Dataset of (x, y)) and their class labels."""
         items, labels = self._read_classes(X, y)

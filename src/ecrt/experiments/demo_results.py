@@ -15,6 +15,7 @@ from ecrt.errors import InputError
 from ecrt.experiments.summary import METRICS, Estimate, t_interval, verdict
 
 __all__ = [
+    "DEMO_FILES",
     "SUBJECT",
     "VARIANTS",
     "DataResult",
@@ -22,9 +23,12 @@ __all__ = [
     "DigitImages",
     "FitResult",
     "ToyPicture",
+    "is_full_demo",
     "read_demo",
     "write_demo",
 ]
+
+DEMO_FILES = ("results.json", "arrays.npz", "tables.md", "sources.png", "report.html")
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -173,6 +177,16 @@ def write_demo(result: DemoResult, folder: Path) -> None:
         for field in fields(values)
     }
     write_arrays(folder / "arrays.npz", arrays)
+
+
+def is_full_demo(folder: Path) -> bool:
+    """Whether a folder holds results that are not, for certain, those of a short run."""
+    if not (folder / "results.json").exists():
+        return False
+    try:
+        return bool(json.loads((folder / "results.json").read_text(encoding="utf-8"))["settings"]["full"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
 
 
 def read_demo(folder: Path) -> DemoResult:

@@ -5,7 +5,8 @@ from ecrt.runs.config import FitConfig, read_config, read_costs, read_prior
 from ecrt.runs.diagnosing import diagnose, diagnose_file
 from ecrt.runs.diagnosis import Diagnosis
 from ecrt.runs.evaluation import evaluate
-from ecrt.runs.fitting import check_output, fit_file
+from ecrt.runs.fitting import Fitted, fit_file
+from ecrt.runs.folder import open_output, open_report, publish_run
 from ecrt.runs.predicting import (
     FittedRun,
     card_of,
@@ -21,9 +22,9 @@ __all__ = [
     "Diagnosis",
     "Evaluation",
     "FitConfig",
+    "Fitted",
     "FittedRun",
     "card_of",
-    "check_output",
     "check_predictions",
     "compare_file",
     "diagnose",
@@ -31,8 +32,11 @@ __all__ = [
     "evaluate",
     "evaluate_file",
     "fit_file",
+    "open_output",
+    "open_report",
     "open_run",
     "predict_file",
+    "publish_run",
     "read_config",
     "read_costs",
     "read_prior",

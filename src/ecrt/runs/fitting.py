@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,31 +13,31 @@ import numpy as np
 import pandas as pd
 
 from ecrt.data import ColumnReading, DataFile, Images, column_rows, read_data, stratified_holdout
+from ecrt.disk import write_json, write_text
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.inputs import resolve_device
 from ecrt.estimators.refitting import refit
 from ecrt.runs.config import FitConfig
 from ecrt.runs.decisions import make_decision
+from ecrt.runs.folder import CONFIG_FILE, HISTORY_FILE, MODEL_FOLDER, TARGET_FILE, VERSIONS_FILE
 from ecrt.runs.measured import Measured
 from ecrt.runs.records import Evaluation
 from ecrt.runs.tasks import ESTIMATORS, Target, measure, read_target
-from ecrt.training import stop_requested
+from ecrt.training import interrupted_at_once, stop_requested
 
-__all__ = ["CONFIG_FILE", "MODEL_FOLDER", "TARGET_FILE", "check_output", "fit_file"]
+__all__ = ["Fitted", "fit_file"]
 
-MODEL_FOLDER, CONFIG_FILE, TARGET_FILE = "model", "config.yaml", "target.json"
-HISTORY_FILE, VERSIONS_FILE = "history.json", "versions.json"
 PACKAGES = ("ecrt", "numpy", "pandas", "scikit-learn", "scipy", "torch", "zuko")
+STOPPED = "training was interrupted; every part is in its best finished state"
+NOT_REFITTED = "the fit on all rows was interrupted; this is the tested model, of {} rows"
 
 
-def check_output(folder: Path, *, force: bool) -> None:
-    """Make the folder before the long run; one that holds other things is left alone."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG_FILE).is_file() and not force:
-        raise InputError(f"The folder {folder} holds other files. Choose another, or add --force to write there.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"Cannot write to the folder {folder}: {error.strerror or error}.") from error
+@dataclass(frozen=True)
+class Fitted:
+    """What became of a fit: its test results, if any, and how it was interrupted, empty if it was not."""
+
+    found: Evaluation | Measured | None
+    interrupted: str
 
 
 def fit_file(
@@ -49,8 +48,8 @@ def fit_file(
     say: Callable[[str], None],
     show: Callable[[Sequence[ColumnReading]], None] = lambda columns: None,
     verbose: bool = True,
-) -> Evaluation | Measured | None:
-    """Fit a model on a file and write model, settings, history and figures to a folder; gives the test results, if any.
+) -> Fitted:
+    """Fit a model on a file and write model, settings, history and figures to a folder, all of them at the end.
 
     The saved model is fitted on all rows, with the parts (de-mixing, head and the rest) that the tested one chose.
 
@@ -78,32 +77,66 @@ def fit_file(
     _check_decision(target, config)
     model = make_estimator(data, target, config, verbose=verbose)
     train_rows, test_rows = stratified_holdout(target.strata, config.test_size, np.random.default_rng(config.seed))
-    _write(output / CONFIG_FILE, config.as_yaml())
-    _write(output / TARGET_FILE, json.dumps({
-        "task": target.task, "names": target.names, "columns": [column.state() for column in data.columns],
-    }))  # fmt: skip
-    versions = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
-    _write(output / VERSIONS_FILE, json.dumps(versions, indent=1))
 
     found: Evaluation | Measured | None = None
+    interrupted = ""
     if len(test_rows):
         say(f"Fitting on {len(train_rows)} rows, to be tested on the other {len(test_rows)}.")
         _fit(model, data.take(train_rows).X, target.y[train_rows])
+        interrupted = STOPPED if stop_requested() else ""
         held_out = replace(target, y=target.y[test_rows])
         found = measure(model, data.take(test_rows).X, held_out, title=path.name)
-    again = len(test_rows) > 0 and config.refit and not stop_requested()
-    if found is not None:
+        if config.refit and not interrupted:
+            say(f"Fitting on all {len(target.y)} rows.")
+            interrupted = "" if _refitted(model, data.X, target.y) else NOT_REFITTED.format(len(train_rows))
+        again = config.refit and not interrupted
         found = replace(found, subject=_subject(len(train_rows), len(target.y), again=again), columns=cells)
-        found.write(output)
-    if again or len(test_rows) == 0:
+    else:
         say(f"Fitting on all {len(target.y)} rows.")
-        (refit if again else _fit)(model, data.X, target.y)
+        _fit(model, data.X, target.y)
+        interrupted = STOPPED if stop_requested() else ""
     model.columns_read_ = cells
     model.metrics_ = {} if found is None else _main_metrics(found, config)
     model.metrics_of_ = "" if found is None else found.subject + _under_prior(found, config)
+    if interrupted:
+        model.interrupted_ = interrupted
+        found = None if found is None else replace(found, title=f"{found.title} ({interrupted})")
+    _write(output, config, data, target, model, found)
+    return Fitted(found, interrupted)
+
+
+def _refitted(model: Any, X: Any, y: Any) -> bool:
+    """Fit on all rows as the tested model was; False where that was interrupted, and the tested model is left."""
+    if stop_requested():
+        return False
+    try:
+        with interrupted_at_once():
+            refit(model, X, y)
+    except KeyboardInterrupt:
+        if not stop_requested():
+            raise
+        return False
+    return True
+
+
+def _write(
+    output: Path,
+    config: FitConfig,
+    data: DataFile,
+    target: Target,
+    model: Any,
+    found: Evaluation | Measured | None,
+) -> None:
+    write_text(output / CONFIG_FILE, config.as_yaml())
+    columns = [column.state() for column in data.columns]
+    write_json(output / TARGET_FILE, {"task": target.task, "names": target.names, "columns": columns})
+    write_json(
+        output / VERSIONS_FILE, {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+    )
+    if found is not None:
+        found.write(output)
     model.save(output / MODEL_FOLDER)
-    _write(output / HISTORY_FILE, json.dumps(_plain(model.history_), indent=1))
-    return found
+    write_json(output / HISTORY_FILE, _plain(model.history_))
 
 
 def _dropped(name: str) -> ColumnReading:
@@ -176,10 +209,6 @@ def _summary(path: Path, data: DataFile, target: Target) -> str:
         f"{len(labels)} classes, from {counts[least]} rows of {str(labels[least])!r} to {counts[most]} of "
         f"{str(labels[most])!r}."
     )
-
-
-def _write(file: Path, text: str) -> None:
-    file.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
 def _plain(value: Any) -> Any:

@@ -15,13 +15,13 @@ from sklearn.metrics import confusion_matrix
 
 from ecrt.data import LABEL_SEPARATOR, ColumnReading, DataFile, Images, ReadOptions, column_rows, read_data
 from ecrt.data.tables import NOT_AS_FITTED
-from ecrt.disk import check_writable, replacing
+from ecrt.disk import check_writable, recover, replacing
 from ecrt.errors import ECRTWarning, InputError, ModelFileError, warn_user
 from ecrt.estimators import load
 from ecrt.io import BadContentError, Fields, read_json, read_text
 from ecrt.runs.config import FitConfig, read_config
 from ecrt.runs.decisions import Decision, make_decision
-from ecrt.runs.fitting import CONFIG_FILE, MODEL_FOLDER, TARGET_FILE
+from ecrt.runs.folder import CONFIG_FILE, MODEL_FOLDER, TARGET_FILE, check_run
 from ecrt.runs.measured import Measured
 from ecrt.runs.records import Evaluation
 from ecrt.runs.tasks import ESTIMATORS, TaskName, measure, read_new_target
@@ -69,8 +69,7 @@ def open_run(folder: Path, **changes: Any) -> FittedRun:
     ----------
     changes : settings to use instead of those of the fit, such as ``threshold``; ``None`` changes nothing.
     """
-    if not (folder / CONFIG_FILE).is_file():
-        raise InputError(f"{folder} is no folder that ecrt fit has written: it has no {CONFIG_FILE}.")
+    check_run(folder)
     config = read_config(folder / CONFIG_FILE, [])
     changes = {name: value for name, value in changes.items() if value is not None}
     # Costs weigh what really happens, so they bring the training prior; a threshold keeps that of the fit.
@@ -112,7 +111,11 @@ def _outputs(model: Any) -> int:
 
 def card_of(folder: Path) -> str:
     """The card of a model, which is loaded to see that it is whole."""
-    place = _model_folder(folder) if (folder / MODEL_FOLDER).is_dir() else folder
+    recover(folder)
+    place = folder
+    if (folder / MODEL_FOLDER).is_dir():
+        check_run(folder)
+        place = _model_folder(folder)
     load(place)
     return read_text(place / CARD_FILE)
 

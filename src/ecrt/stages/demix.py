@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecrt.errors import DivergenceError, InputError
+from ecrt.errors import DivergenceError, InputError, StoppedError
 from ecrt.flows import (
     ROUNDING,
     ClassPrior,
@@ -235,6 +235,10 @@ def _best_restart(
                     progress,
                 )
                 trained.append(flow)
+            except StoppedError:
+                if not trained:
+                    raise
+                break
             except DivergenceError as error:
                 failure = error
                 failed.append(Restart(config.n_blocks[depth], math.inf, None, str(error)))

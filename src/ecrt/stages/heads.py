@@ -173,7 +173,7 @@ class MLPFitter:
         head = self._new(sample)
         train(
             head, self._loss(head, sample), self._batches(sample), None, self.training,
-            stage=f"{self._stage()}, all rows", stop_after=int(setting), graphs=self.steps_alike,
+            stage=f"{self._stage()}, all rows", stop_after=int(setting), graphs=self.steps_alike, to_the_end=True,
             progress=self.progress,
         )  # fmt: skip
         return head

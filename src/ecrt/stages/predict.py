@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.data import ClassRoles
-from ecrt.errors import InputError
+from ecrt.errors import InputError, StoppedError
 from ecrt.losses import class_mass, sample_weights
 from ecrt.metrics import better_under_weights
 from ecrt.stages.augment import Synthetic, augment_classes
@@ -299,7 +299,12 @@ def choose_among(
     for name, fitter in fitters.items():
         if kinds and stop_requested():
             break
-        paths = [_walk(fitter, fold, _shares(weights_of(fold.check)), halves(strata[fold.check])) for fold in folds]
+        try:
+            paths = [_walk(fitter, fold, _shares(weights_of(fold.check)), halves(strata[fold.check])) for fold in folds]
+        except StoppedError:
+            if not kinds:
+                raise
+            break
         kinds.append([
             # The same step of the path in every fold; where the setting was found in training, its median.
             Candidate(
@@ -350,7 +355,7 @@ def _walk(fitter: HeadFitter, fold: Fold, weight: Array, half: Mask) -> list[tup
         loss = float(weight @ losses)
         rises = rises + 1 if loss >= lowest else 0
         lowest = min(lowest, loss)
-        if rises == 2:
+        if rises == 2 or stop_requested():
             break
     return steps
 

@@ -16,7 +16,7 @@ from ecrt.augmentation.donors import draw_from_donors
 from ecrt.augmentation.rare_targets import draw_targets, rows_between
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.data.density import TargetRegions
-from ecrt.errors import DivergenceError, InputError, warn_user
+from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.losses import sample_weights
 from ecrt.losses.regression import RegressionLoss, regression_loss
 from ecrt.metrics import better_under_weights, mean_over_classes
@@ -188,7 +188,12 @@ def regress(
         nonlocal best
         if best is not None and (stop_requested() or any(one.plan == plan for one in tried)):
             return
-        challenger = work.measure(plan, found[plan.demixing])
+        try:
+            challenger = work.measure(plan, found[plan.demixing])
+        except StoppedError:
+            if best is None:
+                raise
+            return
         tried.append(challenger)
         plain = [
             one.on(_common(one, challenger)).mean()
@@ -217,6 +222,10 @@ def regress(
                     z, bins, train_rows=folds[0][0], held_out_rows=folds[0][1], demixed_on=roles.demixed_on, config=how,
                     **shared,
                 )  # fmt: skip
+            except StoppedError:
+                if best is None:
+                    raise
+                break
             except DivergenceError as error:
                 if best is None:
                     raise

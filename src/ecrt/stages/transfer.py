@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ecrt.data import ClassRoles, stratified_holdout
-from ecrt.errors import DivergenceError, InputError, warn_user
+from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.metrics import better_under_weights
 from ecrt.stages.demix import DemixConfig, DemixResult, demix
 from ecrt.stages.predict import Draw, HeadChoice, HeadConfig, choose_head
@@ -116,12 +116,16 @@ def best_transfer(
             break
         try:
             demixed = demix_by(config)
+            head = choose_for(demixed)
+        except StoppedError:
+            if best is None:
+                raise
+            break
         except DivergenceError as error:
             if best is None:
                 raise
             warn_user(f"De-mixing by {config.method!r} was given up. {error}")
             continue
-        head = choose_for(demixed)
         held_out[config.method] = head.held_out
         if best is None or _better(head, best[2], weights_of):
             best = config, demixed, head

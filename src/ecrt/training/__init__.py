@@ -1,6 +1,12 @@
 """Optimisation: the loop, its guards, seeds and progress."""
 
-from ecrt.training.interrupt import stop_on_interrupt, stop_requested, stopped_at
+from ecrt.training.interrupt import (
+    interrupted_at_once,
+    stage_stop,
+    stop_on_interrupt,
+    stop_requested,
+    stopped_at,
+)
 from ecrt.training.loop import (
     History,
     IndexBatches,
@@ -22,9 +28,11 @@ __all__ = [
     "SilentProgress",
     "TrainingConfig",
     "all_threads",
+    "interrupted_at_once",
     "minimise_convex",
     "one_thread",
     "seeded",
+    "stage_stop",
     "stop_on_interrupt",
     "stop_requested",
     "stopped_at",

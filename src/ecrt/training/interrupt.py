@@ -1,26 +1,64 @@
-"""Ctrl-C, or a deadline, as a wish to stop training and keep what was reached, not to lose it."""
+"""Ctrl-C, SIGTERM, or a deadline, as a wish to stop training and keep what was finished, not to lose it."""
 
 from __future__ import annotations
 
 import math
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import FrameType
 
-__all__ = ["stop_on_interrupt", "stop_requested", "stopped_at"]
+from ecrt.errors import TerminatedError
 
-_asked: ContextVar[threading.Event | None] = ContextVar("asked", default=None)
+__all__ = [
+    "Stop",
+    "deadline_passed",
+    "interrupted_at_once",
+    "stage_stop",
+    "stop_on_interrupt",
+    "stop_requested",
+    "stopped_at",
+]
+
+
+@dataclass
+class Stop:
+    """Whether work was asked to stop: by which signal, 0 for none, and whether it is to stop at once."""
+
+    signal: int = 0
+    at_once: bool = False
+
+
+_stop: ContextVar[Stop | None] = ContextVar("stop", default=None)
 _deadline = ContextVar("deadline", default=math.inf)
 
 
 def stop_requested() -> bool:
-    """Whether training should end with its best state so far, and choices with the simplest candidate."""
-    asked = _asked.get()
-    return (asked is not None and asked.is_set()) or time.monotonic() > _deadline.get()
+    """Whether choices should end with what was finished so far."""
+    return _signal() != 0 or deadline_passed()
+
+
+def deadline_passed() -> bool:
+    """Whether the time that ``stopped_at`` gave is over."""
+    return time.monotonic() > _deadline.get()
+
+
+def stage_stop() -> Callable[[], bool]:
+    """Whether a stage that begins now should end before it is done: tells it whenever it is asked.
+
+    It should once a deadline has passed, or when a stop is asked for while it runs. A stage that begins after the wish
+    must follow those before it, and runs to its end.
+    """
+    before = _signal()
+    return lambda: deadline_passed() or _signal() != before
+
+
+def _signal() -> int:
+    stop = _stop.get()
+    return 0 if stop is None else stop.signal
 
 
 @contextmanager
@@ -34,23 +72,37 @@ def stopped_at(deadline: float) -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[None]:
-    """Within this block the first Ctrl-C asks training to stop; a second one interrupts at once.
+def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[Stop]:
+    """Within this block the first Ctrl-C, or SIGTERM, asks training to stop; a second one interrupts at once.
 
-    Fits of other threads go on.
+    The stage that runs then ends with its best finished state, or with a ``StoppedError`` if it has none. Stages that
+    must follow are done in their simplest form. Fits outside of the block, as in other threads, are not asked.
     """
-    asked = threading.Event()
+    stop = Stop()
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        if stop_requested():
-            raise KeyboardInterrupt
-        asked.set()
-        say("Stopping with the best state so far. Press Ctrl-C again to give up.")
+        again, stop.signal = stop.signal != 0, signum
+        if not again:
+            say("Stopping with what is finished. Press Ctrl-C again to give up.")
+        if again or stop.at_once:
+            raise TerminatedError if signum == signal.SIGTERM else KeyboardInterrupt
 
-    token = _asked.set(asked)
-    before = signal.signal(signal.SIGINT, handle)
+    before = {name: signal.signal(name, handle) for name in (signal.SIGINT, signal.SIGTERM)}
+    token = _stop.set(stop)
+    try:
+        yield stop
+    finally:
+        _stop.reset(token)
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+@contextmanager
+def interrupted_at_once() -> Iterator[None]:
+    """Within this block the first Ctrl-C interrupts too: nothing that it is worth waiting for would be kept."""
+    stop = _stop.get() or Stop()
+    stop.at_once = True
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        _asked.reset(token)
+        stop.at_once = False

@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from ecrt.errors import DivergenceError
+from ecrt.errors import DivergenceError, StoppedError
 from ecrt.nn.randomness import own_draws_only
-from ecrt.training.interrupt import stop_requested
+from ecrt.training.interrupt import deadline_passed, stage_stop
 from ecrt.training.steps import DeferredSteps, Schedule, WatchedSteps
 
 __all__ = [
@@ -141,6 +141,7 @@ def train(
     start: Checkpoint | None = None,
     graphs: bool = False,
     others_draw: bool = False,
+    to_the_end: bool = False,
     progress: Progress | None = None,
 ) -> History:
     """Minimise ``loss`` of batches over the parameters of ``module`` and leave it in its best state.
@@ -150,15 +151,19 @@ def train(
     loss : a batch to a scalar.
     batches : iterated once an epoch.
     held_out_loss : measured after every epoch, decides which state is best and when to stop; ``None`` trains all
-        epochs and keeps the last state. A stop asked for by ``stop_on_interrupt`` ends training here as well.
+        epochs and keeps the last state.
     stop_after : end after this many epochs of a schedule made for ``config.epochs``.
     start : where another run of the same schedule ended; ``module`` must be in the state which that left.
     graphs : replay steps as CUDA graphs; see :class:`~ecrt.training.steps.DeferredSteps` for what that asks of ``loss``
         and batches. Without a GPU it changes nothing.
+    to_the_end : let nothing but a deadline stop it, where all before would be lost with it.
     others_draw : whether batches come from code that is not ours and may draw random numbers.
 
     Raises
     ------
+    StoppedError
+        When a stop was asked for, by ``stop_on_interrupt`` or a deadline, before there was a state to keep: a finished
+        epoch that lowered the held-out loss or, without one, all epochs. Such a state ends training quietly.
     DivergenceError
         When a loss or a gradient is not finite: before the update, with the best state so far left in ``module``. With
         ``config.guard`` at the epoch it is raised when the epoch ends, and updates stop changing parameters before.
@@ -183,6 +188,7 @@ def train(
         steps = WatchedSteps(loss, parameters, optimizer, schedule, **options)
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
     first_epoch = 0 if start is None else start.epoch
+    stop = deadline_passed if to_the_end else stage_stop()
     progress.start(stage, n_epochs - first_epoch)
     at_full_speed = ExitStack()
     try:
@@ -190,12 +196,13 @@ def train(
             at_full_speed.enter_context(own_draws_only(module))
         for epoch in range(first_epoch, n_epochs):
             module.train()
-            history.train_loss.append(_run_epoch(steps, batches))
+            trained = _run_epoch(steps, batches, stop)
+            if trained is None:
+                break
+            history.train_loss.append(trained)
             if held_out_loss is None:
                 best_state, history.best_epoch = _snapshot(module), epoch
                 progress.advance(f"loss {history.train_loss[-1]:.4f}")
-                if stop_requested():
-                    break
                 continue
             module.eval()
             with torch.no_grad():
@@ -207,8 +214,11 @@ def train(
                 history.best_epoch, history.best_loss = epoch, current
                 best_state = _snapshot(module)
             progress.advance(f"held-out loss {current:.4f}, best {history.best_loss:.4f}")
-            if epoch - history.best_epoch >= config.patience or stop_requested():
+            if epoch - history.best_epoch >= config.patience or stop():
                 break
+        wanted = n_epochs - first_epoch if held_out_loss is None else min(n_epochs - first_epoch, 1)
+        if len(history.train_loss) < wanted:
+            raise StoppedError(stage)
         if held_out_loss is None and n_epochs < config.epochs:
             history.checkpoint = Checkpoint(n_epochs, schedule.step, copy.deepcopy(optimizer.state_dict()))
     finally:
@@ -219,11 +229,12 @@ def train(
     return history
 
 
-def _run_epoch(steps: WatchedSteps | DeferredSteps, batches: Iterable[Any]) -> float:
+def _run_epoch(steps: WatchedSteps | DeferredSteps, batches: Iterable[Any], stop: Callable[[], bool]) -> float | None:
+    """Mean loss of an epoch; ``None`` of one that was not finished."""
     for batch in batches:
+        if stop():
+            return None
         steps(batch)
-        if stop_requested():
-            break
     return steps.end_epoch()
 
 
@@ -252,7 +263,7 @@ def minimise_convex(
 ) -> int:
     """Minimise a smooth convex loss with L-BFGS, all rows at once; returns the evaluations it took.
 
-    Asked to stop, it does so with the best state so far.
+    Only a deadline stops it, with a ``StoppedError``: it is soon done.
 
     Parameters
     ----------
@@ -269,8 +280,8 @@ def minimise_convex(
 
     def closure() -> float:
         nonlocal evaluations, best_loss, best_state
-        if evaluations > 0 and stop_requested():
-            raise _StopRequestedError
+        if deadline_passed():
+            raise StoppedError(stage)
         optimizer.zero_grad(set_to_none=False)
         value = loss_and_backward()
         if not math.isfinite(value):
@@ -281,13 +292,6 @@ def minimise_convex(
         evaluations += 1
         return value
 
-    try:
-        with own_draws_only(module):
-            optimizer.step(closure)
-    except _StopRequestedError:
-        module.load_state_dict(best_state)
+    with own_draws_only(module):
+        optimizer.step(closure)
     return evaluations
-
-
-class _StopRequestedError(Exception):
-    """Leaves an optimizer that asks for nothing but losses."""

@@ -1,0 +1,118 @@
+"""The folder of a run: built beside its place, sealed, and switched when it is whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from ecrt.disk import NewFolder, free_name, plain_bytes, recover, write_json
+from ecrt.errors import InputError, ModelFileError
+from ecrt.io import read_json
+
+__all__ = [
+    "CONFIG_FILE",
+    "HISTORY_FILE",
+    "MODEL_FOLDER",
+    "TARGET_FILE",
+    "VERSIONS_FILE",
+    "check_run",
+    "open_output",
+    "open_report",
+    "publish_run",
+    "seal_run",
+]
+
+MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE = "model", "config.yaml", "target.json", "run.json"
+HISTORY_FILE, VERSIONS_FILE = "history.json", "versions.json"
+OWN = {MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE, HISTORY_FILE, VERSIONS_FILE, "metrics.json",
+       "evaluation.npz", "report.html", "plots"}  # fmt: skip
+NOT_SEALED = re.compile(r"run\.json|report\.html|plots/.*|.*\.npz|model/.*\.safetensors")
+"""Pages and what they are made from, and tensors, whose digest is in ``model.json``."""
+
+FORMAT = 1
+MOST_FILES, MOST_BYTES = 40, 2**27
+"""Of a run's sealed files: their number, and the bytes of each."""
+
+
+def open_output(folder: Path, *, force: bool) -> NewFolder:
+    """A folder to build a run in, to take the place of ``folder``; one that holds other things is left alone."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG_FILE).is_file() and not force:
+        raise InputError(f"The folder {folder} holds other files. Choose another, or add --force to write there.")
+    before = {name.partition("/")[0] for name in _sealed(folder) or ()}
+    return NewFolder(folder, own=OWN | before)
+
+
+def open_report(folder: Path) -> NewFolder:
+    """A folder to build figures and a page in, to take the place of those in ``folder``; not those of a run."""
+    if (folder / CONFIG_FILE).exists():
+        raise InputError(f"The folder {folder} holds a fitted model and its figures. Choose another.")
+    return NewFolder(folder, own=("metrics.json", "evaluation.npz", "diagnosis.json", "report.html", "plots"))
+
+
+def seal_run(folder: Path, *, interrupted: bool = False) -> None:
+    """Write down the digests of a run's files, by which one that comes from elsewhere is told."""
+    files = {
+        name: _digest(file)
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and not NOT_SEALED.fullmatch(name := file.relative_to(folder).as_posix())
+    }
+    write_json(folder / SEAL_FILE, {"format": FORMAT, "interrupted": interrupted, "files": files})
+
+
+def publish_run(new: NewFolder, *, interrupted: bool) -> Path:
+    """Seal a run and switch; gives where it lies.
+
+    An interrupted run takes the place of no model: it gets a folder of its own beside that.
+    """
+    seal_run(new.path, interrupted=interrupted)
+    taken = interrupted and (new.folder / MODEL_FOLDER).exists()
+    return new.publish(free_name(new.folder, "interrupted") if taken else None)
+
+
+def check_run(folder: Path) -> None:
+    """Refuse a folder whose files are not of one run, by the name of the file."""
+    recover(folder)
+    if not (folder / CONFIG_FILE).is_file():
+        raise InputError(f"{folder} is no folder that ecrt fit has written: it has no {CONFIG_FILE}.")
+    files = _sealed(folder)
+    if files is None:
+        raise ModelFileError(folder / SEAL_FILE, "The run has no such file, or not a readable one.", "Fit again.")
+    for name, digest in files.items():
+        if os.path.lexists(folder / name) and _digest(folder / name) != digest:
+            raise ModelFileError(
+                folder / name,
+                "It does not belong to the run in this folder: it was changed, or comes from another run.",
+                "Fit again, or copy the whole folder anew.",
+            )
+    model = f"{MODEL_FOLDER}/model.json"
+    for name in {CONFIG_FILE, TARGET_FILE, model} - {name for name in files if os.path.lexists(folder / name)}:
+        raise ModelFileError(folder / name, "The run lacks it.", "Fit again, or copy the whole folder anew.")
+
+
+def _sealed(folder: Path) -> dict[str, str] | None:
+    """Files that a run consists of, by name, with their digests; None where nothing says so."""
+    try:
+        content: Any = read_json(folder / SEAL_FILE)
+        files = content["files"] if content["format"] == FORMAT else None
+    except (ModelFileError, InputError, KeyError, TypeError):
+        return None
+    if (
+        not isinstance(files, dict)
+        or len(files) > MOST_FILES
+        or not all(
+            isinstance(digest, str) and not name.startswith("/") and ".." not in name.split("/")
+            for name, digest in files.items()
+        )
+    ):
+        return None
+    return files
+
+
+def _digest(file: Path) -> str:
+    try:
+        return hashlib.sha256(plain_bytes(file, MOST_BYTES)).hexdigest()
+    except OSError as error:
+        raise ModelFileError(file, f"It cannot be read: {error.strerror or error}.") from error
