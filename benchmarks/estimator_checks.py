@@ -2,7 +2,8 @@
 
     python benchmarks/estimator_checks.py [part of a configuration's name]
 
-Writes results/estimator_checks.json (only when every configuration was run), and ends with status 1 if a check failed.
+Writes results/estimator_checks.json, where configurations that were not asked for keep their lines. Ends with status
+1 if a check failed.
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ def configurations() -> dict[str, ECRTClassifier | ECRTRegressor | ECRTTransform
     return found
 
 
+def _total(table: dict[str, dict[str, int]]) -> dict[str, int]:
+    return {state: sum(counts.get(state, 0) for counts in table.values()) for state in ("passed", "skipped", "failed")}
+
+
 def main(wanted: str = "") -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -89,19 +94,22 @@ def main(wanted: str = "") -> int:
         for check, problem in failed.items():
             print(f"    {check}: {problem}", flush=True)
         skipped.update(f"{log['check_name']}: {log['exception']}" for log in logs if log["status"] == "skipped")
-    total = {state: sum(counts.get(state, 0) for counts in table.values()) for state in ("passed", "skipped", "failed")}
+    tried = set(table)
     print(*sorted(skipped), sep="\n")
-    print(total, f"{time.process_time() - start:.0f} s")
-    if not wanted:
-        document = {
-            "command": "python benchmarks/estimator_checks.py",
-            "scikit-learn": sklearn.__version__,
-            "total": total,
-            "configurations": table,
-            "failures": failures,
-            "skipped by scikit-learn": sorted(skipped),
-        }
-        RESULT.write_text(json.dumps(document, indent=1) + "\n")
+    print(_total(table), f"{time.process_time() - start:.0f} s")
+    before = json.loads(RESULT.read_text()) if RESULT.exists() else {"configurations": {}, "failures": {}}
+    kept = {name: counts for name, counts in before["configurations"].items() if name in configurations()}
+    table = {**kept, **table}
+    failures = {**{name: found for name, found in before["failures"].items() if name not in tried}, **failures}
+    document = {
+        "command": "python benchmarks/estimator_checks.py",
+        "scikit-learn": sklearn.__version__,
+        "total": _total(table),
+        "configurations": {name: table[name] for name in configurations() if name in table},
+        "failures": failures,
+        "skipped by scikit-learn": sorted(skipped),
+    }
+    RESULT.write_text(json.dumps(document, indent=1) + "\n")
     return int(bool(failures))
 
 

@@ -288,3 +288,20 @@ def test_typed_files_are_read_like_text():
     again, problems = read_columns(written, readings)
     pd.testing.assert_frame_equal(again, typed)
     assert [problem.name for problem in problems] == ["gap"]
+
+
+def test_columns_kept_aside_have_their_type_and_are_not_judged(tmp_path):
+    file = tmp_path / "a.csv"
+    lines = [
+        f"{value:.2f},{day},the household of family number {place},{place},,{'ab'[place % 2]}"
+        for place, (value, day) in enumerate(zip(AMOUNTS, DAYS.dt.strftime("%d.%m.%Y"), strict=True))
+    ]
+    file.write_text("\n".join(["x,day,family,row,nothing,label", *lines]))
+    data = read_data(file, target=["label"], aside=["day", "family", "row"])
+    assert list(data.X) == ["x"]
+    assert data.aside["day"].is_monotonic_increasing
+    assert data.aside["row"].tolist() == list(range(ROWS))
+    assert data.aside["family"].nunique() == ROWS
+    assert data.take(np.array([3])).aside["row"].tolist() == [3]
+    with pytest.raises(InputError, match=r"\['nothing'\] hold nothing"):
+        read_data(file, target=["label"], aside=["nothing", "family"])

@@ -525,7 +525,7 @@ def _judge(name: str, cells: _Cells, hints: _Hints, given: str | None, aside: bo
     why = "" if aside else _names_rows(name, cells, None)
     if why:
         return replace(category, kind="identifier", note=why), ""
-    return replace(category, note=_many_levels(name, cells, codes)), ""
+    return replace(category, note="" if aside else _many_levels(name, cells, codes)), ""
 
 
 def _as_given(name: str, cells: _Cells, hints: _Hints, given: str) -> tuple[ColumnReading, str]:

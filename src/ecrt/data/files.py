@@ -153,6 +153,9 @@ def read_data(
     if target and columns is None and not used:
         said = "; ".join(f"{reading.name!r}: {reading.note}" for reading in readings[:5])
         raise InputError(f"{path.name} has no column to learn from beside the target. {said}")
+    empty = [name for name in aside if name not in typed]
+    if empty:
+        raise InputError(f"{path.name}: the columns {empty} hold nothing.")
     kept = tuple(ColumnReading(name=name, kind="identifier", role="id") for name in ids)
     return DataFile(
         X=typed[used], y=y, ids=named, aside=typed[list(aside)], columns=(*readings, *targets, *kept), problems=problems
