@@ -84,6 +84,20 @@ def test_in_float32_it_gives_the_same_but_for_rounding(with_flow: bool, head: st
         assert torch.equal(value, state[name])
 
 
+@pytest.mark.parametrize("rank", [None, 0, 2])
+@pytest.mark.parametrize("with_flow", [False, True], ids=["linear", "flow"])
+@pytest.mark.parametrize("head", heads())
+def test_in_float32_a_row_has_the_same_answer_alone_and_among_others(
+    with_flow: bool, rank: int | None, head: str
+) -> None:
+    demixer, module = a_demixer(with_flow=with_flow, rank=rank), heads()[head]
+    z = 1e4 + np.random.default_rng(0).normal(size=(1100, D))
+    whole = predict_outputs(demixer, np.ones(N_SIGNAL), module, z, torch.float32)
+    for rows in (slice(3, 4), slice(5, 7), slice(40, 73), slice(1000, 1050)):
+        part = predict_outputs(demixer, np.ones(N_SIGNAL), module, z[rows], torch.float32)
+        np.testing.assert_array_equal(part, whole[rows])
+
+
 def test_maps_are_made_one_only_where_that_saves_work() -> None:
     assert _saves_work(10_000, 512, 512, 100)
     assert not _saves_work(1, 512, 512, 100)  # the product of the matrices alone takes longer than the row

@@ -12,6 +12,7 @@ from zuko.flows import MAF
 from zuko.transforms import MonotonicAffineTransform
 
 from ecrt.flows.inverse import DependencyOrder, dependency_order, fastest_inverse, ordered_block
+from ecrt.nn import steady_linear
 
 __all__ = ["MaskedFlow"]
 
@@ -98,13 +99,15 @@ def _frozen_block(block: nn.Module) -> Callable[[Tensor], Tensor]:
         transform: Callable[[Tensor], Tensor] = block()
         return transform
     layers = [
-        (layer.get_buffer("mask") * layer.weight, layer.bias) for layer in network if isinstance(layer, nn.Linear)
+        steady_linear(layer.get_buffer("mask") * layer.weight, layer.bias)
+        for layer in network
+        if isinstance(layer, nn.Linear)
     ]
 
     def sources(z_nd: Tensor) -> Tensor:
-        values = nn.functional.linear(z_nd, *layers[0])
+        values = layers[0](z_nd)
         for layer in layers[1:]:
-            values = nn.functional.linear(nn.functional.silu(values, inplace=True), *layer)
+            values = layer(nn.functional.silu(values, inplace=True))
         shift_nd, scale_nd = values.unflatten(-1, (-1, 2)).unbind(-1)
         divisor_nd = (scale_nd / LOG_SCALE_BOUND).abs_().add_(1)
         return torch.div(scale_nd, divisor_nd, out=divisor_nd).exp_().mul_(z_nd).add_(shift_nd)

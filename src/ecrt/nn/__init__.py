@@ -19,7 +19,7 @@ from ecrt.nn.encoders import (
     make_encoder,
 )
 from ecrt.nn.heads import CosineHead, GaussianHead, make_head
-from ecrt.nn.mlp import MLP, CoordinateNetworks
+from ecrt.nn.mlp import MLP, CoordinateNetworks, steady_linear
 from ecrt.nn.standardise import Standardise, column_extent, column_spread
 
 __all__ = [
@@ -45,4 +45,5 @@ __all__ = [
     "make_critic",
     "make_encoder",
     "make_head",
+    "steady_linear",
 ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ecrt.nn.randomness import Dropout
 
-__all__ = ["MLP", "CoordinateNetworks"]
+__all__ = ["MLP", "CoordinateNetworks", "steady_linear"]
 
 CELLS_AT_ONCE = 2**20
 """Activations (coordinates x rows x units) held in one array on the CPU. Larger ones, each of dozens of mebibytes, come
@@ -78,3 +78,31 @@ def _hidden_units(s_nd: Tensor, slope_dw: Tensor, offset_dw: Tensor, hidden_dww:
     first_dnw = nn.functional.silu((s_nd.T.unsqueeze(-1) * slope_dw.unsqueeze(1)).add_(offset_dw.unsqueeze(1)))
     second_dnw = nn.functional.silu(torch.baddbmm(bias_d1w, first_dnw, hidden_dww))
     return second_dnw.transpose(0, 1).flatten(1)
+
+
+KERNEL_WIDTH = 16
+"""Rows and columns of float32 products are padded to multiples of this, which the kernels of matrix libraries share."""
+
+
+def steady_linear(weight_hk: Tensor, bias_h: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """A linear layer under which a row has the same answer alone and among others, to the last bit of float32 as well.
+
+    Matrix libraries choose how to sum by the shapes of what they multiply, and the last digits differ. In float64 that
+    is far below what anybody notices; in float32 shapes are padded to those that are summed alike.
+    """
+    n_out, n_in = weight_hk.shape
+    if weight_hk.dtype == torch.float64:
+        return lambda x_nk: nn.functional.linear(x_nk, weight_hk, bias_h)
+    map_kp = weight_hk.new_zeros(n_in, n_out + -n_out % KERNEL_WIDTH)
+    map_kp[:, :n_out] = weight_hk.T
+    bias_p = map_kp.new_zeros(map_kp.shape[1])
+    if bias_h is not None:
+        bias_p[:n_out] = bias_h
+
+    def apply(x_nk: Tensor) -> Tensor:
+        n = len(x_nk)
+        if n % KERNEL_WIDTH:
+            x_nk = torch.cat([x_nk, x_nk.new_zeros(-n % KERNEL_WIDTH, n_in)])
+        return torch.addmm(bias_p, x_nk, map_kp)[:n, :n_out]
+
+    return apply

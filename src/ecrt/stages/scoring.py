@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.flows import Demixer, LinearDemixing, LowRank
-from ecrt.nn import MLP, GaussianHead, Standardise
+from ecrt.nn import MLP, GaussianHead, Standardise, steady_linear
 from ecrt.stages.class_heads import BalancedHead
 from ecrt.stages.demix import sources_of
 
@@ -78,6 +78,8 @@ def _steps(demixer: Demixer, scale_q: Tensor, head: nn.Module, n_rows: int, dtyp
     first, *_ = _layers(head, torch.float64)
     d, q, k = linear.n_features, linear.n_signal, len(linear.kept_k)
     inner = 2 * linear.weight.left_kr.shape[1] if isinstance(linear.weight, LowRank) else q
+    if dtype != torch.float64:
+        n_rows = ROWS_AT_ONCE  # the last digits of a row must not depend on how many come with it
     if not isinstance(first, nn.Linear) or not _saves_work(n_rows, d, inner, first.out_features):
         scale_q = scale_q.to(dtype)
         return [*_to_signal(linear, dtype), lambda s_nq: s_nq * scale_q, *_layers(head, dtype)]
@@ -85,19 +87,18 @@ def _steps(demixer: Demixer, scale_q: Tensor, head: nn.Module, n_rows: int, dtyp
     map_kh[:q] = (first.weight * scale_q).T
     map_dh = scale_q.new_zeros(d, first.out_features)  # zero for columns that never vary
     map_dh[linear.kept_k] = linear.weight.transposed(map_kh)
-    map_dh, bias_h = map_dh.to(dtype), first.bias.to(dtype)
-    return [lambda standard: torch.addmm(bias_h, standard, map_dh), *_layers(head, dtype)[1:]]
+    return [steady_linear(map_dh.T.to(dtype), first.bias.to(dtype)), *_layers(head, dtype)[1:]]
 
 
 def _to_signal(linear: LinearDemixing, dtype: torch.dtype) -> list[Map]:
     """The linear map from standardised features to the signal."""
     if isinstance(linear.weight, LowRank):
         weight, q = _lowered(linear.weight, dtype), linear.n_signal
-        return [linear.kept, lambda standard: weight(standard)[:, :q]]
+        inner, outer = steady_linear(weight.right_kr.T), steady_linear(weight.left_kr[:q])
+        return [linear.kept, lambda standard: standard[:, :q] * weight.scale + outer(inner(standard))]
     map_dq = linear.weight.weight_kk.new_zeros(linear.n_features, linear.n_signal)
     map_dq[linear.kept_k] = linear.weight.weight_kk[: linear.n_signal].T
-    map_dq = map_dq.to(dtype)
-    return [lambda standard: standard @ map_dq]
+    return [steady_linear(map_dq.T.to(dtype))]
 
 
 def _lowered(module: Any, dtype: torch.dtype) -> Any:
@@ -117,7 +118,9 @@ def _layers(head: nn.Module, dtype: torch.dtype) -> list[Map]:
         return [*_layers(head.head, dtype), lambda logits_nm: logits_nm - log_mass_m]
     if isinstance(head, GaussianHead):  # its densities are small differences of large squares
         return [lambda s_nq: head(s_nq.double()).to(dtype)]
-    head = _lowered(head, dtype)
-    if isinstance(head, MLP):
-        return [torch.relu_ if isinstance(layer, nn.ReLU) else layer for layer in head]
-    return [head]
+    layers = list(_lowered(head, dtype)) if isinstance(head, MLP) else [_lowered(head, dtype)]
+    steady = [
+        steady_linear(layer.weight, layer.bias) if isinstance(layer, nn.Linear) and dtype != torch.float64 else layer
+        for layer in layers
+    ]
+    return [torch.relu_ if isinstance(layer, nn.ReLU) else layer for layer in steady]
