@@ -15,9 +15,7 @@ from ecrt.data import rare_feature_data
 def main() -> dict[str, bool]:
     """Diagnose both; gives back on which transfer is recommended."""
     # Options that are set are not left to choose. Here they also make every fit a matter of milliseconds.
-    clf = ecrt.ECRTClassifier(
-        n_sources=8, rotation="discriminant", head="gaussian", pseudo_samples=9.0, augmentation_weight=0.4
-    )
+    clf = ecrt.ECRTClassifier(n_sources=8, rotation="discriminant", head="gaussian", pseudo_samples=9.0)
     advised = {}
     for name, unique in (("a feature unique to the rare classes", True), ("a feature that all classes share", False)):
         data = rare_feature_data(unique=unique, rng=np.random.default_rng(0))

@@ -39,7 +39,7 @@ from model_mutations import SMALL_FLOW, Original, forged, memory_limit, original
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
 
-QUICK = {"random_state": 0, "epochs": 3, "encoder_epochs": 1}
+QUICK = {"random_state": 0, "epochs": 3}
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
@@ -92,8 +92,8 @@ def assert_same(clf, loaded, X):
         {**SMALL_FLOW, "objective": "gcl", "source_prior": "shared", "head": "gaussian", "flow_blocks": [1, 2]},
         {**SMALL_FLOW, "n_restarts": 3, "flow_blocks": (2, 3), "head": "mlp", "flow_hidden": (8,)},
         {**SMALL_FLOW, "n_sources": 1, "head": "linear"},
-        {"encoder": "mlp", "n_features": 4, "demixing": "linear", "head": "linear"},
-        {"encoder": "autoencoder", "n_features": 3, "demixing": "linear", "head": "linear"},
+        {"encoder": "mlp", "encoder_epochs": 1, "n_features": 4, "demixing": "linear", "head": "linear"},
+        {"encoder": "autoencoder", "encoder_epochs": 1, "n_features": 3, "demixing": "linear", "head": "linear"},
         {"encoder": "mlp", "n_features": 4, "train_encoder": False, "demixing": "linear", "head": "linear"},
     ],
     ids=str,
@@ -157,7 +157,7 @@ def test_options_that_json_has_no_form_for(table, tmp_path):
     prior = np.array([0.1, 0.2, 0.3, 0.4])
     clf = ECRTClassifier(
         epochs=3, demixing="linear", head=["linear"], class_prior=prior, minority=lambda counts: counts < 40,
-        random_state=np.random.RandomState(0), flow_blocks=np.int64(2), pseudo_samples=np.float64(5),
+        random_state=np.random.RandomState(0), n_synthetic=np.int64(2), pseudo_samples=np.float64(5),
     ).fit(X, y)  # fmt: skip
     save_estimator(clf, tmp_path)
     loaded = load(tmp_path)
@@ -165,7 +165,7 @@ def test_options_that_json_has_no_form_for(table, tmp_path):
     assert loaded.class_prior.tolist() == prior.tolist()
     assert loaded.minority == ["rare"]
     assert loaded.random_state is None
-    assert (loaded.flow_blocks, loaded.pseudo_samples) == (2, 5.0)
+    assert (loaded.n_synthetic, loaded.pseudo_samples) == (2, 5.0)
     clf.set_params(minority={"rare", "c"}).fit(X, y)
     save_estimator(clf, tmp_path)
     assert load(tmp_path).minority == ["c", "rare"]
@@ -199,7 +199,9 @@ def images():
 
 def test_resnet_on_images(images, tmp_path):
     X, y = images
-    clf = ECRTClassifier(**QUICK, encoder="resnet18", n_features=4, demixing="linear", head="linear").fit(X, y)
+    clf = ECRTClassifier(
+        **QUICK, encoder_epochs=1, encoder="resnet18", n_features=4, demixing="linear", head="linear"
+    ).fit(X, y)
     save_estimator(clf, tmp_path)
     loaded = load(tmp_path)
     assert {tensor.dtype for tensor in loaded.encoder_.parameters()} == {torch.float32}
@@ -209,7 +211,7 @@ def test_resnet_on_images(images, tmp_path):
 def test_own_encoder_is_given_again(table, tmp_path):
     X, y = table
     encoder = OwnEncoder()
-    clf = ECRTClassifier(**QUICK, encoder=encoder, demixing="linear", head="linear").fit(X, y)
+    clf = ECRTClassifier(**QUICK, encoder_epochs=1, encoder=encoder, demixing="linear", head="linear").fit(X, y)
     save_estimator(clf, tmp_path)
     again = OwnEncoder()
     before = {name: value.clone() for name, value in again.state_dict().items()}
@@ -229,7 +231,7 @@ def test_own_encoder_is_given_again(table, tmp_path):
 
 def test_own_encoder_on_images_and_datasets(images, tmp_path):
     X, y = images
-    clf = ECRTClassifier(**QUICK, encoder=OwnEncoder(192), demixing="linear", head="linear").fit(X, y)
+    clf = ECRTClassifier(**QUICK, encoder_epochs=1, encoder=OwnEncoder(192), demixing="linear", head="linear").fit(X, y)
     save_estimator(clf, tmp_path)
     assert_same(clf, load(tmp_path, encoder=OwnEncoder(192)), X)
     items = TensorDataset(torch.from_numpy(X), torch.from_numpy(y))
@@ -242,7 +244,7 @@ def test_encoder_that_is_not_needed_or_cannot_be_saved(fitted, table, tmp_path):
     save_estimator(fitted, tmp_path)
     with pytest.raises(ModelFileError, match="built-in encoder"):
         load(tmp_path, encoder=OwnEncoder())
-    half = ECRTClassifier(**QUICK, encoder=OwnEncoder(), demixing="linear", head="linear").fit(*table)
+    half = ECRTClassifier(**QUICK, encoder_epochs=1, encoder=OwnEncoder(), demixing="linear", head="linear").fit(*table)
     half.encoder_.layers[1].half()
     with pytest.raises(InputError, match="float16"):
         save_estimator(half, tmp_path)

@@ -417,7 +417,7 @@ def test_several_labels_cannot_be_selected_for(table):
 def test_a_plain_fit_forgets_an_earlier_selection(table):
     X, y = table
     clf = fit(X, y, selection_trials=4, pseudo_samples=7.0)
-    clf.set_params(selection=None, augmentation="permutation").fit(X, y)
+    clf.set_params(selection=None, selection_trials=None, augmentation="permutation").fit(X, y)
     assert not hasattr(clf, "selection_")
     s = clf.transform(X[y == 8])
     drawn, _ = clf.sample(20, classes=[8])

@@ -17,6 +17,7 @@ from ecrt.comparison.space import Choice, Number, Space, Whole
 from ecrt.errors import InputError
 from ecrt.estimators import BaselineClassifier, ECRTClassifier
 from ecrt.estimators.baseline_methods import BASELINE_METHODS
+from ecrt.estimators.effects import set_options
 
 __all__ = ["DEFAULT_METHODS", "METHODS", "Method", "choose_methods"]
 
@@ -77,9 +78,9 @@ def _baseline(method: str, label: str, own: Space | None = None, first: Paramete
         for name in parameters.keys() - outer.keys():
             owner, _, option = name.partition(".")
             inner[owner][option] = parameters[name]
-        return BaselineClassifier(
-            method=method, loss_options=inner["loss"] or None, method_options=inner["method"] or None, device="cpu",
-            random_state=seed, **outer,
+        return set_options(
+            BaselineClassifier(method=method), loss_options=inner["loss"] or None,
+            method_options=inner["method"] or None, device="cpu", random_state=seed, **outer,
         )  # fmt: skip
 
     is_model = BASELINE_METHODS[method].kind == "model"
@@ -94,7 +95,7 @@ def _baseline(method: str, label: str, own: Space | None = None, first: Paramete
 
 
 def _ecrt(parameters: Parameters, seed: int) -> Any:
-    return ECRTClassifier(**parameters, device="cpu", random_state=seed)
+    return set_options(ECRTClassifier(), **parameters, device="cpu", random_state=seed)
 
 
 def _logistic_regression(parameters: Parameters, seed: int) -> Any:

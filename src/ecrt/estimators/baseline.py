@@ -21,6 +21,7 @@ from ecrt.estimators.base import EstimatorBase, Session, all_or_nothing
 from ecrt.estimators.baseline_encoding import end_to_end, features_to_learn_from
 from ecrt.estimators.baseline_methods import BASELINE_METHODS, resolve_options
 from ecrt.estimators.baseline_models import balanced_scores, fit_model
+from ecrt.estimators.effects import refuse_idle
 from ecrt.estimators.options import ESTIMATOR_CONSTRAINTS, LOSSES, MINORITY_CONSTRAINT, head_network, log_class_prior
 from ecrt.losses import LossName
 from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig, demix, head_outputs, sources_of, transfer
@@ -132,6 +133,7 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         method, loss, loss_options, options = resolve_options(
             self.method, self.loss, self.loss_options, self.method_options
         )
+        refuse_idle(self)
         items, labels = self._read_classes(X, y)
         counts = np.bincount(labels, minlength=len(self.classes_))
         everyone = np.ones(len(counts), dtype=bool)

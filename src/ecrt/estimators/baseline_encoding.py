@@ -33,13 +33,20 @@ from ecrt.stages.class_heads import (
     normalise_last_layer,
 )
 
-__all__ = ["end_to_end", "features_to_learn_from"]
+__all__ = ["end_to_end", "features_to_learn_from", "is_end_to_end"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 MOST_CELLS = 500_000_000
 """Numbers that SMOTE in input space may have to hold: 4 GB."""
+
+
+def is_end_to_end(clf: Any) -> bool:
+    """Whether there is an encoder to train and the method is one that trains it with a head of its own."""
+    trained_apart = clf.encoder == "autoencoder" or isinstance(clf.encoder, AutoEncoder)
+    can = BASELINE_METHODS[clf.method].kind == "loss" or clf.method in ("mixup", "smote", "post-hoc", "tau-norm")
+    return can and not trained_apart and trains_encoder(clf)
 
 
 def end_to_end(
@@ -58,12 +65,8 @@ def end_to_end(
     tau-normalisation can. The power of the latter is chosen on rows that the encoder has not looked at; without any it
     is 1.
     """
-    trained_apart = clf.encoder == "autoencoder" or isinstance(clf.encoder, AutoEncoder)
-    can = BASELINE_METHODS[clf.method].kind == "loss" or clf.method in ("mixup", "smote", "post-hoc", "tau-norm")
-    if not can or trained_apart or not trains_encoder(clf):
+    if not is_end_to_end(clf):
         return False
-    if clf.head != "linear":
-        raise InputError("With an encoder that is trained, the encoder is the network: leave head='linear'.")
     mixup = {"mixup": options["alpha"], "mixup_off": options["off"]} if clf.method == "mixup" else {}
     config = encode_config(clf, loss=loss, loss_options=loss_options, **mixup)
     oversample = partial(_smote_inputs, items, labels, options, session.rng) if clf.method == "smote" else None

@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 from ecrt.data import ClassRoles, MinorityRule, assign_roles
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.base import ECRTBase, all_or_nothing
+from ecrt.estimators.effects import refuse_borrowing, refuse_idle
 from ecrt.estimators.examples import draw_samples, keep_examples
 from ecrt.estimators.multilabel import fit_labels, has_several_labels, predict_labels
 from ecrt.estimators.new_classes import add_classes
@@ -223,7 +224,9 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         y : labels; not given with a Dataset. Where a row may have several labels: an indicator of zeros and ones, dense
             or sparse, one column for each label (of a data frame, its column names are ``classes_``).
         """
-        if has_several_labels(X, y):
+        several = has_several_labels(X, y)
+        refuse_idle(self, several)
+        if several:
             if self.selection is not None:
                 raise InputError("selection chooses for one label a row: with several use selection=None.")
             fit_labels(self, X, y)
@@ -236,6 +239,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         roles = assign_roles(
             counts, self.classes_, minority=self.minority, encode_on=self.encode_on, demix_on=self.demix_on
         )
+        refuse_borrowing(self, counts[~roles.augmented])
         with self._session() as session:
             encoded = self._encode(items, labels, roles, session)
             rows = encoded.learn_rows

@@ -51,6 +51,9 @@ def draw_samples(
         pseudo_samples=clf._chosen("pseudo_samples"), mean_shrinkage=clf._chosen("mean_shrinkage"),
     )  # fmt: skip
     rng = np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-    drawn = augment_classes(s, y, np.isin(clf.classes_, wanted), clf.within_variance_, config, rng)
+    majority = ~np.isin(clf.classes_, clf.minority_classes_)
+    drawn = augment_classes(
+        s, y, np.isin(clf.classes_, wanted), clf.within_variance_, config, rng, lenders=majority
+    )  # fmt: skip
     values = drawn.s if space == "source" else clf.demixer_.inverse(torch.from_numpy(drawn.s)).numpy()
     return values, clf.classes_[drawn.y]

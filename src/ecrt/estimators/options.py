@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from ecrt.errors import InputError
 from ecrt.losses import LOSS_OPTIONS, LossName
-from ecrt.nn import make_encoder
+from ecrt.nn import AutoEncoder, make_encoder
 from ecrt.stages import AugmentConfig, DemixConfig, EncodeConfig, HeadConfig
 from ecrt.training import TrainingConfig
 
@@ -33,6 +33,7 @@ __all__ = [
     "head_network",
     "log_class_prior",
     "new_encoder",
+    "set_by_user",
     "trains_encoder",
 ]
 
@@ -122,6 +123,20 @@ CLASSIFIER_CONSTRAINTS: dict[str, list[Any]] = (
 )
 
 
+def set_by_user(estimator: Any) -> set[str]:
+    """Options that are not at their defaults."""
+    defaults = type(estimator)().get_params(deep=False)
+    given = estimator.get_params(deep=False)
+    return {name for name, value in given.items() if _differs(value, defaults[name])}
+
+
+def _differs(value: Any, default: Any) -> bool:
+    try:
+        return bool(value != default)
+    except ValueError:  # arrays
+        return True
+
+
 def new_encoder(clf: Any, items: Dataset[Any]) -> nn.Module:
     """The encoder to train or use: a copy of the module given, or one made by name for such items."""
     if isinstance(clf.encoder, nn.Module):
@@ -142,6 +157,7 @@ def encode_config(
     if unknown:
         known = ", ".join((*ENCODER_OPTIONS, *ENCODER_TRAINING_OPTIONS))
         raise InputError(f"encoder_options has no {unknown[0]!r}: it may have {known}.")
+    _refuse_idle_encoder_options(clf, given, mixup=bool(more.get("mixup")))
     training = {name: given.pop(name) for name in ENCODER_TRAINING_OPTIONS if name in given}
     if loss_options:
         given["loss_options"] = {**given.get("loss_options", {}), **loss_options}
@@ -160,8 +176,23 @@ def encode_config(
                 **training,
             }
         ),
-        **given,
+        **{**more, **given},
     )
+
+
+def _refuse_idle_encoder_options(clf: Any, given: Mapping[str, Any], *, mixup: bool) -> None:
+    """Raise an error if one of ``encoder_options`` has no effect with the others."""
+    reconstructs = clf.encoder == "autoencoder" or isinstance(clf.encoder, AutoEncoder)
+    idle = {
+        "head": reconstructs and "an encoder that learns to tell classes",
+        "loss_options": reconstructs and "an encoder that learns to tell classes",
+        "mixup_off": not mixup and "mixup",
+        "momentum": given.get("optimizer", "adamw") != "sgd" and "optimizer='sgd'",
+        "patience": clf.encoder_holdout == 0 and "rows that the encoder does not see: encoder_holdout above 0",
+    }
+    for name, needs in idle.items():
+        if name in given and needs:
+            raise InputError(f"encoder_options: {name}={given[name]!r} would have no effect: it needs {needs}.")
 
 
 def trains_encoder(clf: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
+from ecrt.estimators.effects import set_options
 from ecrt.estimators.options import fits_linear_head_at_once
 from ecrt.io import pack_head
 
@@ -53,7 +54,7 @@ def refit(estimator: Any, X: Any, y: Any = None) -> None:
     """
     asked = estimator.get_params(deep=False)
     selection = getattr(estimator, "selection_", None)
-    estimator.set_params(**fitted_choices(estimator))
+    set_options(estimator, **fitted_choices(estimator))
     try:
         estimator.fit(X) if isinstance(X, Dataset) else estimator.fit(X, y)
     finally:

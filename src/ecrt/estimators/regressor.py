@@ -24,6 +24,7 @@ from ecrt.data.tables import LARGEST
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, all_or_nothing
+from ecrt.estimators.effects import refuse_idle
 from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays
 from ecrt.estimators.options import BASE_CONSTRAINTS, MLP_SOURCES, demix_configs
 from ecrt.estimators.parts import in_parts
@@ -163,6 +164,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
             them, or a torch Dataset of (x, y). A table may hold categories, dates and missing values.
         y : whole or real numbers, (n_samples,) or (n_samples, n_outputs); not given with a Dataset.
         """
+        refuse_idle(self)
         inputs, targets = self._read_targets(X, y)
         regions = TargetRegions.learn(targets)
         n_inputs = torch.as_tensor(item_of(X, 0)[0]).numel() if isinstance(X, Dataset) else inputs.shape[1]

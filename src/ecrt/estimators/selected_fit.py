@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from ecrt.data import minority_mask
 from ecrt.diagnostics import unique_feature
 from ecrt.errors import warn_user
+from ecrt.estimators.effects import set_options
 from ecrt.estimators.selection import select
 
 __all__ = ["fit_selected"]
@@ -45,7 +46,7 @@ def fit_selected(clf: Any, X: Any, y: Any) -> None:
         )  # fmt: skip
     if not selection.transfer:
         warn_user(selection.sentence)
-    chosen = clone(clf).set_params(**selection.options, selection=None).fit(X, y)
+    chosen = set_options(clone(clf), **selection.options, selection=None).fit(X, y)
     for name, value in vars(chosen).items():
         if name.endswith("_") or name in ("_examples", "_diagnosis"):
             setattr(clf, name, value)

@@ -14,6 +14,8 @@ from torch import nn
 
 from ecrt.data.pseudo_minority import Problem, cross_validation_problem, pseudo_minority_problem
 from ecrt.errors import DivergenceError, StoppedError, not_told
+from ecrt.estimators.effects import idle_options, set_options
+from ecrt.estimators.options import set_by_user
 from ecrt.estimators.selection_evidence import Losses, Options, Tried, by_class, clearly_better, gain_of
 from ecrt.metrics import nll_per_sample
 from ecrt.training import Progress, stop_requested, stopped_at
@@ -93,7 +95,7 @@ class Selection:
 
 def questions(clf: Any, n_rows: int, n_columns: int | None) -> Iterator[Question]:
     """What to ask, the weightiest first; options that the user set away from their defaults are left as they are."""
-    fixed = _set_by_user(clf)
+    fixed = set_by_user(clf)
 
     def ask(about: str, *answers: Options) -> Question:
         return Question(about, tuple(answer for answer in answers if not fixed & answer.keys()))
@@ -103,9 +105,9 @@ def questions(clf: Any, n_rows: int, n_columns: int | None) -> Iterator[Question
         yield Question("transfer as it was asked for", ({},))
     else:
         yield ask("demixing", {"demixing": "linear"})
-    yield ask("augmentation", *(
-        {"augmentation": kind, "augmentation_weight": 0.5} for kind in ("parametric", "permutation", "borrowed")
-    ))  # fmt: skip
+    lenders = not (isinstance(clf.minority, str) and clf.minority == "all")
+    kinds = ("parametric", "permutation", "borrowed") if lenders else ("parametric", "permutation")
+    yield ask("augmentation", *({"augmentation": kind, "augmentation_weight": 0.5} for kind in kinds))
     yield ask("head", {"head": "gaussian"}, {"head": "linear"}, {"head": "mlp"})
     if flow:
         yield ask("flow on top", {"demixing": "flow"})
@@ -200,13 +202,13 @@ class _Race:
             self.finished = False
             return self.plain
         best: Tried | None = None
-        start = {} if "augmentation_weight" in _set_by_user(self.clf) else {"augmentation_weight": 0.0}
+        start = {} if "augmentation_weight" in set_by_user(self.clf) else {"augmentation_weight": 0.0}
         for number, question in enumerate(asked):
             for answer in question.answers:
                 base = start if best is None else best.options
                 if number > 0 and (best is None or not self._is_news(question, answer, base)):
                     continue
-                challenger = Tried(base | answer)
+                challenger = Tried(self._acting(base | answer))
                 if not self._challenge(challenger, best):
                     self.finished = False
                     break
@@ -235,14 +237,19 @@ class _Race:
         options = self.clf.get_params() | base
         if question.of_flow and options["demixing"] != "flow":
             return False
-        without_effect: set[str] = set()
+        without_effect = (base | answer).keys() - self._acting(base | answer).keys()
         if options["head"] == "gaussian":  # has no use for synthetic samples
-            without_effect = {"augmentation", "augmentation_weight", "pseudo_samples", "mean_shrinkage"}
+            without_effect |= {"augmentation", "augmentation_weight", "pseudo_samples", "mean_shrinkage"}
         elif (options | answer)["augmentation_weight"] == 0:
-            without_effect = {"augmentation", "pseudo_samples", "mean_shrinkage"}
+            without_effect |= {"augmentation", "pseudo_samples", "mean_shrinkage"}
         elif (options | answer)["augmentation"] == "permutation":  # draws around no mean and with no variance
-            without_effect = {"pseudo_samples", "mean_shrinkage"}
+            without_effect |= {"pseudo_samples", "mean_shrinkage"}
         return any(options[name] != value for name, value in answer.items() if name not in without_effect)
+
+    def _acting(self, options: Options) -> Options:
+        """Options without those that the others leave no effect."""
+        idle = idle_options(clone(self.clf).set_params(**options))
+        return {name: value for name, value in options.items() if name not in idle}
 
     def _challenge(self, challenger: Tried, best: Tried | None) -> bool:
         """Measure on the first problems, but no further than it is likely worse; False where time did not suffice."""
@@ -314,7 +321,7 @@ class _Race:
         if tried.options != PLAIN:
             longest = max(LONGEST * self.allowed, 3 * max(self.plain.seconds, default=0.0))
             until = min(until, started + longest)
-        candidate = clone(self.clf).set_params(**tried.options, selection=None, verbose=False, random_state=seed)
+        candidate = set_options(clone(self.clf), **tried.options, selection=None, verbose=False, random_state=seed)
         try:
             with stopped_at(until), not_told():
                 present = np.unique(self.y[problem.learn])
@@ -382,16 +389,3 @@ def _in_words(by: str, transfer: bool, vetoed: bool, best: Tried | None, gain: f
             f"whatever it does elsewhere ({figures})."
         )
     return f"Plain logit adjustment: transfer ({best.name}) does not beat it beyond noise ({figures})."
-
-
-def _set_by_user(clf: Any) -> set[str]:
-    """Options that are not at their defaults."""
-    defaults = type(clf)().get_params()
-    return {name for name, value in clf.get_params().items() if _differs(value, defaults[name])}
-
-
-def _differs(value: Any, default: Any) -> bool:
-    try:
-        return bool(value != default)
-    except ValueError:  # arrays
-        return True

@@ -18,6 +18,7 @@ from ecrt.data import MinorityRule, assign_roles, stratified_holdout
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, all_or_nothing
+from ecrt.estimators.effects import refuse_idle
 from ecrt.estimators.options import BASE_CONSTRAINTS, MINORITY_CONSTRAINT, demix_configs
 from ecrt.estimators.parts import in_parts
 from ecrt.stages import demix
@@ -73,6 +74,7 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
     @all_or_nothing
     def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTTransformer:
         """Learn encoder and de-mixing from rows (or a torch Dataset of (x, y)) and their class labels."""
+        refuse_idle(self)
         items, labels = self._read_classes(X, y)
         counts = np.bincount(labels, minlength=len(self.classes_))
         roles = assign_roles(

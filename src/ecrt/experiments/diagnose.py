@@ -33,9 +33,7 @@ def run_cell(*, seed: int, unique: bool, trials: int) -> Row:
     fixed, whether to de-mix at all is the one question left to selection.
     """
     data = rare_feature_data(unique=unique, rng=np.random.default_rng(seed))
-    clf = ECRTClassifier(
-        n_sources=8, rotation="discriminant", head="gaussian", pseudo_samples=9.0, augmentation_weight=0.4, device="cpu"
-    )
+    clf = ECRTClassifier(n_sources=8, rotation="discriminant", head="gaussian", pseudo_samples=9.0, device="cpu")
     found = diagnose(data.z, data.y, estimator=clf, trials=trials, refits=2, random_state=seed)
     if found.unique is None or found.gap is None:
         raise RuntimeError("Every class of the twins has rows enough for every question.")

@@ -36,6 +36,7 @@ from ecrt.diagnostics import (
 )
 from ecrt.errors import InputError, not_told, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
+from ecrt.estimators.effects import refuse_idle, set_options
 from ecrt.estimators.options import trains_encoder
 from ecrt.estimators.selection import PLAIN, Selection
 from ecrt.metrics import nll_per_sample
@@ -96,6 +97,7 @@ def diagnose(
     """
     labels: NDArray[Any] = np.asarray(column_or_1d(y))
     template = clone(estimator or ECRTClassifier()).set_params(random_state=random_state)
+    refuse_idle(template, several=False)
     if isinstance(X, np.ndarray | pd.DataFrame) and len(X) != len(labels):
         raise InputError(f"X has {len(X)} rows, y has {len(labels)} labels.")
     columns: tuple[tuple[str, ...], ...] = ()
@@ -105,15 +107,15 @@ def diagnose(
     mask = None if seen is None else _seen_mask(seen, len(labels))
     rng = np.random.default_rng(random_state)
 
-    chosen = clone(template).set_params(
-        selection="pseudo-minority", selection_trials=trials, selection_budget=budget, verbose=verbose
+    chosen = set_options(
+        clone(template), selection="pseudo-minority", selection_trials=trials, selection_budget=budget, verbose=verbose
     )
     with not_told("Plain logit adjustment"):  # the recommendation says it
         chosen.fit(X, labels)
     selection = Selection(**chosen.selection_)
     rare = chosen.minority_classes_.tolist()
     options = best_transfer_options(selection)
-    model = clone(template).set_params(**options, minority=rare, selection=None, verbose=False)
+    model = set_options(clone(template), **options, minority=rare, selection=None, verbose=False)
     with ExitStack() as stack:
         progress: Progress = stack.enter_context(BarProgress()) if verbose else SilentProgress()
         stack.enter_context(not_told())  # the first fit has said it
@@ -282,7 +284,7 @@ class _Examination:
             if len(check):
                 seed = int(self.rng.integers(2**31))
                 losses.append(np.column_stack([
-                    self._losses(clone(self.model).set_params(**how, random_state=seed), learn, check)
+                    self._losses(set_options(clone(self.model), **how, random_state=seed), learn, check)
                     for how in (PLAIN, self.options)
                 ]))  # fmt: skip
                 labels.append(self.labels[check])

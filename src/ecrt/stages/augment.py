@@ -60,10 +60,12 @@ def augment_classes(
     config: AugmentConfig,
     rng: np.random.Generator,
     rows: Labels | None = None,
+    lenders: NDArray[np.bool_] | None = None,
 ) -> Synthetic:
     """Draw synthetic sources for every augmented class that has at least one sample.
 
-    ``rows`` : those of ``s`` and ``y`` to draw from, ``None`` for all.
+    ``rows`` : those of ``s`` and ``y`` to draw from, ``None`` for all. ``lenders`` : classes to borrow residuals from,
+    ``None`` for those that are not augmented.
     """
     rows = np.arange(len(y)) if rows is None else rows
     y = y[rows]
@@ -74,7 +76,8 @@ def augment_classes(
     size = config.n_synthetic or int(np.clip(len(y) // (2 * len(labels)), 20, max(counts.max(), 20)))
     generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     variance = torch.from_numpy(within_variance)
-    residuals = _residuals(s[rows], y, augmented) if config.kind == "borrowed" else None
+    lenders = ~augmented if lenders is None else lenders
+    residuals = _residuals(s[rows], y, lenders) if config.kind == "borrowed" else None
     by_class = rows[np.argsort(y, kind="stable")]
     starts = np.concatenate([[0], np.cumsum(counts)])
     parts = [
@@ -108,10 +111,10 @@ def _mean_shifts(s: Array, y: Labels, within_variance: Array, strength: float) -
     return dict(zip(np.unique(y).tolist(), shifts, strict=True))
 
 
-def _residuals(s: Array, y: Labels, augmented: NDArray[np.bool_]) -> torch.Tensor:
-    """Deviations from their means of the classes that are not augmented, stretched for the mean that each has lost."""
-    lenders = ~augmented[y]
-    residuals, _, counts = within_class_residuals(s[lenders], y[lenders])
-    _, member = np.unique(y[lenders], return_inverse=True)
+def _residuals(s: Array, y: Labels, lenders: NDArray[np.bool_]) -> torch.Tensor:
+    """Deviations from their means of the classes that lend, stretched for the mean that each has lost."""
+    lent = lenders[y]
+    residuals, _, counts = within_class_residuals(s[lent], y[lent])
+    _, member = np.unique(y[lent], return_inverse=True)
     stretch = np.sqrt(counts / np.maximum(counts - 1, 1))
     return torch.from_numpy(residuals[counts[member] > 1] * stretch[member][counts[member] > 1, None])
