@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer
 from ecrt.estimators.baseline_methods import BASELINE_METHODS
+from ecrt.estimators.effects import set_options
 
 RESULT = Path(__file__).parent.parent / "results" / "estimator_checks.json"
 QUICK = {"epochs": 5, "encoder_epochs": 3}
@@ -67,7 +68,7 @@ def configurations() -> dict[str, ECRTClassifier | ECRTRegressor | ECRTTransform
     found["baseline, feature-smote, autoencoder"] = BaselineClassifier(
         **QUICK, **AUTOENCODER, method="feature-smote", weight_decay=1e-3
     )
-    return found
+    return {name: set_options(estimator) for name, estimator in found.items()}
 
 
 def _total(table: dict[str, dict[str, int]]) -> dict[str, int]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, ECRTWarning, InputError
 from ecrt.estimators.baseline_methods import BASELINE_METHODS
+from ecrt.estimators.effects import set_options
 
 QUICK = {"epochs": 2, "encoder_epochs": 2, "random_state": 0}
 LINEAR = {**QUICK, "demixing": "linear", "head": "linear", "weight_decay": 1e-3}
@@ -55,7 +56,8 @@ def makers() -> dict[str, Maker]:
         found[f"rival, {method}"] = lambda method=method: BaselineClassifier(
             **QUICK, method=method, weight_decay=1e-3, method_options=METHOD_OPTIONS.get(method)
         )
-    return found
+    # Without what has no effect there, such as a weight decay of trees, which would be refused.
+    return {name: lambda make=make: set_options(make()) for name, make in found.items()}
 
 
 def _one(X: np.ndarray, rng: np.random.Generator, value: float) -> np.ndarray:

@@ -24,11 +24,11 @@ from ecrt.estimators.effects import idle_options
 QUICK = {"epochs": 2, "random_state": 0, "device": "cpu"}
 FLOW = {"demixing": "flow", "n_restarts": 2}
 MLP = {"encoder": "mlp", "encoder_epochs": 2, "n_features": 3}
-NOT_WALKED = ("device", "verbose", "random_state", "epochs", "selection")
-"""Options that say how and not what, a limit, and the choice of other options."""
+NOT_WALKED = ("device", "verbose", "random_state", "epochs", "encoder_epochs", "selection")
+"""Options that say how and not what, limits, and the choice of other options."""
 
 SHARED: dict[str, list[Any]] = {
-    "encoder": ["mlp"], "train_encoder": [False], "encoder_holdout": [0.4], "encoder_epochs": [5],
+    "encoder": ["mlp"], "train_encoder": [False], "encoder_holdout": [0.4],
     "encoder_options": [{"learning_rate": 0.02}], "n_features": [2], "validation_fraction": [0.4], "batch_size": [8],
     "learning_rate": [2e-2],
 }  # fmt: skip

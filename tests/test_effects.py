@@ -62,7 +62,7 @@ def test_an_option_changes_the_model_or_is_refused(kind, mode, given):
         (ECRTClassifier(demixing="linear", flow_blocks=2), False, "flow_blocks=2 .* demixing='flow' or 'auto'"),
         (ECRTClassifier(objective="infonce"), False, "objective='infonce' .* label_marginal='batch'"),
         (ECRTClassifier(head="gaussian", mixup=0.2), False, "mixup=0.2"),
-        (ECRTClassifier(encoder_epochs=3), False, "encoder_epochs=3 .* an encoder that is trained"),
+        (ECRTClassifier(encoder_holdout=0.3), False, "encoder_holdout=0.3 .* an encoder that is trained"),
         (ECRTClassifier(encoder=a_module(), n_features=3, train_encoder=False), False, "n_features=3"),
         (ECRTClassifier(selection_trials=9), False, "selection_trials=9"),
         (ECRTClassifier(minority="all", augmentation="borrowed"), False, "none has residuals to lend"),

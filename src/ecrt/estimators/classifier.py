@@ -153,7 +153,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         Share of each class held out to stop, choose and compare.
     epochs, batch_size, learning_rate
         Of the flow; the encoder shares the batch size, an MLP head the epochs at four times the learning rate. Training
-        stops when the held-out loss has not improved for 15 epochs.
+        stops when the held-out loss has not improved for 15 epochs. ``epochs`` and ``encoder_epochs`` are limits and
+        may be given where nothing is trained by steps; any other option that would have no effect is refused.
     device : str, default="auto"
         Where networks are trained: ``"cpu"``, ``"cuda"``, or a GPU if there is one.
     verbose : bool, default=False

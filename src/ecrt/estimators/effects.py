@@ -1,6 +1,7 @@
 """When an option acts: one table for each estimator. An option that was set and would do nothing is refused.
 
-``epochs`` is a limit, and keeping one is no effect; ``device``, ``verbose`` and ``random_state`` say how and not what.
+``epochs`` and ``encoder_epochs`` are limits, which a fit without steps keeps as well; ``device``, ``verbose`` and
+``random_state`` say how and not what.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _rival_by_steps(clf: Any) -> bool:
 
 ENCODER_RULES = (
     Rule(
-        "encoder_holdout encoder_epochs encoder_options", lambda clf, _: trains_encoder(clf),
+        "encoder_holdout encoder_options", lambda clf, _: trains_encoder(clf),
         "an encoder that is trained",
     ),
     Rule(
