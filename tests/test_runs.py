@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pandas as pd
@@ -23,6 +21,7 @@ from ecrt.errors import InputError
 from ecrt.runs import FitConfig, open_run, read_config
 from ecrt.runs.decisions import make_decision
 from ecrt.runs.tasks import read_target
+from ecrt.training.loop import _run_epoch
 
 QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
 
@@ -243,27 +242,28 @@ def test_arrays_and_images(tmp_path):
     assert pd.read_csv(tmp_path / "i.csv")["file"].tolist()[0] == "0.png"
 
 
-def test_ctrl_c_keeps_the_best_state(tmp_path):
+def test_ctrl_c_keeps_the_best_finished_state(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    y = np.repeat([0, 1, 2, 3], [2000, 2000, 2000, 100])
-    np.savez(tmp_path / "e.npz", X=rng.normal(size=(len(y), 6)) + y[:, None], y=y)
-    command = [
-        sys.executable, "-c", "from ecrt.cli import main; main()", "fit", "e.npz", "-o", "fit",
-        "--set", "model.epochs=100000", "--set", "model.demixing=flow", "--set", "model.n_restarts=1",
-        "--set", "model.learning_rate=1e-6",
-    ]  # fmt: skip
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    for line in process.stderr:
-        if line.startswith("Fitting on"):
-            break
-    time.sleep(5)
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
-    assert "best finished state" in " ".join(errors.split())
-    assert "Traceback" not in errors
-    assert ecrt.load(tmp_path / "fit" / "model").predict_proba(np.zeros((1, 6))).shape == (1, 4)
+    y = np.repeat([0, 1, 2, 3], [80, 80, 80, 20])
+    np.savez(tmp_path / "e.npz", X=rng.normal(size=(len(y), 3)) + y[:, None], y=y)
+    epochs = []
+
+    def run_epoch(steps, batches, stop):
+        epochs.append(steps)
+        if len(epochs) == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+        return _run_epoch(steps, batches, stop)
+
+    monkeypatch.setattr("ecrt.training.loop._run_epoch", run_epoch)
+    result = invoke(
+        "fit", tmp_path / "e.npz", "-o", tmp_path / "fit", "--set", "model.demixing=flow", "--set", "model.n_restarts=1"
+    )
+    assert result.exit_code == 130, result.output
+    assert "best finished state" in " ".join(result.stderr.split())
+    model = ecrt.load(tmp_path / "fit" / "model")
+    assert len(model.history_["restarts"][0].history.held_out_loss) == 3
+    assert len(epochs) == 4  # nothing else that takes epochs was begun
+    assert "Interrupted: training was interrupted" in (tmp_path / "fit" / "model" / "MODEL_CARD.md").read_text()
 
 
 def target_of(column, task=None, **more):

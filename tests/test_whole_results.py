@@ -241,10 +241,10 @@ def test_a_stage_that_is_stopped_keeps_a_finished_state_or_none(stop_at, held_ou
             os.kill(os.getpid(), signal.SIGINT)
         return (module.weight**2).sum()
 
-    def run():
+    def run(**options):
         return train(
             module, loss, batches, (lambda: float(module.weight**2)) if held_out else None, TrainingConfig(epochs=5),
-            stage="test",
+            stage="test", **options,
         )  # fmt: skip
 
     with stop_on_interrupt(said.append) as stop:
@@ -255,7 +255,9 @@ def test_a_stage_that_is_stopped_keeps_a_finished_state_or_none(stop_at, held_ou
             assert len(run().held_out_loss) == kept
         assert stop.signal == signal.SIGINT
         steps = stop_at
-        assert len(run().train_loss) == 5  # what must follow is done to its end
+        with pytest.raises(StoppedError):  # nothing that takes long begins after it
+            run()
+        assert len(run(to_the_end=True).train_loss) == 5
     assert len(said) == 1
 
 

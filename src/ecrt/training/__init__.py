@@ -2,7 +2,6 @@
 
 from ecrt.training.interrupt import (
     interrupted_at_once,
-    stage_stop,
     stop_on_interrupt,
     stop_requested,
     stopped_at,
@@ -32,7 +31,6 @@ __all__ = [
     "minimise_convex",
     "one_thread",
     "seeded",
-    "stage_stop",
     "stop_on_interrupt",
     "stop_requested",
     "stopped_at",

@@ -17,7 +17,6 @@ __all__ = [
     "Stop",
     "deadline_passed",
     "interrupted_at_once",
-    "stage_stop",
     "stop_on_interrupt",
     "stop_requested",
     "stopped_at",
@@ -37,28 +36,14 @@ _deadline = ContextVar("deadline", default=math.inf)
 
 
 def stop_requested() -> bool:
-    """Whether choices should end with what was finished so far."""
-    return _signal() != 0 or deadline_passed()
+    """Whether training and choices should end with what was finished so far."""
+    stop = _stop.get()
+    return (stop is not None and stop.signal != 0) or deadline_passed()
 
 
 def deadline_passed() -> bool:
     """Whether the time that ``stopped_at`` gave is over."""
     return time.monotonic() > _deadline.get()
-
-
-def stage_stop() -> Callable[[], bool]:
-    """Whether a stage that begins now should end before it is done: tells it whenever it is asked.
-
-    It should once a deadline has passed, or when a stop is asked for while it runs. A stage that begins after the wish
-    must follow those before it, and runs to its end.
-    """
-    before = _signal()
-    return lambda: deadline_passed() or _signal() != before
-
-
-def _signal() -> int:
-    stop = _stop.get()
-    return 0 if stop is None else stop.signal
 
 
 @contextmanager
@@ -75,8 +60,9 @@ def stopped_at(deadline: float) -> Iterator[None]:
 def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[Stop]:
     """Within this block the first Ctrl-C, or SIGTERM, asks training to stop; a second one interrupts at once.
 
-    The stage that runs then ends with its best finished state, or with a ``StoppedError`` if it has none. Stages that
-    must follow are done in their simplest form. Fits outside of the block, as in other threads, are not asked.
+    What is being trained ends with its best finished state, or with a ``StoppedError`` if it has none. Of what must
+    follow, the simplest is done where that takes no training by epochs. Fits outside of the block, as in other
+    threads, are not asked.
     """
     stop = Stop()
 

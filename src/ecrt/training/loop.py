@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ecrt.errors import DivergenceError, StoppedError
 from ecrt.nn.randomness import own_draws_only
-from ecrt.training.interrupt import deadline_passed, stage_stop
+from ecrt.training.interrupt import deadline_passed, stop_requested
 from ecrt.training.steps import DeferredSteps, Schedule, WatchedSteps
 
 __all__ = [
@@ -188,7 +188,7 @@ def train(
         steps = WatchedSteps(loss, parameters, optimizer, schedule, **options)
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
     first_epoch = 0 if start is None else start.epoch
-    stop = deadline_passed if to_the_end else stage_stop()
+    stop = deadline_passed if to_the_end else stop_requested
     progress.start(stage, n_epochs - first_epoch)
     at_full_speed = ExitStack()
     try:
@@ -263,7 +263,7 @@ def minimise_convex(
 ) -> int:
     """Minimise a smooth convex loss with L-BFGS, all rows at once; returns the evaluations it took.
 
-    Only a deadline stops it, with a ``StoppedError``: it is soon done.
+    Nothing but a deadline stops it, with a ``StoppedError``: it is soon done.
 
     Parameters
     ----------
