@@ -36,6 +36,7 @@ from ecrt.estimators.inputs import (
 from ecrt.estimators.options import encode_config, new_encoder
 from ecrt.losses import LossName
 from ecrt.stages import EncodeConfig, EncodeResult, encode, features_of
+from ecrt.stages.encode import check_encoder
 from ecrt.stages.scoring import predict_sources
 from ecrt.training import BarProgress, Progress, SilentProgress, one_thread, seeded
 
@@ -228,12 +229,19 @@ class EstimatorBase(BaseEstimator):
     def _features(self, X: Any) -> Array:
         """z = e(x) of rows or of a Dataset."""
         check_is_fitted(self)
-        if isinstance(X, Dataset):
-            return features_of(self.encoder_, unlabelled(X), device=torch.device("cpu"))
-        rows = self._read_rows(X)
-        if type(self.encoder_) is nn.Identity and rows.ndim == 2:
-            return rows
-        return features_of(self.encoder_, array_items(rows), device=torch.device("cpu"))
+        rows = None if isinstance(X, Dataset) else self._read_rows(X)
+        if rows is not None and type(self.encoder_) is nn.Identity and rows.ndim == 2:
+            features = rows
+        else:
+            items = unlabelled(X) if rows is None else array_items(rows)
+            check_encoder(self.encoder_, items, torch.device("cpu"))
+            features = features_of(self.encoder_, items, device=torch.device("cpu"))
+        expected = self.demixer_.linear.n_features
+        if features.shape[1] != expected:
+            raise InputError(
+                f"X has the wrong shape: its rows have {features.shape[1]} features, those of the fit had {expected}."
+            )
+        return features
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else

@@ -22,6 +22,7 @@ from ecrt.estimators.baseline_encoding import end_to_end, features_to_learn_from
 from ecrt.estimators.baseline_methods import BASELINE_METHODS, resolve_options
 from ecrt.estimators.baseline_models import balanced_scores, fit_model
 from ecrt.estimators.effects import refuse_idle
+from ecrt.estimators.inputs import targets_to_score
 from ecrt.estimators.options import ESTIMATOR_CONSTRAINTS, LOSSES, MINORITY_CONSTRAINT, head_network, log_class_prior
 from ecrt.losses import LossName
 from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig, demix, head_outputs, sources_of, transfer
@@ -219,6 +220,12 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         """The most probable label under ``class_prior``."""
         best = self._scores(X).argmax(axis=1)
         return self.classes_[best]
+
+    def score(
+        self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Accuracy; a Dataset has y in its items."""
+        return float(super().score(X, targets_to_score(X, y, one_label=True), sample_weight))
 
     def _power(self, z: Array, options: dict[str, Any]) -> Array:
         """Features less skewed, for distribution calibration; others as they are."""

@@ -21,6 +21,7 @@ from ecrt.errors import InputError, warn_user
 from ecrt.estimators.base import ECRTBase, all_or_nothing
 from ecrt.estimators.effects import refuse_borrowing, refuse_idle
 from ecrt.estimators.examples import draw_samples, keep_examples
+from ecrt.estimators.inputs import targets_to_score
 from ecrt.estimators.multilabel import fit_labels, has_several_labels, predict_labels
 from ecrt.estimators.new_classes import add_classes
 from ecrt.estimators.options import CLASSIFIER_CONSTRAINTS, demix_configs, head_config, log_class_prior
@@ -313,12 +314,15 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         best = self._scores(X).argmax(axis=1)
         return self.classes_[best]
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(
+        self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Accuracy; labels that were not in training count as wrong, with a warning.
 
-        With several labels a row, the share of rows with all labels right.
+        With several labels a row, the share of rows with all labels right. A Dataset has y in its items.
         """
         check_is_fitted(self)
+        y = targets_to_score(X, y, one_label=not self.multilabel_)
         if self.multilabel_:
             return float(super().score(X, y, sample_weight))
         unknown = np.setdiff1d(np.asarray(y), self.classes_)

@@ -29,6 +29,7 @@ __all__ = [
     "read_target_arrays",
     "refuse_missing_labels",
     "resolve_device",
+    "targets_to_score",
     "unlabelled",
 ]
 
@@ -45,10 +46,10 @@ class unlabelled(Dataset[tuple[Tensor, int]]):  # noqa: N801
     """A Dataset of x, or of (x, y), as pairs whose label is not used."""
 
     def __init__(self, dataset: Dataset[Any]) -> None:
-        self.dataset = dataset
+        self.dataset, self.length = dataset, _length(dataset)
 
     def __len__(self) -> int:
-        return len(cast(Sized, self.dataset))
+        return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         item = self.dataset[index]
@@ -105,16 +106,21 @@ def item_of(dataset: Dataset[Any], index: int) -> Any:
         return dataset[index]
 
 
-def _checked_targets(dataset: Dataset[Any]) -> Iterator[Any]:
-    """Each item's y, once its x has been checked."""
+def _length(dataset: Dataset[Any]) -> int:
+    """Items of a dataset, at least one."""
     try:
         n = len(cast(Sized, dataset))
     except TypeError as error:
         raise InputError("The dataset has no length: an iterable-only Dataset cannot be split and shuffled.") from error
     if n == 0:
         raise InputError("The dataset is empty.")
+    return n
+
+
+def _checked_targets(dataset: Dataset[Any]) -> Iterator[Any]:
+    """Each item's y, once its x has been checked."""
     shape = None
-    for index in range(n):
+    for index in range(_length(dataset)):
         item = item_of(dataset, index)
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise InputError(f"Item {index} of the dataset is {type(item).__name__}, a pair (x, y) is needed.")
@@ -159,6 +165,23 @@ def read_dataset(dataset: Dataset[Any]) -> tuple[Dataset[tuple[Tensor, int]], ND
     classes, y = np.unique(np.asarray(labels), return_inverse=True)
     y = y.astype(np.int64)
     return labelled_items(dataset, y), classes, y
+
+
+def targets_to_score(X: Any, y: Any, *, one_label: bool) -> Any:
+    """Targets to compare predictions with: y as given, or that of the items of a Dataset.
+
+    ``one_label`` : whether an item of a Dataset has one label, a number or a string; otherwise its y are numbers.
+    """
+    if not isinstance(X, Dataset):
+        if y is None:
+            raise InputError("score compares predictions with y: pass it, or a Dataset of (x, y).")
+        return y
+    if y is not None:
+        raise InputError("A Dataset yields (x, y): do not pass y as well.")
+    if not one_label:
+        return read_target_arrays(X)
+    _, classes, labels = read_dataset(X)
+    return classes[labels]
 
 
 def refuse_missing_labels(y: Any) -> Any:

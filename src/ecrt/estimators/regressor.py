@@ -25,7 +25,7 @@ from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, all_or_nothing
 from ecrt.estimators.effects import refuse_idle
-from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays
+from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays, targets_to_score
 from ecrt.estimators.options import BASE_CONSTRAINTS, MLP_SOURCES, demix_configs
 from ecrt.estimators.parts import in_parts
 from ecrt.stages import DemixConfig
@@ -210,6 +210,12 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         outputs = predict_outputs(self.demixer_, self.head_scale_, self.head_, features, self._dtype)
         predicted = self.regions_.restore(outputs.astype(np.float64))
         return predicted[:, 0] if self.one_output_ else predicted
+
+    def score(
+        self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Coefficient of determination; a Dataset has y in its items."""
+        return float(super().score(X, targets_to_score(X, y, one_label=False), sample_weight))
 
     @in_parts
     def transform(self, X: ArrayLike | Dataset[Any]) -> Array:

@@ -23,7 +23,7 @@ from ecrt.stages.encoder_training import EncoderTraining, in_order, module_dtype
 from ecrt.stages.holdout import halves
 from ecrt.training import History, Progress, TrainingConfig, all_threads, seeded
 
-__all__ = ["Branch", "EncodeConfig", "EncodeResult", "encode", "encode_branches", "features_of"]
+__all__ = ["Branch", "EncodeConfig", "EncodeResult", "check_encoder", "encode", "encode_branches", "features_of"]
 
 Items = Dataset[Any]
 
@@ -111,6 +111,7 @@ def encode(
         leaves them the rows of a group that has no other. ``None`` where classes are all there is.
     oversample : rows that the encoder may learn from, to all items with synthetic ones after them, and their classes.
     """
+    check_encoder(encoder, items, device)
     if not config.trained or not any(p.requires_grad for p in encoder.parameters()):
         if isinstance(encoder, RowEncoder):
             encoder.learn_columns(some_rows(items, np.arange(len(y))))
@@ -153,6 +154,27 @@ def encode(
         head_classes=training.classes,
         head_counts=training.counts_m.cpu().numpy(),
     )
+
+
+@torch.no_grad()
+def check_encoder(encoder: nn.Module, items: Items, device: torch.device) -> None:
+    """Let the encoder map one item, and say what is wrong if it cannot, before anything is trained."""
+    x = items[0][0]
+    try:
+        z = encoder.to(device).eval()(x[None].to(device, module_dtype(encoder)))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise InputError(f"The encoder does not take items of shape {tuple(x.shape)}: {error}") from error
+    _refuse_unless_matrix(z)
+
+
+def _refuse_unless_matrix(z: Any) -> None:
+    """Raise an error unless an encoder gave one row of features for each sample."""
+    if not isinstance(z, Tensor) or z.ndim != 2:
+        shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+        raise InputError(
+            f"The encoder must return a matrix, one row of features for each sample; it gave {shape}. End it with "
+            "nn.Flatten(), for example."
+        )
 
 
 @dataclass(frozen=True)
@@ -222,9 +244,7 @@ def features_of(
     for x in _batches_of_inputs(items, batch_size):
         with all_threads(enabled=x.ndim == 4):
             z = encoder(x.to(device, dtype))
-        if not isinstance(z, Tensor) or z.ndim != 2:
-            shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-            raise InputError(f"The encoder must return a matrix, one row of features for each sample; it gave {shape}.")
+        _refuse_unless_matrix(z)
         parts.append(z.double().cpu().numpy())
     features = np.concatenate(parts)
     if not np.isfinite(features).all():
