@@ -314,7 +314,7 @@ def read_figures(run: Path) -> str:
     return (Evaluation if task_of(run) == "classification" else Measured).read(run).title
 
 
-def try_crafted(runs: dict[str, Path], work: Path, every: int = 1, values: int = 12) -> Findings:
+def try_crafted(runs: dict[str, Path], work: Path, every: int = 1, values: int = 12, longest: float = 2.0) -> Findings:
     """Predict, evaluate and inspect each crafted folder, and read its figures: results, or our own error.
 
     Nothing may reach the terminal that steers it.
@@ -322,6 +322,7 @@ def try_crafted(runs: dict[str, Path], work: Path, every: int = 1, values: int =
     Parameters
     ----------
     every : one of how many is tried.
+    longest : seconds of the processor that a folder may take.
     """
     found = Findings(Counter(), 0.0, [])
     number = 0
@@ -355,7 +356,7 @@ def try_crafted(runs: dict[str, Path], work: Path, every: int = 1, values: int =
                     shown = command and command[0]
                     found.faults.append(f"{name}, {craft}, {shown}: {type(error).__name__}: {str(error)[:300]}")
             seconds = time.process_time() - start
-            if seconds > 2:
+            if seconds > longest:
                 found.faults.append(f"{name}, {craft}: {seconds:.1f} s")
             found.slowest = max(found.slowest, seconds)
             found.outcomes[f"crafted {name}: {', '.join(outcomes)}"] += 1

@@ -54,7 +54,7 @@ def originals(folder: Path) -> list[Original]:
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2, 3], [70, 50, 40, 10])
     X = rng.normal(size=(len(y), 3)) + y[:, None] * [1.0, -1.0, 0.5]
-    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    table = pd.DataFrame(X.copy(), columns=["a", "b", "c"])
     table["kind"] = np.where(rng.random(len(y)) < 0.5, "red", "blue")
     table["when"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 900, len(y)), unit="D")
     table.loc[::7, "b"] = np.nan

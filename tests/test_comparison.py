@@ -41,7 +41,7 @@ def table(n: int) -> tuple[pd.DataFrame, np.ndarray]:
     X, y = make_classification(
         n, n_classes=3, n_informative=4, n_redundant=0, n_features=5, weights=[0.7, 0.2, 0.1], random_state=0
     )
-    frame = pd.DataFrame(X, columns=list("abcde"))
+    frame = pd.DataFrame(X.copy(), columns=list("abcde"))
     frame["kind"] = np.where(X[:, 0] > 0, "up", "down")
     frame.loc[::17, "b"] = np.nan
     return frame, y

@@ -128,7 +128,7 @@ def test_same_seed_same_result(table):
 
 def test_tables_gaps_sparse_pipeline_and_grid_search(table):
     X, y = table
-    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame = pd.DataFrame(X.copy(), columns=list("abcd"))
     frame["kind"] = np.where(X[:, 1] > 0, "up", "down")
     frame.loc[::7, "a"] = np.nan
     reg = ECRTRegressor(demixing="linear", head="linear", random_state=0).fit(frame, pd.Series(y))

@@ -139,7 +139,7 @@ def test_two_classes_and_truth_values(table, tmp_path):
 
 def test_data_frames(table, tmp_path):
     X, y = table
-    frame = pd.DataFrame(X, columns=["one", "two", "three", "four", "five"])
+    frame = pd.DataFrame(X.copy(), columns=["one", "two", "three", "four", "five"])
     frame.loc[::9, "two"] = np.nan
     frame["colour"] = np.where(X[:, 0] > 0, "red", "green|")
     frame["day"] = pd.Timestamp("2024-05-01") + pd.to_timedelta(np.arange(len(y)) % 50, unit="D")

@@ -32,6 +32,9 @@ from ecrt.errors import StoppedError
 
 __all__ = ["evaluate", "fit", "inspect_model", "predict"]
 
+LONGEST_CARD = 2**16
+"""Letters of a card that is laid out; a longer one is printed as it is."""
+
 
 def fit(
     context: typer.Context,
@@ -179,4 +182,5 @@ def inspect_model(context: typer.Context, model: Model) -> None:
 
         from ecrt.runs import card_of
 
-        Terminal().print(Markdown(card_of(model), hyperlinks=False))
+        card = card_of(model)
+        Terminal().print(Markdown(card, hyperlinks=False) if len(card) <= LONGEST_CARD else card)
