@@ -1,6 +1,6 @@
 """Held-out figures of pure noise, by every estimator, option and rival that reports any: none may beat chance.
 
-    python benchmarks/noise.py [--draws 40] [--first 100] [--output results/noise.json]
+    python benchmarks/noise.py [--draws 40] [--first 100] [--jobs 2] [--output results/noise.json]
 
 Each configuration of ``tests/noise.py`` is run on so many draws of noise. Written are, for each figure, its mean
 advantage over the best constant answer, its spread over draws, and the one-sided p-value that the mean is above zero,
@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+import joblib
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -26,17 +27,24 @@ RESULTS = Path(__file__).parent.parent / "results"
 LEVEL = 0.05
 
 
+def measure(name: str, seeds: range) -> dict[str, list[float]]:
+    torch.set_num_threads(1)
+    return advantages(name, seeds)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--first", type=int, default=100, help="first seed; the tests have seeds from 0 on")
     parser.add_argument("--output", type=Path, default=RESULTS / "noise.json")
+    parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    started, found = time.process_time(), {}
-    for number, name in enumerate(CONFIGURATIONS, 1):
-        found[name] = advantages(name, range(options.first, options.first + options.draws))
-        print(f"{number:3} of {len(CONFIGURATIONS)}  {time.process_time() - started:6.0f} s  {name}", flush=True)
+    seeds, started, found = range(options.first, options.first + options.draws), time.perf_counter(), {}
+    parallel = joblib.Parallel(n_jobs=options.jobs, return_as="generator", batch_size=1)
+    results = parallel(joblib.delayed(measure)(name, seeds) for name in CONFIGURATIONS)
+    for number, (name, values) in enumerate(zip(CONFIGURATIONS, results, strict=True), 1):
+        found[name] = values
+        print(f"{number:3} of {len(CONFIGURATIONS)}  {time.perf_counter() - started:6.0f} s  {name}", flush=True)
     told = judge(found)
     beyond = [
         f"{name}: {figure}" for name, lines in told.items() for figure, line in lines.items() if line["p"] < LEVEL
