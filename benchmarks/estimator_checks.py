@@ -75,10 +75,27 @@ def _total(table: dict[str, dict[str, int]]) -> dict[str, int]:
     return {state: sum(counts.get(state, 0) for counts in table.values()) for state in ("passed", "skipped", "failed")}
 
 
+def _write(name: str, counts: dict[str, int], failed: dict[str, str], skipped: set[str]) -> None:
+    """Put the line of a configuration among those of the others."""
+    document = json.loads(RESULT.read_text()) if RESULT.exists() else {"configurations": {}, "failures": {}}
+    found = {**document["configurations"], name: counts}
+    table = {known: found[known] for known in configurations() if known in found}
+    failures = {known: document["failures"].get(known) for known in table if known != name} | {name: failed}
+    document = {
+        "command": "python benchmarks/estimator_checks.py",
+        "scikit-learn": sklearn.__version__,
+        "total": _total(table),
+        "configurations": table,
+        "failures": {known: problems for known, problems in failures.items() if problems},
+        "skipped by scikit-learn": sorted(skipped),
+    }
+    RESULT.write_text(json.dumps(document, indent=1) + "\n")
+
+
 def main(wanted: str = "") -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    table, failures, skipped, start = {}, {}, set(), time.process_time()
+    table: dict[str, dict[str, int]] = {}
     for name, estimator in configurations().items():
         if wanted not in name:
             continue
@@ -86,32 +103,14 @@ def main(wanted: str = "") -> int:
         logs = check_estimator(estimator, on_skip=None, on_fail=None)
         states = [log["status"] for log in logs]
         table[name] = {state: states.count(state) for state in sorted(set(states))}
-        failed = {
-            log["check_name"]: str(log["exception"])[:300] for log in logs if log["status"] not in ("passed", "skipped")
-        }
-        if failed:
-            failures[name] = failed
         print(f"{name}: {table[name]}, {time.process_time() - began:.0f} s", flush=True)
+        failed = {log["check_name"]: str(log["exception"])[:300] for log in logs if log["status"] == "failed"}
         for check, problem in failed.items():
             print(f"    {check}: {problem}", flush=True)
-        skipped.update(f"{log['check_name']}: {log['exception']}" for log in logs if log["status"] == "skipped")
-    tried = set(table)
-    print(*sorted(skipped), sep="\n")
-    print(_total(table), f"{time.process_time() - start:.0f} s")
-    before = json.loads(RESULT.read_text()) if RESULT.exists() else {"configurations": {}, "failures": {}}
-    kept = {name: counts for name, counts in before["configurations"].items() if name in configurations()}
-    table = {**kept, **table}
-    failures = {**{name: found for name, found in before["failures"].items() if name not in tried}, **failures}
-    document = {
-        "command": "python benchmarks/estimator_checks.py",
-        "scikit-learn": sklearn.__version__,
-        "total": _total(table),
-        "configurations": {name: table[name] for name in configurations() if name in table},
-        "failures": failures,
-        "skipped by scikit-learn": sorted(skipped),
-    }
-    RESULT.write_text(json.dumps(document, indent=1) + "\n")
-    return int(bool(failures))
+        skipped = {f"{log['check_name']}: {log['exception']}" for log in logs if log["status"] == "skipped"}
+        _write(name, table[name], failed, skipped)
+    print(_total(table))
+    return int(_total(table)["failed"] > 0)
 
 
 if __name__ == "__main__":
