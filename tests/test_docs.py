@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import io
 import json
-import math
 import re
-import shlex
 import subprocess
 import sys
-from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -24,10 +20,6 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-BLOCK = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
-NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
-QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
-"""Added to every ecrt fit, to be done in a second."""
 
 
 def load_script(path):
@@ -35,6 +27,10 @@ def load_script(path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+RUN = load_script(DOCS / "run_pages.py")
+BLOCK = RUN.BLOCK
 
 
 def page_ids(path):
@@ -73,56 +69,32 @@ def test_command_reference_has_every_command_and_option():
 # --- the code ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_ids)
-def test_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch):
-    """Python blocks share a namespace; a block of text right after one is its output."""
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=page_ids)
+def test_code_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = page.read_text(encoding="utf-8")
-    blocks = list(BLOCK.finditer(text))
-    namespace = {"__name__": "__main__"}
-    for block, following in zip_longest(blocks, blocks[1:]):
-        if block["kind"] == "python":
-            printed = io.StringIO()
-            with contextlib.redirect_stdout(printed):
-                exec(compile(block["text"], f"{page.name}, line {line_of(text, block)}", "exec"), namespace)
-            if (
-                following is not None
-                and following["kind"] == "text"
-                and not text[block.end() : following.start()].strip()
-            ):
-                assert alike(printed.getvalue(), following["text"]), (line_of(text, block), printed.getvalue())
-        elif block["kind"] == "console":
-            run_commands(block["text"])
-        elif block["kind"] == "yaml":
-            Path("settings.yaml").write_text(block["text"], encoding="utf-8")
+    if page.name == "README.md":
+        RUN.write_files_of_readme()
+    for output in RUN.outputs(page):
+        assert RUN.alike(output.found, output.said), (
+            f"{page.name}, line {output.line}; after a look run: python docs/run_pages.py {page.stem}\n{output.found}"
+        )
 
 
-def line_of(text, block):
-    return text[: block.start()].count("\n") + 1
+def test_alike_minds_lines_words_and_numbers():
+    assert RUN.alike("a 0.51\nb", "a  0.50\nb\n")
+    assert not RUN.alike("a 0.51", "b 0.51")
+    assert not RUN.alike("a 0.51", "a 0.61")
+    assert not RUN.alike("a\nb", "a b")
+    assert not RUN.alike("a\nb", "a")
+    assert RUN.alike("a\nb\nc", "a\n...\nc")
+    assert not RUN.alike("a\nb\nc", "a\n...\nd")
 
 
-def run_commands(text):
-    """Lines such as ``$ ecrt fit ...``; those of other programs are tested elsewhere."""
-    for line in text.splitlines():
-        if line.startswith("$ ecrt "):
-            words = shlex.split(line)[2:]
-            result = CliRunner().invoke(app, words + (QUICK if words[0] == "fit" else []))
-            assert result.exit_code == 0, (line, result.output)
-
-
-def alike(found, said):
-    """The same words and, but for what may differ from machine to machine, the same numbers."""
-    words = [" ".join(NUMBER.sub("#", text).replace(" ]", "]").split()) for text in (found, said)]
-    numbers = [[float(one) for one in NUMBER.findall(text)] for text in (found, said)]
-    return words[0] == words[1] and all(
-        math.isclose(one, other, rel_tol=0.05, abs_tol=0.03) for one, other in zip(*numbers, strict=True)
-    )
-
-
-def test_alike_minds_words_and_numbers():
-    assert alike("a 0.51\nb", "a  0.50\nb\n")
-    assert not alike("a 0.51", "b 0.51")
-    assert not alike("a 0.51", "a 0.61")
+def test_commands_are_not_hidden_in_indented_blocks():
+    """Only blocks between fences are run, so no command may stand in an indented one."""
+    pages = [page for page in PAGES if page.name != "cli.md"]
+    text = "\n".join(BLOCK.sub("", page.read_text(encoding="utf-8")) for page in [ROOT / "README.md", *pages])
+    assert re.findall(r"^    (?:\$ )?ecrt .*$", text, re.MULTILINE) == []
 
 
 def test_no_block_is_left_untested():
@@ -144,7 +116,7 @@ def test_example_runs(script, tmp_path):
         for block in BLOCK.finditer(text):
             command, _, said = block["text"].partition("\n")
             if command == f"$ python examples/{script.name}":
-                assert alike(result.stdout, said), (page.name, result.stdout)
+                assert RUN.alike(result.stdout, said), (page.name, result.stdout)
 
 
 # --- links and names ---------------------------------------------------------------------------------------------
