@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import ecrt
 from ecrt.cli import app
-from ecrt.data import ColumnReading, TableEncoder, column_rows
+from ecrt.data import ColumnReading, TableEncoder, column_rows, read_data
 from ecrt.errors import ECRTWarning
 
 
@@ -83,9 +83,22 @@ def test_many_columns_stand_together_where_they_are_alike():
         ("row", "left out", "", "", "", "It counts rows."),
     ]
     noted = [reading(f"n{i}", note="Mind this.") for i in range(100)]
-    rows = column_rows(noted, most=10)
+    assert [row.cells for row in column_rows(noted)] == [
+        ("n0, n1, …, n99 (100 columns)", "number", "", "", "", "Mind this.")
+    ]
+    rows = column_rows([reading(f"n{i}", note=f"Mind {i}.") for i in range(100)], most=10)
     assert len(rows) == 11
     assert rows[-1].column == "and 90 more"
+
+
+def test_what_is_said_of_several_columns_is_said_once(tmp_path):
+    table = pd.DataFrame({"a": np.arange(40) % 7, "y": np.arange(40) % 2})
+    table[["b", "c"]] = 1
+    table.to_csv(tmp_path / "constant.csv", index=False)
+    with pytest.warns(ECRTWarning) as caught:
+        read_data(tmp_path / "constant.csv", target=["y"])
+    said = [str(warning.message) for warning in caught]
+    assert said == ["Columns 'b' and 'c' are left out. Each is the same in every row."]
 
 
 def invoke(*arguments):

@@ -35,13 +35,13 @@ class ColumnRow:
 
 
 def column_rows(columns: Sequence[ColumnReading], most: int = MOST_ROWS) -> list[ColumnRow]:
-    """A row for each column; of more than ``most`` columns those alike, of which nothing is to be said, share one."""
+    """A row for each column; of more than ``most`` columns, inputs that were read in the same way share one."""
     if len(columns) <= most:
         return [_row([column]) for column in columns]
     groups: dict[tuple[str, ...], list[ColumnReading]] = {}
     for column in columns:
-        alone = column.note or column.role != "input"
-        groups.setdefault((column.name,) if alone else ("", _kind(column), _written(column)), []).append(column)
+        same = (_kind(column), _written(column), column.note)
+        groups.setdefault(("", *same) if column.role == "input" else (column.name,), []).append(column)
     rows = [_row(group) for group in groups.values()]
     if len(rows) <= most:
         return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -199,18 +200,29 @@ def _refuse_unreadable(problems: Sequence[ColumnProblem], path: Path, allowed: b
 
 
 def _tell(readings: Sequence[ColumnReading], notes: Sequence[str]) -> None:
-    """Warn of what was decided that a user may want to know, a line for each column but the first few only."""
+    """Warn of what was decided that a user may want to know; columns of which the same is to be said share a line."""
+    same: dict[tuple[str, str], list[str]] = {}
+    for reading in readings:
+        if reading.note:
+            same.setdefault((_KIND_WORDS[reading.kind], reading.note), []).append(repr(reading.name))
     said = [
-        f"Column {reading.name!r} is {_KIND_WORDS[reading.kind]}. {reading.note}"
-        for reading in readings
-        if reading.note
-    ]
+        f"Column {names[0]} is {what}. {note}" if len(names) == 1
+        else f"{_listed(names)} are {what}. {re.sub('^It ', 'Each ', note)}"
+        for (what, note), names in same.items()
+    ]  # fmt: skip
     if len(said) > MOST_NOTES:
-        said = [*said[:MOST_NOTES], f"There are notes on {len(said) - MOST_NOTES} more columns."]
+        said = [*said[:MOST_NOTES], f"There are {len(said) - MOST_NOTES} more notes on columns."]
     for note in (*notes, *said):
         warn_user(note)
 
 
+def _listed(names: list[str]) -> str:
+    if len(names) <= MOST_NAMES:
+        return f"Columns {', '.join(names[:-1])} and {names[-1]}"
+    return f"{len(names):,} columns, such as {', '.join(names[:MOST_NAMES])},"
+
+
+MOST_NAMES = 6
 MOST_NOTES = 12
 _KIND_WORDS = {
     "number": "read as numbers", "category": "read as a category", "date": "read as dates",

@@ -204,7 +204,7 @@ def _summary(path: Path, data: DataFile, target: Target) -> str:
         counts = target.y.sum(axis=0)
         return start + f"{len(counts)} labels, on {counts.min()} to {counts.max()} rows each."
     labels, counts = np.unique(target.y.astype(str), return_counts=True)
-    least, most = int(counts.argmin()), int(counts.argmax())
+    least, most = np.argsort(counts, kind="stable")[[0, -1]]
     return start + (
         f"{len(labels)} classes, from {counts[least]} rows of {str(labels[least])!r} to {counts[most]} of "
         f"{str(labels[most])!r}."
