@@ -46,7 +46,7 @@ CHECKED = [
     make("feature-smote", random_state=None),
     make("lda", random_state=None),
     make("gradient-boosting", random_state=None),
-    make("weighted", random_state=None, encoder="mlp", n_features=8, encoder_epochs=3),
+    make("weighted", random_state=None, encoder="mlp", n_features=8, encoder_epochs=12),
 ]
 
 
