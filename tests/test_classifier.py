@@ -239,7 +239,7 @@ def test_infinite_values_are_refused(table, fitted):
         ECRTClassifier().fit(broken, y)
     with pytest.raises(ValueError, match="infinity"):
         fitted.predict(broken)
-    with pytest.raises(InputError, match="infinity .*: row 3, column 'x2' holds inf"):
+    with pytest.raises(InputError, match=r"infinity .*: row 3, column 'x2' holds inf"):
         ECRTClassifier().fit(pd.DataFrame(broken).add_prefix("x"), y)
 
 

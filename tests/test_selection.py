@@ -142,6 +142,24 @@ def run_by_kind(gain_of_majority, gain_of_minority):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("gain", [-0.02, 0.0, 0.002, 0.004, 0.006, 0.02])
+def test_the_interval_that_is_shown_is_the_one_that_decides(gain):
+    """Noise from class to class, of which gains are a small part: some intervals hold 0."""
+    y, minority = labels()
+    noise = np.random.default_rng(3).normal(0, 0.01, len(minority))
+
+    def log_proba(candidate, rows):
+        scores = np.zeros((len(rows), len(minority)))
+        scores[np.arange(len(rows)), y[rows]] = 1 + (candidate.options["demixing"] != "none") * (gain + noise[y[rows]])
+        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+
+    found = select(
+        ECRTClassifier(), lambda clf, rows, rare: Candidate(clf.get_params(), rows), log_proba, y, minority, 8,
+        trials=80, budget=1.0, rng=np.random.default_rng(0), progress=SilentProgress(),
+    )  # fmt: skip
+    assert found.transfer == (found.low > 0 and not found.vetoed)
+
+
 def test_the_real_minority_may_veto():
     found = run_by_kind(1.0, -1.0)
     assert found.vetoed

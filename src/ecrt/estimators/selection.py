@@ -70,7 +70,8 @@ class Selection:
     by : ``"pseudo-minority"``, or ``"cross-validation"`` where there are too few classes for it.
     options : what the fit is given.
     transfer : whether de-mixing was better than plain logit adjustment beyond noise.
-    gain, low, high : balanced NLL that the best transfer saves on plain logit adjustment, with its 95 % interval.
+    gain, low, high : balanced NLL that the best transfer saves on plain logit adjustment, with its 90 % interval.
+        Transfer is chosen where that lies above 0.
     vetoed : whether cross-validation on the real minority spoke against it.
     tried : one record for each candidate: options, loss, fits on played-down classes, seconds.
     fits : all that ran, those on held-out rows of the real classes included.
@@ -353,7 +354,7 @@ class _Race:
     def verdict(self, best: Tried) -> Selection:
         """Transfer if it is better beyond noise, plain logit adjustment otherwise."""
         measured = self.evidence is not None and len(self.evidence[1].losses) > 0
-        gain, low, high = gain_of(*self.evidence) if self.evidence and measured else (0.0, 0.0, 0.0)
+        gain, low, high = gain_of(*self.evidence, 2 * SURE - 1) if self.evidence and measured else (0.0,) * 3
         transfer = bool(self.evidence and measured and not self.vetoed and clearly_better(*self.evidence, SURE))
         chosen = best if transfer else self.plain
         seconds = time.monotonic() - self.started
@@ -380,7 +381,7 @@ def _in_words(by: str, transfer: bool, vetoed: bool, best: Tried | None, gain: f
         return f"Plain logit adjustment: no transfer could be measured on {how} that had no part in choosing it."
     if best.failed is not None:
         return f"Plain logit adjustment: transfer ({best.name}) could not be trained. {best.failed}"
-    figures = f"{gain:+.3f} nats, 95 % interval {low:+.3f} to {high:+.3f}, measured on {how}"
+    figures = f"{gain:+.3f} nats, 90 % interval {low:+.3f} to {high:+.3f}, measured on {how}"
     if transfer:
         return f"Transfer ({best.name}) saves on plain logit adjustment: {figures}."
     if vetoed and gain > 0:

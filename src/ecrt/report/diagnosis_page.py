@@ -137,7 +137,7 @@ def _transfer(found: Diagnosis) -> FigureBlock | None:
     return FigureBlock(
         "What transfer saves", (Markup(transfer_panel(found)),),
         "Right of the line the transfer that was settled on is better than plain logit adjustment, on the same rows. "
-        "The bar is its 95 % interval.",
+        "The bar is its 90 % interval.",
     )  # fmt: skip
 
 

@@ -45,10 +45,10 @@ def recommendation(found: Diagnosis) -> str:
 def _evidence(selection: Selection) -> str:
     """What the best transfer saves, with its interval."""
     tried = [one["options"] for one in selection.tried if one["options"].get("demixing", "none") != "none"]
-    if not tried:
-        return "No transfer could be measured."
+    if not tried or selection.low == selection.high:
+        return "No transfer could be measured on rows that had no part in choosing it; more trials may tell."
     return (
-        f"The best transfer saves {selection.gain:+.3f} nats of balanced log-loss (95 % interval {selection.low:+.3f} "
+        f"The best transfer saves {selection.gain:+.3f} nats of balanced log-loss (90 % interval {selection.low:+.3f} "
         f"to {selection.high:+.3f})."
     )
 
