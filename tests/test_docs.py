@@ -25,6 +25,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 def load_script(path):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a dataclass looks its module up there
     spec.loader.exec_module(module)
     return module
 
