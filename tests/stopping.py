@@ -32,7 +32,7 @@ from ecrt.cli import main
 
 Snapshot = dict[str, bytes]
 
-QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
+QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear", "--set", "model.weight_decay=0.01"]
 NOT_THE_SAME_TWICE = re.compile(r".*(report\.html|plots/.*|times\.json|seconds\.json|trial-\d+\.json)")
 """Files that hold times, or figures with random names."""
 
@@ -144,7 +144,7 @@ def start(work: Callable[[], int], folder: Path, log: str = "log.txt") -> int:
         os._exit(status)
 
 
-def wait(child: int, seconds: float = 120.0) -> int:
+def wait(child: int, seconds: float = 600.0) -> int:
     """Exit status of a process, negative for a signal; one that does not end is killed, and has none."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -252,7 +252,7 @@ class Pair:
 def make_pairs(sources: Path, root: Path) -> list[Pair]:
     pairs = [Pair("save", save_model, "out")]
     for job in make_jobs():
-        extra = {"fit": ["--set", "test_size=0"], "compare": ["--methods", "lda", "--trials", "1"]}.get(job.name, [])
+        extra = {"fit": ["--set", "test_size=0"], "compare": ["--methods", "lda", "--seeds", "1"]}.get(job.name, [])
         if job.name != "diagnose":
             pairs.append(
                 Pair(job.name, lambda source, job=job, extra=extra: call(job.words(source) + extra), job.output)

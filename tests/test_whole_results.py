@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 from typer.testing import CliRunner
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer
+from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, cli
 from ecrt.cli import app
 from ecrt.disk import Journal, NewFolder, folders, locked, recover, remove_litter, replacing, write_json, write_text
 from ecrt.errors import ECRTWarning, InputError, StoppedError
@@ -293,6 +293,23 @@ def test_an_interrupted_fit_never_replaces_an_older_model(sources, tmp_path, mon
     shutil.rmtree(other)
     assert invoke(*words, "-o", tmp_path / "first").exit_code == 128 + signum  # nothing was there: it is kept
     assert (tmp_path / "first" / "model" / "model.json").is_file()
+
+
+def test_the_status_after_sigterm_is_its_own_before_a_command_has_begun(monkeypatch):
+    def app(prog_name):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None  # as typer does
+
+    monkeypatch.setattr(cli, "app", app)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit, match="143"):
+            cli.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_nothing_finished_is_nothing_saved(sources, tmp_path, monkeypatch):

@@ -28,15 +28,20 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point."""
-    signal.signal(signal.SIGTERM, _terminate)
+    terminated = False
+
+    def terminate(signum: int, frame: FrameType | None) -> None:
+        nonlocal terminated
+        terminated = True
+        raise TerminatedError
+
+    signal.signal(signal.SIGTERM, terminate)
     try:
         app(prog_name="ecrt")
     except KeyboardInterrupt as error:
         raise SystemExit(interrupted(error)) from None
-
-
-def _terminate(signum: int, frame: FrameType | None) -> None:
-    raise TerminatedError
+    except SystemExit as end:  # before a command has begun typer takes it for Ctrl-C
+        raise SystemExit(143 if terminated and end.code else end.code) from None
 
 
 def _version(wanted: bool) -> None:
