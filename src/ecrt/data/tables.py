@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_integer_dtype, is_numeric_dtype
+from pandas.api.types import (
+    is_bool_dtype,
+    is_datetime64_any_dtype,
+    is_integer_dtype,
+    is_numeric_dtype,
+    is_timedelta64_dtype,
+)
 from sklearn.preprocessing import OneHotEncoder
 
 from ecrt.errors import InputError, warn_user
@@ -28,6 +35,9 @@ MOST_RARE_LEVELS = 1000
 LARGEST = 1e100
 """Numbers of a greater size are refused."""
 
+NUMBERS = (int, float, Decimal, np.number, np.bool_)
+"""Values of a column without a type of its own that are numbers; those of money come from databases as Decimal."""
+
 MISSING = "(missing)"
 ROWS_TO_JUDGE = 20
 """With fewer rows distinct values say nothing: no column is taken for text or for an identifier."""
@@ -44,8 +54,8 @@ class Column:
 
     Attributes
     ----------
-    kind : numbers (and truth values) stay as they are; a category has a 0-1 column for each of its levels; a date
-        becomes year, month, day, hour, weekday and seconds since 1970; an identifier is left out.
+    kind : numbers (and truth values) stay as they are, durations become seconds; a category has a 0-1 column for each
+        of its levels; a date becomes year, month, day, hour, weekday and seconds since 1970; an identifier is left out.
     fill : what stands in for missing values, the median of each number.
     flagged : whether values were missing at fit, so that a 0-1 column says where.
     levels : of a category; a value that is none of them, unseen ones included, is zero in each of their columns.
@@ -202,7 +212,7 @@ def _learn_column(name: str, values: pd.Series[Any]) -> Column:
         return Column(name=name, kind="left out")
     flagged = len(present) < len(values)
     many = len(present) >= ROWS_TO_JUDGE
-    if is_datetime64_any_dtype(values.dtype):
+    if is_datetime64_any_dtype(values.dtype) or isinstance(values.dtype, pd.PeriodDtype):
         return _date_column(name, values, flagged)
     if _holds_numbers(values):
         if many and is_integer_dtype(values.dtype) and _counts_rows(present):
@@ -253,10 +263,9 @@ def _date_column(name: str, values: pd.Series[Any], flagged: bool) -> Column:
 def _holds_numbers(values: pd.Series[Any]) -> bool:
     if isinstance(values.dtype, pd.CategoricalDtype):
         return False
-    if is_numeric_dtype(values.dtype) or is_bool_dtype(values.dtype):
+    if is_numeric_dtype(values.dtype) or is_bool_dtype(values.dtype) or is_timedelta64_dtype(values.dtype):
         return True
-    present = values.dropna()
-    return bool(present.map(lambda value: isinstance(value, (int, float, np.number, np.bool_))).all())
+    return bool(values.dropna().map(lambda value: isinstance(value, NUMBERS)).all())
 
 
 def _counts_rows(present: pd.Series[Any]) -> bool:
@@ -271,6 +280,8 @@ def _are_dates(text: pd.Series[Any]) -> bool:
 
 
 def _as_dates(values: pd.Series[Any]) -> pd.Series[Any]:
+    if isinstance(values.dtype, pd.PeriodDtype):
+        values = values.dt.to_timestamp()
     form = None if is_datetime64_any_dtype(values.dtype) else "mixed"
     return pd.to_datetime(values, errors="coerce", utc=True, format=form).dt.tz_localize(None)
 
@@ -284,10 +295,12 @@ def _date_parts(values: pd.Series[Any]) -> Array:
 
 
 def _numbers(values: pd.Series[Any]) -> Array:
+    """Values as numbers, durations as seconds; NaN where there is none."""
     try:
+        values = values.dt.total_seconds() if is_timedelta64_dtype(values.dtype) else values
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
-        found = next(value for value in values.dropna() if not isinstance(value, (int, float, np.number)))
+        found = next(value for value in values.dropna() if not isinstance(value, NUMBERS))
         raise InputError(f"Column {values.name!r} held numbers when the model was fitted, now {found!r}.") from error
     refuse_extremes(numbers[:, None], [str(values.name)])
     return numbers

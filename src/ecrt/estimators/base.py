@@ -28,8 +28,8 @@ from ecrt.estimators.inputs import (
     array_items,
     check_class_counts,
     class_indices,
+    plain_labels,
     read_dataset,
-    refuse_missing_labels,
     resolve_device,
     unlabelled,
 )
@@ -156,7 +156,7 @@ class EstimatorBase(BaseEstimator):
             items, self.classes_, labels = read_dataset(X)
             self.table_: TableEncoder | None = None
         else:
-            rows, y = self._learn_rows(X, refuse_missing_labels(y))
+            rows, y = self._learn_rows(X, plain_labels(y))
             self.classes_, labels = class_indices(y)
             items = array_items(rows, labels)
         check_class_counts(self.classes_, labels)
@@ -307,5 +307,7 @@ class ECRTBase(EstimatorBase):
 
     @property
     def _dtype(self) -> torch.dtype:
-        """Precision that predictions are made in."""
+        """Precision that predictions are made in; it may have been set after ``fit``."""
+        if self.precision not in ("float64", "float32"):
+            raise InputError(f"precision={self.precision!r}: use 'float64' or 'float32'.")
         return torch.float32 if self.precision == "float32" else torch.float64

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from pandas.api.types import is_bool_dtype, is_integer_dtype, is_unsigned_integer_dtype
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
@@ -25,9 +26,9 @@ __all__ = [
     "class_indices",
     "item_of",
     "labelled_items",
+    "plain_labels",
     "read_dataset",
     "read_target_arrays",
-    "refuse_missing_labels",
     "resolve_device",
     "targets_to_score",
     "unlabelled",
@@ -184,8 +185,13 @@ def targets_to_score(X: Any, y: Any, *, one_label: bool) -> Any:
     return classes[labels]
 
 
-def refuse_missing_labels(y: Any) -> Any:
-    """The labels, each of which must be there."""
+def plain_labels(y: Any) -> Any:
+    """The labels, each of which must be there and of one kind; those of pandas' own types as what they stand for."""
+    if isinstance(y, pd.Series) and isinstance(y.dtype, pd.api.extensions.ExtensionDtype) and not y.isna().any():
+        if is_bool_dtype(y.dtype) and not isinstance(y.dtype, pd.CategoricalDtype):
+            y = y.to_numpy(dtype=bool)
+        elif is_integer_dtype(y.dtype):  # scikit-learn would make them floats
+            y = y.to_numpy(dtype=np.uint64 if is_unsigned_integer_dtype(y.dtype) else np.int64)
     values = None if y is None else np.asarray(y)
     if values is not None and values.dtype == object and values.ndim == 1 and (missing := pd.isna(values)).any():
         row = int(missing.argmax())
@@ -193,6 +199,11 @@ def refuse_missing_labels(y: Any) -> Any:
             f"Input y contains NaN or None: row {row} has no label. Leave such rows out, or, if that is a class, give "
             "it a name."
         )
+    if values is not None and values.dtype == object and values.ndim == 1:
+        texts = sum(isinstance(label, str) for label in values)
+        if 0 < texts < len(values):  # numbers before text, or text before numbers
+            types = sorted({type(label).__name__ for label in values})
+            raise InputError(f"y mixes labels of types {types}: make them all text, for example.")
     return y
 
 
@@ -227,6 +238,8 @@ def resolve_device(device: str) -> torch.device:
         raise InputError(f"device={device!r} is none that torch knows: use 'auto', 'cpu' or 'cuda'.") from error
     if wanted.type == "cpu":
         return wanted
+    if wanted.type == "meta":
+        raise InputError("device='meta' holds no numbers: use 'auto', 'cpu' or 'cuda'.")
     try:
         torch.zeros(1, device=wanted)
     except (RuntimeError, AssertionError, NotImplementedError) as error:

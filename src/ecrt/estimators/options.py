@@ -35,6 +35,7 @@ __all__ = [
     "new_encoder",
     "set_by_user",
     "trains_encoder",
+    "whole_numbers",
 ]
 
 Array = NDArray[np.float64]
@@ -158,6 +159,7 @@ def encode_config(
         known = ", ".join((*ENCODER_OPTIONS, *ENCODER_TRAINING_OPTIONS))
         raise InputError(f"encoder_options has no {unknown[0]!r}: it may have {known}.")
     _refuse_idle_encoder_options(clf, given, mixup=bool(more.get("mixup")))
+    _check_encoder_numbers(given)
     training = {name: given.pop(name) for name in ENCODER_TRAINING_OPTIONS if name in given}
     if loss_options:
         given["loss_options"] = {**given.get("loss_options", {}), **loss_options}
@@ -193,6 +195,29 @@ def _refuse_idle_encoder_options(clf: Any, given: Mapping[str, Any], *, mixup: b
     for name, needs in idle.items():
         if name in given and needs:
             raise InputError(f"encoder_options: {name}={given[name]!r} would have no effect: it needs {needs}.")
+
+
+def _check_encoder_numbers(given: Mapping[str, Any]) -> None:
+    """Raise an error if a number among ``encoder_options`` is none, or one that nothing could be trained with."""
+    bounds = {
+        "gradient_norm": Interval(Real, 0, None, closed="neither"),
+        "learning_rate": Interval(Real, 0, None, closed="neither"),
+        "momentum": Interval(Real, 0, 1, closed="left"),
+        "patience": Interval(Integral, 1, None, closed="left"),
+        "weight_decay": Interval(Real, 0, None, closed="left"),
+    }
+    for name, allowed in bounds.items():
+        if name in given and not allowed.is_satisfied_by(given[name]):
+            raise InputError(f"encoder_options: {name} must be {allowed}, got {given[name]!r}.")
+
+
+def whole_numbers(name: str, given: Any, *, least: int = 0) -> tuple[int, ...]:
+    """Whole numbers from 1 on, at least so many of them, of an option that takes one or several."""
+    found = np.atleast_1d(np.asarray(given)).tolist()
+    if len(found) < least or not all(isinstance(one, int) and one >= 1 for one in found):
+        wanted = "whole numbers from 1 on" + (", one at least" if least else "")
+        raise InputError(f"{name} must hold {wanted}; got {given!r}.")
+    return tuple(found)
 
 
 def trains_encoder(clf: Any) -> bool:
@@ -233,8 +258,8 @@ def demix_configs(clf: Any, n_rows: int, n_features: int) -> list[DemixConfig]:
             source_prior=clf.source_prior,
             pseudo_samples=clf.pseudo_samples,
             n_restarts=clf.n_restarts or (2 if n_sources <= FEW_SOURCES else 1),
-            n_blocks=tuple(np.atleast_1d(clf.flow_blocks).tolist()),
-            hidden=tuple(clf.flow_hidden),
+            n_blocks=whole_numbers("flow_blocks", clf.flow_blocks, least=1),
+            hidden=whole_numbers("flow_hidden", clf.flow_hidden),
             training=TrainingConfig(epochs=clf.epochs, batch_size=clf.batch_size, learning_rate=clf.learning_rate),
         )
         for method in methods
@@ -269,7 +294,7 @@ def head_config(clf: Any, n_rows: int, n_features: int) -> HeadConfig:
 def head_network(clf: Any, n_rows: int) -> dict[str, Any]:
     """Layers of a head that is trained by steps, and its training."""
     return {
-        "hidden": (256,) if clf.head_hidden is None else tuple(clf.head_hidden),
+        "hidden": (256,) if clf.head_hidden is None else whole_numbers("head_hidden", clf.head_hidden),
         "dropout": 0.1 if clf.head_dropout is None else clf.head_dropout,
         "training": TrainingConfig(
             epochs=clf.epochs,
@@ -299,6 +324,8 @@ def label_head_config(clf: Any, n_rows: int, n_features: int) -> HeadConfig:
 
 def log_class_prior(clf: Any) -> Array:
     """Log of the prior that predictions assume, one entry for each class; log-odds where rows have several labels."""
+    if isinstance(clf.class_prior, str) and clf.class_prior not in ("balanced", "training"):  # set after fit
+        raise InputError(f"class_prior={clf.class_prior!r}: use 'balanced', 'training' or a number for each class.")
     if clf.multilabel_:
         return _label_log_odds(clf)
     if isinstance(clf.class_prior, str):

@@ -26,7 +26,7 @@ from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, all_or_nothing
 from ecrt.estimators.effects import refuse_idle
 from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays, targets_to_score
-from ecrt.estimators.options import BASE_CONSTRAINTS, MLP_SOURCES, demix_configs
+from ecrt.estimators.options import BASE_CONSTRAINTS, MLP_SOURCES, demix_configs, whole_numbers
 from ecrt.estimators.parts import in_parts
 from ecrt.stages import DemixConfig
 from ecrt.stages.regress import RegressConfig, regress
@@ -301,7 +301,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
             delta=self.huber_delta,
             heads=tuple(heads),
             weight_decay=self.weight_decay,
-            hidden=tuple(self.head_hidden),
+            hidden=whole_numbers("head_hidden", self.head_hidden),
             region_mass=(0.0, 0.25) if isinstance(mass, str) else (float(mass),),
             weighings=(False, True) if isinstance(self.weighted, str) else (bool(self.weighted),),
             augmentations=("none", "interpolated") if self.augmentation == "auto" else (self.augmentation,),

@@ -6,8 +6,10 @@ which prior its trained logits assume, so that every method can be asked for the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, Protocol, get_args
 
 import torch
@@ -166,6 +168,9 @@ def check_loss(name: str, options: Mapping[str, float] | None = None) -> dict[st
     if unknown:
         takes = f"it takes {sorted(known)}" if known else "it takes none"
         raise InputError(f"loss={name!r} has no option {unknown[0]!r}: {takes}.")
+    for option, value in (options or {}).items():
+        if not isinstance(value, Real) or not 0 <= value < math.inf:
+            raise InputError(f"loss={name!r}: {option} must be a finite number from 0 on, got {value!r}.")
     return {**known, **(options or {})}
 
 

@@ -1,0 +1,97 @@
+"""Numbers, labels and options of unusual types are taken for what they are, or refused in words."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
+N = 90
+Y = np.repeat([0, 1, 2], 30)
+X = np.random.default_rng(0).normal(size=(N, 3)) + Y[:, None] * [2, 0, -2]
+QUICK = {"demixing": "linear", "head": "linear", "weight_decay": 1e-2, "epochs": 1, "random_state": 0}
+
+
+def fitted(X, y=Y, **options):
+    return ECRTClassifier(**{**QUICK, **options}).fit(X, y)
+
+
+@pytest.mark.parametrize("frame", [True, False])
+def test_decimals_are_numbers(frame):
+    decimals = np.array([[Decimal(repr(float(value))) for value in row] for row in X], dtype=object)
+    given = pd.DataFrame(decimals, columns=list("abc")) if frame else decimals
+    np.testing.assert_array_equal(fitted(given).predict_proba(given), fitted(X).predict_proba(X))
+
+
+def test_durations_are_seconds_and_periods_are_dates():
+    table = pd.DataFrame(X, columns=list("abc"))
+    table["a"] = pd.to_timedelta(np.round(1000 * X[:, 0]), unit="s")
+    table["b"] = pd.period_range("2020-01", periods=N, freq="D")
+    clf = fitted(table)
+    assert [column.kind for column in clf.table_.columns] == ["number", "date", "number"]
+    np.testing.assert_array_equal(clf.table_.encode(table)[:, 0], np.round(1000 * X[:, 0]))
+    gap = table.copy()
+    gap.loc[3, ["a", "b"]] = pd.NaT
+    assert np.isfinite(clf.predict_proba(gap)).all()
+    assert np.isfinite(fitted(gap).predict_proba(table)).all()
+
+
+@pytest.mark.parametrize("kind", ["Int64", "UInt8", "int64[pyarrow]"])
+def test_whole_numbers_with_gaps_allowed_stay_whole_numbers_as_labels(kind):
+    if "pyarrow" in kind:
+        pytest.importorskip("pyarrow")
+    y = pd.Series(Y, dtype=kind)
+    for table in (X, pd.DataFrame(X, columns=list("abc"))):
+        clf = fitted(table, y)
+        assert clf.classes_.dtype.kind in "iu"
+        assert clf.score(table, y) == clf.score(table, Y)
+    assert BaselineClassifier(method="erm", random_state=0, epochs=1).fit(X, y).classes_.dtype.kind in "iu"
+
+
+def test_truth_values_with_gaps_allowed_stay_truth_values_as_labels():
+    assert fitted(X, pd.Series(Y == 2, dtype="boolean")).classes_.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("labels", [[1, "1", "a"], ["a", 1, "1"], [True, 1, "x"]])
+def test_labels_of_several_kinds_are_named_whichever_comes_first(labels):
+    with pytest.raises(InputError, match="mixes labels of types"):
+        fitted(X, np.array(labels, dtype=object)[Y])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"demixing": "flow", "flow_blocks": []}, "flow_blocks"),
+        ({"demixing": "flow", "flow_hidden": (8, 0)}, "flow_hidden"),
+        ({"head": "mlp", "head_hidden": (0,)}, "head_hidden"),
+        ({"head": "mlp", "head_hidden": (2.5,)}, "head_hidden"),
+        ({"head_loss_options": {"tau": float("nan")}}, "tau"),
+        ({"head_loss": "focal", "head_loss_options": {"gamma": "a"}}, "gamma"),
+        ({"head_loss": "focal", "head_loss_options": {"gamma": -1}}, "gamma"),
+        ({"encoder": "mlp", "encoder_options": {"learning_rate": "a"}}, "learning_rate"),
+        ({"encoder": "mlp", "encoder_options": {"gradient_norm": 0}}, "gradient_norm"),
+        ({"encoder": "mlp", "encoder_options": {"patience": -1}}, "patience"),
+        ({"device": "meta"}, "meta"),
+    ],
+    ids=str,
+)
+def test_values_that_no_option_can_have_are_refused(options, said):
+    with pytest.raises(InputError, match=said):
+        fitted(X, **options)
+
+
+def test_layers_of_a_regressor_have_units():
+    with pytest.raises(InputError, match="head_hidden"):
+        ECRTRegressor(head="mlp", head_hidden=(0,), epochs=1).fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("option", ["class_prior", "precision"])
+def test_options_set_after_the_fit_are_checked_when_they_are_used(option):
+    clf = fitted(X).set_params(**{option: "bogus"})
+    with pytest.raises(InputError, match=option):
+        clf.predict_proba(X)
