@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from ecrt.cli import app
 from ecrt.data import ColumnReading, ReadOptions, read_data
 from ecrt.data.columns import decide_columns, read_columns
-from ecrt.errors import InputError
+from ecrt.errors import ECRTWarning, InputError
 
 ROWS = 60
 RNG = np.random.default_rng(0)
@@ -96,7 +96,7 @@ def test_times_of_dates_zones_and_languages():
     bad, typed = decide(["31.02.2021", *DAYS.dt.strftime("%d.%m.%Y")[1:]])
     assert bad.unreadable == 1
     assert typed.isna().tolist() == [True] + [False] * (ROWS - 1)
-    assert "'31.02.2021' are read as missing" in bad.note
+    assert "1 value, '31.02.2021', is read as missing" in bad.note
 
 
 def test_day_and_month_are_told_by_the_whole_column_the_file_or_a_rule():
@@ -171,6 +171,98 @@ def test_words_among_numbers_are_missing_ones_and_said():
         decide(["red"] * 30, options=ReadOptions(types={"x": "number"}))
     with pytest.raises(InputError, match="holds text"):
         decide([f"This is the story of number {place}" for place in range(ROWS)] + ["again"] * 2)
+
+
+@pytest.mark.parametrize("word", ["-999", "-999.0", "-999,00", "-999.00"])
+def test_a_number_said_to_be_missing_is_so_however_it_is_written(word):
+    words = [*(f"{value:.1f}" for value in AMOUNTS), word]
+    for sign in ("-999", "-999.0"):
+        reading, typed = decide(words, options=ReadOptions(na=(sign,)))
+        assert (reading.missing, reading.note) == (1, "")
+        assert np.isnan(typed.iloc[-1])
+    kept, _ = decide([*words, "-9990", "-999.5"], options=ReadOptions(na=("-999",)))
+    assert kept.missing == 1
+
+
+def test_a_sign_that_is_nowhere_is_said(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("x,y\n" + "".join(f"{value},{'ab'[row % 2]}\n" for row, value in enumerate(AMOUNTS)))
+    with pytest.warns(ECRTWarning, match=r"--na \['-99'\]: no cell of a.csv holds that"):
+        read_data(file, target=["y"], options=ReadOptions(na=("-99", "b")))
+
+
+def test_numbers_far_off_that_may_mean_missing_are_said():
+    amounts = [f"{abs(value):.0f}" for value in AMOUNTS]
+    assert "-999 stands in 4 rows" in decide([*amounts, *["-999"] * 4])[0].note
+    assert "9999 stands in 4 rows" in decide([*amounts, *["9999"] * 4])[0].note
+    assert "-999 stands in 4 rows" in decide([*(f"{abs(value):.2f}" for value in AMOUNTS), *["-999.0"] * 4])[0].note
+    assert decide([*amounts, *["99"] * 4])[0].note == ""
+    assert decide([*amounts, "-999"])[0].note == ""
+
+
+def test_ids_that_occur_twice_are_said():
+    persons = [str(1000 + row // 3) for row in range(ROWS)]
+    for name in ("patient_id", "id", "customerId"):
+        assert "Its name is that of an id, but values occur more than once" in decide(persons, name=name)[0].note
+    assert decide(persons, name="weight")[0].note == ""
+    assert decide([f"{value:.2f}" for value in AMOUNTS], name="acid id")[0].note == ""
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M"])
+def test_dates_that_rows_are_sorted_by_are_said(form):
+    days = DAYS.dt.strftime(form).tolist()
+    assert "Rows are sorted by it" in decide(days)[0].note
+    assert "Rows are sorted by it" in decide(days[::-1])[0].note
+    assert decide(RNG.permutation(days))[0].note == ""
+    readings, _ = decide_columns(pd.DataFrame({"x": DAYS}), ReadOptions())
+    assert "Rows are sorted by it" in readings[0].note
+
+
+def test_words_that_differ_in_capital_letters_only_are_said(tmp_path):
+    words = ["Agree", "agree", "Never"] * 20
+    assert "'Agree', 'agree' differ in capital letters only" in decide(words)[0].note
+    assert decide(["Yes", "yes", "no"] * 20)[0].note == ""
+    file = tmp_path / "a.csv"
+    file.write_text("x,y\n" + "".join(f"{value},{['Yes', 'yes', '?'][row % 3]}\n" for row, value in enumerate(AMOUNTS)))
+    with pytest.warns(ECRTWarning) as said:
+        read_data(file, target=["y"])
+    (note,) = [str(one.message) for one in said]
+    assert note.startswith(
+        "Target 'y': 'Yes', 'yes' differ in capital letters only; they are read as different classes."
+    )
+    assert "'?' is read as a class. Use --na" in note
+
+
+def test_an_index_with_a_name_is_said(tmp_path):
+    pytest.importorskip("pyarrow")
+    table = pd.DataFrame({"x": AMOUNTS, "y": ["a", "b"] * (ROWS // 2)})
+    table.to_parquet(tmp_path / "plain.parquet")
+    read_data(tmp_path / "plain.parquet", target=["y"])
+    table.rename_axis("visit").to_parquet(tmp_path / "a.parquet")
+    with pytest.warns(ECRTWarning, match=r"the index \(visit\) is left out"):
+        read_data(tmp_path / "a.parquet", target=["y"])
+
+
+def test_predictions_are_not_written_over_the_file_to_predict(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "a.csv"
+    file.write_text("x\n1\n")
+    found = CliRunner().invoke(app, ["predict", "model", str(file), "-o", "a.csv"])
+    assert found.exit_code == 1
+    assert "a.csv is the file to predict, which would be lost" in found.output
+    assert file.read_text() == "x\n1\n"
+
+
+def test_a_fit_counts_in_words_and_says_which_classes_are_not_tested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    labels = ["a", "b"] * 29 + ["one", "a"]
+    lines = [f"{value},{label}" for value, label in zip(AMOUNTS, labels, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y", *lines]))
+    quick = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
+    found = CliRunner().invoke(app, ["fit", "a.csv", "--target", "y", *quick])
+    words = " ".join(found.output.split())
+    assert "60 rows, 1 column, 3 classes, from 1 row of 'one'" in words
+    assert "Too rare for a test row: 'one'. Figures say nothing of such classes." in words
 
 
 def test_a_new_file_is_read_as_the_first_was(tmp_path):

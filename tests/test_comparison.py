@@ -199,17 +199,17 @@ def test_warnings_have_figures() -> None:
     (balanced,) = told(numbers, np.repeat([0, 1], [110, 90]))
     assert "110 rows of 'c0', the largest class, and 90 of 'c1'" in balanced
     (few,) = told(numbers, np.repeat([0, 1], [180, 20]))
-    assert "1 of 2 classes have fewer than 10 test rows" in few
+    assert "1 of 2 classes has fewer than 10 test rows" in few
     assert "'c1' (4)" in few
-    assert "by 0.125" in few
+    assert "One row of 'c1' moves balanced accuracy by 0.125" in few
+    untested = warnings_of(numbers, make_splitter(np.repeat([0, 1, 2], [100, 99, 1]), n_seeds=3), ["a", "b", "c"])[-1]
+    assert "'c' (0). Classes without test rows count for nothing" in untested
     doubled = pd.concat([numbers, numbers], ignore_index=True)
     (twins,) = told(doubled, np.tile(np.repeat([0, 1], [140, 60]), 2))
     share = float(twins.split("%")[0])
     assert 70 < share < 90  # four fifths of the twins are in training
     assert f"({share:.1f}% with the same label)" in twins
-    assert (
-        "seed(s) are too few" in warnings_of(numbers, make_splitter(np.repeat([0, 1], 100), n_seeds=1), ["a", "b"])[-1]
-    )
+    assert "1 seed is too few" in warnings_of(numbers, make_splitter(np.repeat([0, 1], 100), n_seeds=1), ["a", "b"])[-1]
     labels = np.repeat([0, 1, 0, 1, 2], [60, 40, 60, 20, 20])
     assert any("Classes 'c2' occur in the test rows" in s for s in told(numbers, labels, times=np.arange(200)))
 

@@ -134,7 +134,7 @@ def predict(
         from ecrt.data import ReadOptions
         from ecrt.runs import check_predictions, open_run, predict_file, read_costs, read_prior, write_predictions
 
-        check_predictions(output)
+        check_predictions(output, file)
         run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
         reading = ReadOptions(encoding=encoding, decimal=decimal)
         table = predict_file(run, file, reading=reading, allow_unreadable=allow_unreadable)

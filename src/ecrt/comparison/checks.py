@@ -32,7 +32,8 @@ def warnings_of(X: pd.DataFrame, splitter: Splitter, labels: list[str]) -> list[
         _unseen(y, splits, labels),
     ]
     if splitter.n_seeds < 3:
-        found.append(f"{splitter.n_seeds} seed(s) are too few to tell a difference from noise; 5 or more serve.")
+        seeds = "1 seed is" if splitter.n_seeds == 1 else f"{splitter.n_seeds} seeds are"
+        found.append(f"{seeds} too few to tell a difference from noise; 5 or more serve.")
     return [sentence for sentence in found if sentence]
 
 
@@ -73,11 +74,17 @@ def _few_test_rows(y: Labels, splits: list[tuple[Labels, Labels]], labels: list[
         return ""
     order = few[np.argsort(rows[few], kind="stable")]
     named = ", ".join(f"{labels[at]!r} ({rows[at]:.3g})" for at in order[:NAMED])
-    step = 1 / (max(rows[order[0]], 1) * len(labels))
+    tested = order[rows[order] > 0]
+    end = "Classes without test rows count for nothing in the figures."
+    if len(tested):
+        step = 1 / (max(rows[tested[0]], 1) * (rows > 0).sum())
+        end = (
+            f"One row of {labels[tested[0]]!r} moves balanced accuracy by {step:.3f}: small differences cannot be told."
+        )
+    have = "has" if len(few) == 1 else "have"
     return (
-        f"{len(few)} of {len(labels)} classes have fewer than {FEW_TEST_ROWS} test rows a split, on average: {named}"
-        f"{' and others' if len(few) > NAMED else ''}. One row of the first moves balanced accuracy by {step:.3f}: "
-        "small differences cannot be told."
+        f"{len(few)} of {len(labels)} classes {have} fewer than {FEW_TEST_ROWS} test rows a split, on average: {named}"
+        f"{' and others' if len(few) > NAMED else ''}. {end}"
     )
 
 

@@ -40,10 +40,10 @@ def _against_reference(found: Comparison, pairs: list[Pair]) -> list[str]:
         sentences = [f"{told}: more than noise."]
     else:
         nearest = max(pairs, key=lambda pair: pair.gain.mean)
-        where = "ahead" if nearest.gain.mean > 0 else "behind"
+        where = "ahead by" if nearest.gain.mean > 0 else "behind by" if nearest.gain.mean < 0 else "level with it,"
         sentences = [
             f"No method beats {reference} by more than noise. The best of the others, {found.label(nearest.first)}, is "
-            f"{where} by {size_of(nearest.gain)}."
+            f"{where} {size_of(nearest.gain)}."
         ]
     if behind:
         told = "; ".join(f"{found.label(pair.first)} by {size_of(pair.gain)}" for pair in behind)

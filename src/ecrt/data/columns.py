@@ -30,6 +30,7 @@ __all__ = [
     "decide_columns",
     "read_columns",
     "read_target_column",
+    "signs_not_found",
 ]
 
 Array = NDArray[np.float64]
@@ -66,6 +67,7 @@ LARGEST_WHOLE = 2**53
 ID_NAME = re.compile(
     r"(?:.*[\W_]|)(?:id|ids|idx|index|uuid|guid|nr|no|row|rowid|rownum)\.?|.*[a-z](?:ID|Id)|Unnamed: \d+"
 )
+REPEATED_ID = re.compile(r"(?:.*[\W_]|)(?:id|ID|Id)|.*[a-z](?:ID|Id)")
 CODE_NAME = re.compile(
     r"(?:.*[\W_]|)(?:zip|zip ?code|zip_code|post ?code|postal_?code|plz|phone|phone_?number|telephone|telefon|tel|fax|"
     r"mobile|ssn|iban)"
@@ -336,8 +338,12 @@ def read_target_column(
 
 
 def _decide_target(name: str, cells: _Cells, kind: str | None, decimal: str, na: Sequence[str]) -> ColumnReading:
+    blank = [repr(label) for label in cells.levels() if label.lower() in ABSENT]
+    what = "is read as a class" if len(blank) == 1 else "are read as classes"
+    said = f"{', '.join(blank)} {what}. Use --na where the label is missing instead." if blank else ""
     labels = ColumnReading(
         name=name, kind="category", role="target", levels=cells.levels(), na=tuple(na),
+        note=" ".join(filter(None, (_capitals(cells.present, "classes"), said))),
     )  # fmt: skip
     if kind == "category" or not len(cells.present):
         return labels
@@ -385,7 +391,7 @@ class _Cells:
     ) -> _Cells:
         codes, distinct = pd.factorize(column)
         text = pd.Series(distinct, dtype=column.dtype)
-        absent = text.str.lower().isin(signs) | text.isin([sign.strip() for sign in na])
+        absent = text.str.lower().isin(signs) | _said_missing(text, na)
         counts = np.bincount(codes, minlength=len(text))
         return cls(codes, text, counts, absent.to_numpy(dtype=bool), typed)
 
@@ -463,6 +469,28 @@ class _Cells:
         return self.typed is not None and is_datetime64_any_dtype(self.typed.dtype)
 
 
+def _said_missing(text: pd.Series[Any], na: Sequence[str]) -> pd.Series[Any]:
+    """Which values are further signs for a missing one; a number is one also where zeros follow it, as in -999.0."""
+    signs = [sign.strip() for sign in na]
+    whole = [re.escape(TAIL.sub("", sign)) for sign in signs if re.fullmatch(rf"-?[0-9]+(?:{TAIL.pattern})?", sign)]
+    found = text.isin(signs)
+    return found | text.str.fullmatch(f"(?:{'|'.join(whole)})(?:{TAIL.pattern})?") if whole else found
+
+
+TAIL = re.compile("[.,]0{1,2}$")
+
+
+def signs_not_found(table: pd.DataFrame, na: Sequence[str]) -> list[str]:
+    """Those of the further signs for a missing value that no cell holds."""
+    left = list(na)
+    for _, column in table.items():
+        if not left:
+            break
+        text = pd.Series(_as_text(column).unique(), dtype="str")
+        left = [sign for sign in left if not _said_missing(text, [sign]).any()]
+    return left
+
+
 def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
     """Values as strings without spaces around them; whole floats as whole numbers, a missing value as an empty cell."""
     if isinstance(column.dtype, pd.StringDtype):
@@ -492,7 +520,9 @@ def _decide(
         reading = replace(reading, levels=tuple(sorted(set(text.tolist()))))
     if reading.unreadable and reading.kind in ("number", "date"):
         _, unreadable, _ = cells.read(reading)
-        said = f"{reading.unreadable} values such as {cells.example(unreadable)!r} are read as missing."
+        example = repr(cells.example(unreadable))
+        said = f"{reading.unreadable} values such as {example} are read as missing."
+        said = f"1 value, {example}, is read as missing." if reading.unreadable == 1 else said
         reading = replace(reading, note=" ".join((reading.note, said)).strip())
     return reading, unsure
 
@@ -506,17 +536,21 @@ def _judge(name: str, cells: _Cells, hints: _Hints, given: str | None, aside: bo
     if len(cells.present) == 1 and not cells.absent.any() and not aside:
         return replace(category, kind="left out", note="It is the same in every row."), ""
     if cells.holds_dates:
-        return ColumnReading(name=name, kind="date", writing="year-month-day"), ""
+        known = ColumnReading(name=name, kind="date", writing="year-month-day")
+        return replace(known, note="" if aside else _grows(cells, known)), ""
     if isinstance(getattr(cells.typed, "dtype", None), pd.CategoricalDtype):
         return category, ""
     date, unsure = _as_date(cells, hints)
     if date is not None:
-        return date, unsure
+        return replace(date, note="" if aside else _grows(cells, date)), unsure
     number, unsure = _as_number(cells, hints)
     codes = cells.are_codes(name) if number is not None and not number.unit and number.decimal in ("", ".") else ""
     if number is not None and not codes:
         why = "" if aside else _names_rows(name, cells, number)
-        return (replace(number, kind="identifier", note=why), "") if why else (number, unsure)
+        if why:
+            return replace(number, kind="identifier", note=why), ""
+        said = "" if aside else " ".join(filter(None, (_repeated_id(name, cells, number), _filler(cells, number))))
+        return replace(number, note=said), unsure
     if set(cells.present.str.lower()) in [*TRUTH] or any(set(cells.present.str.lower()) < pair for pair in TRUTH):
         return replace(category, writing="truth"), ""
     units = _mixed_units(cells)
@@ -551,8 +585,65 @@ def _many_levels(name: str, cells: _Cells, codes: str) -> str:
     if len(present) > MANY_LEVELS:
         digits = present.str.contains("[0-9]").mean() > 0.5
         hint = " If these are numbers or dates, use --na, --decimal or --types, or mend the file." if digits else ""
-        return f"It is a category with {len(present)} levels, such as {present.iloc[0][:60]!r}.{hint}"
+        return f"It has {len(present)} levels, such as {present.iloc[0][:60]!r}.{hint}"
+    return _capitals(present, "levels")
+
+
+def _capitals(present: pd.Series[Any], what: str) -> str:
+    """What to say of words that are the same but for capital letters."""
+    small = present.str.lower()
+    alike = present[small.isin(small[small.duplicated()])]
+    if not len(alike):
+        return ""
+    shown = sorted(alike[alike.str.lower() == alike.iloc[0].lower()])[:3]
+    return f"{', '.join(map(repr, shown))} differ in capital letters only; they are read as different {what}."
+
+
+def _grows(cells: _Cells, date: ColumnReading) -> str:
+    """What to say of dates that go with the order of the rows, as those of a log do."""
+    if cells.n_present < ROWS_TO_JUDGE or cells.absent.any() or len(cells.present) <= cells.n_present / 2:
+        return ""
+    steps = np.diff(cells.read(date)[0]).astype(np.int64)  # a date that cannot be read is the least number
+    if date.unreadable or not ((steps >= 0).all() or (steps <= 0).all()):
+        return ""
+    return (
+        "Rows are sorted by it, and test rows are drawn from among them, so figures may be too good for rows of "
+        "another time. Use --drop to leave it out."
+    )
+
+
+def _repeated_id(name: str, cells: _Cells, number: ColumnReading) -> str:
+    """What to say of whole numbers under the name of an id that do occur twice."""
+    if not REPEATED_ID.fullmatch(name) or number.unit or number.writing or number.decimal:
+        return ""
+    return (
+        "Its name is that of an id, but values occur more than once, so it is learned from as an amount. Use --id if "
+        "it names persons or things, or --types to read it as a category."
+    )
+
+
+def _filler(cells: _Cells, number: ColumnReading) -> str:
+    """What to say of a number such as -999 far from all others, which may stand for a missing value."""
+    if number.unit or number.writing:
+        return ""
+    values, _, _ = cells.read(number)
+    values = values[~np.isnan(values)]
+    for value in (values.min(), values.max()):
+        others = values[values != value]
+        rows = len(values) - len(others)
+        if value not in FILLERS or rows < 3 or not len(others):
+            continue
+        away = min(abs(value - others.min()), abs(value - others.max()))
+        if (value < 0 <= others.min() and value <= -99) or away > 2 * (others.max() - others.min()) > 0:
+            return (
+                f"{value:g} stands in {rows} rows, and all other values are from {others.min():g} to "
+                f"{others.max():g}. Use --na={value:g} if it means that a value is missing."
+            )
     return ""
+
+
+FILLERS = {sign * value for sign in (1, -1) for value in (99, 999, 9999, 99999, 999999)}
+"""Numbers that often stand for a missing value."""
 
 
 def _names_rows(name: str, cells: _Cells, number: ColumnReading | None) -> str:
@@ -631,9 +722,12 @@ def _plain_number(name: str, column: pd.Series[Any], na: Sequence[str]) -> Colum
             len(word) > 15 or (word[0] == "0" and len(word) > 1) or not word.isdigit() for word in words
         )
         could_be_date = numbers.min() >= 19000101 and numbers.max() <= 20991231
-        if could_be_code or could_be_date or len(np.unique(numbers)) == len(numbers):
+        odd = REPEATED_ID.fullmatch(name) or numbers.min() in FILLERS or numbers.max() in FILLERS
+        if could_be_code or could_be_date or odd or len(np.unique(numbers)) == len(numbers):
             return None
         return ColumnReading(name=name, kind="number", missing=missing)
+    if numbers.min() in FILLERS or numbers.max() in FILLERS:
+        return None
     certain = any(sign in word and not re.fullmatch(THOUSANDS, word) for word in words[:SAMPLE])
     return ColumnReading(name=name, kind="number", decimal=sign, missing=missing) if certain else None
 

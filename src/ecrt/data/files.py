@@ -24,6 +24,7 @@ from ecrt.data.columns import (
     decide_columns,
     read_columns,
     read_target_column,
+    signs_not_found,
 )
 from ecrt.data.layouts import PICTURES, pictures_below, split_folders
 from ecrt.data.reading import Cells, is_standard_input, read_cells
@@ -140,7 +141,9 @@ def read_data(
         left = table.drop(columns=list({*target, *ids, *drop}))
         _refuse_nested(left, path)
         readings, typed = decide_columns(left, options, separator=cells.separator, aside=aside)
-        _tell(readings, cells.notes)
+        unused = signs_not_found(table, options.na)
+        signs = (f"--na {unused}: no cell of {path.name} holds that.",) if unused else ()
+        _tell((*readings, *targets), (*cells.notes, *signs))
     else:
         readings = tuple(reading for reading in columns if reading.is_used or reading.name in aside)
         lacking = [reading.name for reading in readings if reading.name not in table.columns]
@@ -203,13 +206,14 @@ def _tell(readings: Sequence[ColumnReading], notes: Sequence[str]) -> None:
     """Warn of what was decided that a user may want to know; columns of which the same is to be said share a line."""
     same: dict[tuple[str, str], list[str]] = {}
     for reading in readings:
-        if reading.note:
+        if reading.note and reading.role != "target":
             same.setdefault((_KIND_WORDS[reading.kind], reading.note), []).append(repr(reading.name))
     said = [
         f"Column {names[0]} is {what}. {note}" if len(names) == 1
         else f"{_listed(names)} are {what}. {re.sub('^It ', 'Each ', note)}"
         for (what, note), names in same.items()
     ]  # fmt: skip
+    said += [f"Target {one.name!r}: {one.note}" for one in readings if one.note and one.role == "target"]
     if len(said) > MOST_NOTES:
         said = [*said[:MOST_NOTES], f"There are {len(said) - MOST_NOTES} more notes on columns."]
     for note in (*notes, *said):

@@ -102,7 +102,7 @@ def assign_roles(
     if not is_minority.any():
         _say_all("No class is clearly a minority class")
     elif too_few and not (isinstance(minority, str) and minority == "all"):
-        _say_all(f"Only {n_majority} of {len(counts)} classes are majority classes, too few to learn from")
+        _say_all(f"There are too few majority classes to learn from ({n_majority} of {len(counts)})")
 
     def learners(learn_on: LearnOn) -> NDArray[np.bool_]:
         transfers = is_minority.any() and not too_few and learn_on == "majority"

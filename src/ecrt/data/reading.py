@@ -179,6 +179,9 @@ def _read_json(text: str, path: Path, *, lines: bool) -> pd.DataFrame:
 def _typed(table: pd.DataFrame, path: Path, notes: tuple[str, ...] = ()) -> Cells:
     table.columns = table.columns.map(lambda name: str(name).strip())
     _check(table, path)
+    index = [str(name) for name in table.index.names if name is not None]
+    if index:
+        notes = (*notes, f"{path.name}: the index ({', '.join(index)}) is left out. Make it columns to learn from it.")
     return Cells(table=table.reset_index(drop=True), notes=notes)
 
 

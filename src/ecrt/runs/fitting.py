@@ -82,6 +82,8 @@ def fit_file(
     interrupted = ""
     if len(test_rows):
         say(f"Fitting on {len(train_rows)} rows, to be tested on the other {len(test_rows)}.")
+        if target.task == "classification":
+            _tell_untested(target.y, test_rows)
         _fit(model, data.take(train_rows).X, target.y[train_rows])
         interrupted = STOPPED if stop_requested() else ""
         held_out = replace(target, y=target.y[test_rows])
@@ -103,6 +105,16 @@ def fit_file(
         found = None if found is None else replace(found, title=f"{found.title} ({interrupted})")
     _write(output, config, data, target, model, found)
     return Fitted(found, interrupted)
+
+
+def _tell_untested(y: Any, test_rows: Any) -> None:
+    names = np.setdiff1d(y.astype(str), y[test_rows].astype(str))
+    if len(names):
+        shown = ", ".join(map(repr, names[:MOST_NAMED].tolist())) + (" and more" if len(names) > MOST_NAMED else "")
+        warn_user(f"Too rare for a test row: {shown}. Figures say nothing of such classes.")
+
+
+MOST_NAMED = 5
 
 
 def _refitted(model: Any, X: Any, y: Any) -> bool:
@@ -196,7 +208,8 @@ def _main_metrics(found: Evaluation | Measured, config: FitConfig) -> dict[str, 
 
 
 def _summary(path: Path, data: DataFile, target: Target) -> str:
-    columns = f"{data.X.shape[1]} columns, " if isinstance(data.X, pd.DataFrame) else ""
+    width = data.X.shape[1] if isinstance(data.X, pd.DataFrame) else 0
+    columns = f"{width} column{'' if width == 1 else 's'}, " if width else ""
     start = f"{path.name}: {len(data.ids)} rows, {columns}"
     if target.task == "regression":
         return start + f"targets from {target.y.min():g} to {target.y.max():g}."
@@ -205,8 +218,11 @@ def _summary(path: Path, data: DataFile, target: Target) -> str:
         return start + f"{len(counts)} labels, on {counts.min()} to {counts.max()} rows each."
     labels, counts = np.unique(target.y.astype(str), return_counts=True)
     least, most = np.argsort(counts, kind="stable")[[0, -1]]
+    rows = "row" if counts[least] == 1 else "rows"
+    if len(labels) == 1:
+        return start + f"1 class, {str(labels[0])!r}."
     return start + (
-        f"{len(labels)} classes, from {counts[least]} rows of {str(labels[least])!r} to {counts[most]} of "
+        f"{len(labels)} classes, from {counts[least]} {rows} of {str(labels[least])!r} to {counts[most]} of "
         f"{str(labels[most])!r}."
     )
 

@@ -175,8 +175,10 @@ _PREDICTORS: dict[TaskName, Callable[[FittedRun, Any], pd.DataFrame]] = {
 }
 
 
-def check_predictions(output: Path) -> None:
-    """See that predictions can be written to a file, before they are made."""
+def check_predictions(output: Path, source: Path | None = None) -> None:
+    """See that predictions can be written to a file, and not over the one to predict, before they are made."""
+    if source is not None and output.exists() and source.exists() and output.samefile(source):
+        raise InputError(f"{output} is the file to predict, which would be lost. Name another file with -o.")
     if output.suffix not in WRITERS:
         raise InputError(f"Cannot write {output.name}: its name must end in {', '.join(WRITERS)}.")
     check_writable(output)
