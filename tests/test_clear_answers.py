@@ -155,3 +155,10 @@ def test_targets_of_odd_shapes():
     assert np.allclose(reg.fit(X, np.full(60, 7.0)).predict(X), 7.0, atol=1e-3)
     assert reg.fit(X, np.column_stack([X[:, 0], X[:, 1]])).predict(X).shape == (60, 2)
     assert reg.fit(X, Y).predict(X).dtype.kind == "f"
+
+
+@pytest.mark.parametrize("options", [{"flip": True}, {"crop_padding": 2}])
+def test_shifting_and_mirroring_of_rows_is_refused(options):
+    clf = ECRTClassifier(encoder="mlp", encoder_epochs=2, encoder_options=options, **LINEAR)
+    with pytest.raises(InputError, match="are for images"):
+        clf.fit(X, Y)

@@ -139,6 +139,8 @@ class EstimatorBase(BaseEstimator):
         oversample: Callable[[NDArray[np.int64]], tuple[Dataset[Any], NDArray[np.int64]]] | None = None,
     ) -> EncodeResult:
         """Stage 1; the encoder stays on the CPU afterwards."""
+        if (config.crop_padding or config.flip) and items[0][0].ndim != 3:
+            raise InputError("encoder_options: crop_padding and flip are for images, and these are not.")
         encoded = encode(
             new_encoder(self, items), items, labels, roles, config, groups=groups, oversample=oversample,
             **vars(session),

@@ -78,7 +78,7 @@ BASE_CONSTRAINTS: dict[str, list[Any]] = ESTIMATOR_CONSTRAINTS | {
     "encode_on": [StrOptions({"majority", "all"})],
     "demix_on": [StrOptions({"majority", "all"})],
     "encoder_loss": [LOSSES],
-    "mixup": [Interval(Real, 0, None, closed="left")],
+    "mixup": [Interval(Real, 0, 1e6, closed="both")],
     "demixing": [StrOptions({"auto", "none", "linear", "flow"})],
     "n_sources": [None, Interval(Integral, 1, None, closed="left")],
     "rotation": [StrOptions({"symmetric", "discriminant", "joint"})],
@@ -106,7 +106,7 @@ CLASSIFIER_CONSTRAINTS: dict[str, list[Any]] = (
     | {
         "augmentation": [StrOptions({"parametric", "permutation", "borrowed"})],
         "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
-        "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
+        "n_synthetic": [None, Interval(Integral, 1, 10**7, closed="both")],
         "mean_shrinkage": [Interval(Real, 0, None, closed="left")],
         "head": [StrOptions({"auto", "linear", "mlp", "gaussian"}), "array-like"],
         "class_mass": [StrOptions({"training", "tempered", "balanced"})],

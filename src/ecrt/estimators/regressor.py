@@ -53,7 +53,7 @@ REGRESSOR_CONSTRAINTS: dict[str, list[Any]] = BASE_CONSTRAINTS | {
     "weighted": [StrOptions({"auto"}), "boolean"],
     "augmentation": [StrOptions({"auto", "none", "interpolated", "donors"})],
     "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
-    "n_synthetic": [None, Interval(Integral, 1, None, closed="left")],
+    "n_synthetic": [None, Interval(Integral, 1, 10**7, closed="both")],
     "n_donors": [Interval(Integral, 1, None, closed="left")],
     "weight_decay": [None, Interval(Real, 0, None, closed="left")],
 }
