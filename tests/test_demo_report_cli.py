@@ -35,7 +35,7 @@ from ecrt.report.tables import markdown_table
 from pages import Outline
 
 ACCURACY, NLL = METRICS[:2]
-FAST = {"demixing": "linear", "head": "gaussian"}
+FAST = {"demixing": "linear", "head": "linear"}
 TINY = DemoConfig(
     digits_seeds=2, toy_seeds=1, toy_minority=20, toy_majority=80, toy_test=60, digits_options=FAST, toy_options=FAST
 )

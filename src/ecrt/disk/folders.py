@@ -38,7 +38,7 @@ class NewFolder:
 
     def __enter__(self) -> NewFolder:
         self._check()
-        self._held.append(hold_folder(self.path, wait=False))
+        self._held.append(hold_folder(self.path, wait=False, shown=self.folder))
         try:
             _empty(self.path)
             _restore(self.folder)

@@ -39,8 +39,8 @@ def locked(folder: str | os.PathLike[str], *, wait: bool) -> Iterator[None]:
         release(held)
 
 
-def hold_folder(folder: Path, *, wait: bool) -> int | None:
-    """Hold a folder until ``release``."""
+def hold_folder(folder: Path, *, wait: bool, shown: Path | None = None) -> int | None:
+    """Hold a folder until ``release``; ``shown`` is what the user calls it, if that is another name."""
     try:
         while True:
             folder.mkdir(parents=True, exist_ok=True)
@@ -49,8 +49,9 @@ def hold_folder(folder: Path, *, wait: bool) -> int | None:
             held = os.open(folder, os.O_RDONLY)
             if not hold(held, wait=wait):
                 os.close(held)
+                name = shown or folder
                 raise InputError(
-                    f"Another command is writing to {folder}. Wait until it has ended, or choose another place."
+                    f"Another command is writing to {name}. Wait until it has ended, or choose another place."
                 )
             if _is_at(held, folder):
                 return held
