@@ -64,7 +64,9 @@ def configurations() -> dict[str, ECRTClassifier | ECRTRegressor | ECRTTransform
         found[f"baseline, {method}"] = BaselineClassifier(
             **QUICK, method=method, weight_decay=1e-3, method_options=METHOD_OPTIONS.get(method)
         )
-    found["baseline, logit-adjusted, MLP encoder"] = BaselineClassifier(**QUICK, **MLP, method="logit-adjusted")
+    found["baseline, logit-adjusted, MLP encoder"] = BaselineClassifier(
+        **QUICK | {"encoder_epochs": 12}, **MLP, method="logit-adjusted"
+    )
     found["baseline, feature-smote, autoencoder"] = BaselineClassifier(
         **QUICK, **AUTOENCODER, method="feature-smote", weight_decay=1e-3
     )
