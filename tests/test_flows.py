@@ -577,3 +577,11 @@ def test_class_moments_are_those_of_each_class(dtype, one_by_one, monkeypatch):
             if one_by_one:
                 assert torch.equal(found, wanted)
             torch.testing.assert_close(found, wanted)
+
+
+def test_a_matrix_without_inverse_is_named():
+    from ecrt.errors import InputError
+    from ecrt.flows.linear import Dense
+
+    with pytest.raises(InputError, match="has no inverse"):
+        Dense(torch.zeros(3, 3)).inverse(torch.ones(2, 3))

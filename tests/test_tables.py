@@ -229,3 +229,9 @@ def test_warnings_name_the_line_of_the_user():
             model.fit(frame, ["a", "b"] * (N // 2))
         assert len(found) >= 2
         assert {warning.filename for warning in found} == {__file__}
+
+
+@pytest.mark.parametrize("columns", [[np.zeros(3)], [np.float64(1)], [7], ["a"], 7, [{}]])
+def test_columns_that_are_none_are_refused(columns):
+    with pytest.raises(InputError, match="columns of the table cannot be read"):
+        TableEncoder.from_state({"columns": columns})

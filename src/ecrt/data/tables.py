@@ -183,7 +183,7 @@ class TableEncoder:
             if set(state) != {"columns"}:
                 raise InputError("A table needs its columns, and nothing else.")
             return cls(tuple(_column_from_state(column) for column in state["columns"]))
-        except (TypeError, ValueError, KeyError) as error:
+        except (TypeError, ValueError, LookupError) as error:
             raise InputError(f"The columns of the table cannot be read: {error}") from error
 
 

@@ -16,6 +16,7 @@ from scipy.linalg import solve_triangular
 from sklearn.covariance import ledoit_wolf
 from torch import Tensor, nn
 
+from ecrt.errors import InputError
 from ecrt.flows.rotation import class_covariances, joint_diagonaliser
 from ecrt.nn.standardise import Standardise, column_extent, column_spread
 
@@ -122,7 +123,10 @@ class Dense(nn.Module):
     def inverse(self, s_nk: Tensor) -> Tensor:
         """What ``forward`` makes of which the rows are."""
         if self._inverse_kk is None or self._inverse_kk.device != s_nk.device or self._inverse_kk.dtype != s_nk.dtype:
-            self._inverse_kk = torch.linalg.inv(self.weight_kk)
+            try:
+                self._inverse_kk = torch.linalg.inv(self.weight_kk)
+            except RuntimeError as error:  # no fit gives one, but a model's file may hold anything
+                raise InputError("The linear map of this model has no inverse.") from error
         return s_nk @ self._inverse_kk.T
 
     def log_det(self) -> Tensor:
