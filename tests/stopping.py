@@ -110,7 +110,7 @@ def remember_diagnoses(sources: Path) -> None:
 
 def call(words: list[str]) -> int:
     """Run a command in this process; its exit status."""
-    before, handler = sys.argv, signal.getsignal(signal.SIGTERM)
+    before = sys.argv
     sys.argv = ["ecrt", *words]
     try:
         main()
@@ -118,7 +118,6 @@ def call(words: list[str]) -> int:
         return int(end.code or 0)
     finally:
         sys.argv = before
-        signal.signal(signal.SIGTERM, handler)
     return 0
 
 

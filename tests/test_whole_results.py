@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -305,11 +306,33 @@ def test_the_status_after_sigterm_is_its_own_before_a_command_has_begun(monkeypa
 
     monkeypatch.setattr(cli, "app", app)
     before = signal.getsignal(signal.SIGTERM)
-    try:
-        with pytest.raises(SystemExit, match="143"):
-            cli.main()
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(SystemExit, match="143"):
+        cli.main()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_interrupt_that_a_library_takes_for_its_own_error_is_told_as_one(monkeypatch, capsys):
+    def read(*args, **kwargs):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            raise InputError("the file cannot be read") from None
+
+    monkeypatch.setattr("ecrt.runs.card_of", read)
+    monkeypatch.setattr(sys, "argv", ["ecrt", "inspect", "model"])
+    with pytest.raises(SystemExit, match="130"):
+        cli.main()
+    assert capsys.readouterr().err.strip() == "Interrupted."
+
+
+def test_a_signal_while_something_is_written_still_stops():
+    def say(line):
+        raise RuntimeError("reentrant call")
+
+    with stop_on_interrupt(say) as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.signal == signal.SIGTERM
 
 
 def test_nothing_finished_is_nothing_saved(sources, tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -11,9 +9,8 @@ import typer
 from ecrt.cli.datasets import data, embed_source
 from ecrt.cli.experiments import demo, reproduce
 from ecrt.cli.models import evaluate, fit, inspect_model, predict
-from ecrt.cli.shared import Terminal, interrupted
+from ecrt.cli.shared import Terminal, interruptible, warn
 from ecrt.cli.tables import compare, diagnose
-from ecrt.errors import TerminatedError
 
 __all__ = ["app", "main"]
 
@@ -28,20 +25,14 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point."""
-    terminated = False
-
-    def terminate(signum: int, frame: FrameType | None) -> None:
-        nonlocal terminated
-        terminated = True
-        raise TerminatedError
-
-    signal.signal(signal.SIGTERM, terminate)
-    try:
-        app(prog_name="ecrt")
-    except KeyboardInterrupt as error:
-        raise SystemExit(interrupted(error)) from None
-    except SystemExit as end:  # before a command has begun typer takes it for Ctrl-C
-        raise SystemExit(143 if terminated and end.code else end.code) from None
+    with interruptible() as received:
+        try:
+            app(prog_name="ecrt")
+        except KeyboardInterrupt:
+            warn("Interrupted.")
+            raise SystemExit(128 + received[0]) from None
+        except SystemExit as end:  # before a command has begun typer takes SIGTERM for Ctrl-C
+            raise SystemExit(128 + received[0] if received and end.code else end.code) from None
 
 
 def _version(wanted: bool) -> None:

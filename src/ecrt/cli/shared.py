@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -31,7 +33,7 @@ __all__ = [
     "Threshold",
     "Types",
     "class_column",
-    "interrupted",
+    "interruptible",
     "one_line_errors",
     "print_columns",
     "print_metrics",
@@ -108,10 +110,27 @@ def split_types(types: list[str] | None) -> dict[str, str]:
     return found
 
 
-def interrupted(error: KeyboardInterrupt) -> int:
-    """Say that the user, or the system, has stopped the command; gives the exit status that goes with it."""
-    warn("Interrupted.")
-    return 143 if isinstance(error, TerminatedError) else 130
+@contextmanager
+def interruptible() -> Iterator[list[int]]:
+    """Within this block Ctrl-C and SIGTERM raise a ``KeyboardInterrupt``; gives the signals that have come.
+
+    Libraries may take that for an error of their own, as a reader of files does for one in reading.
+    """
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        _received.append(signum)
+        raise TerminatedError if signum == signal.SIGTERM else KeyboardInterrupt
+
+    before = {name: signal.signal(name, handle) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield _received
+    finally:
+        _received.clear()
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+_received: list[int] = []
 
 
 def print_columns(columns: Any) -> None:
@@ -173,18 +192,20 @@ def one_line_errors(*, debug: bool) -> Iterator[None]:
             warnings.simplefilter("always", ECRTWarning)
             warnings.showwarning = _notes()
             yield
-    except ECRTError as error:
-        if debug:
-            raise
-        warn("Error: " + _one_line(error))
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt as error:
-        raise typer.Exit(interrupted(error)) from None
     except (typer.Exit, typer.Abort):
         raise
+    except KeyboardInterrupt as error:
+        warn("Interrupted.")
+        raise typer.Exit(143 if isinstance(error, TerminatedError) else 130) from None
     except Exception as error:
         if debug:
             raise
+        if _received:
+            warn("Interrupted.")
+            raise typer.Exit(128 + _received[0]) from None
+        if isinstance(error, ECRTError):
+            warn("Error: " + _one_line(error))
+            raise typer.Exit(1) from None
         warn(f"Error: {_one_line(error)} ({type(error).__name__}; ecrt --debug shows where)")
         raise typer.Exit(1) from None
 

@@ -6,7 +6,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import FrameType
@@ -69,7 +69,8 @@ def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[Stop]:
     def handle(signum: int, frame: FrameType | None) -> None:
         again, stop.signal = stop.signal != 0, signum
         if not again:
-            say("Stopping with what is finished. Press Ctrl-C again to give up.")
+            with suppress(RuntimeError):  # the signal came while something was being written to the same stream
+                say("Stopping with what is finished. Press Ctrl-C again to give up.")
         if again or stop.at_once:
             raise TerminatedError if signum == signal.SIGTERM else KeyboardInterrupt
 
