@@ -308,6 +308,24 @@ def crafts(run: Path, values: int) -> Iterator[tuple[str, Craft]]:
 
     yield "model: link elsewhere", elsewhere
 
+    def sealed_sparse(copied: Path) -> None:
+        files = json.loads((copied / "run.json").read_text())["files"]
+        for number in range(12 - len(files)):
+            with (copied / f"{number}.json").open("wb") as out:
+                out.truncate(2**26)
+            files[f"{number}.json"] = hashlib.sha256(bytes(2**26)).hexdigest()
+        (copied / "run.json").write_text(json.dumps({"format": 1, "interrupted": False, "files": files}))
+
+    yield "run.json: sparse files", sealed_sparse
+    for name, files in {
+        "outside": {"../../../etc/passwd": "x"}, "far outside": {"/etc/passwd": "x"},
+        "many": {f"{n}": "x" for n in range(9999)},
+        "list": [], "numbers": {"config.yaml": 3}, "none": {}, "folder": {"model": "x"}, "NUL": {"a\x00b": "x"},
+        "long": {"a" * 5000: "x"}, "escapes": {ESCAPES: "x"}, "surrogate": {"\ud800": "x"},
+    }.items():  # fmt: skip
+        text = json.dumps({"format": 1, "interrupted": False, "files": files})
+        yield f"run.json: {name}", lambda copied, text=text: (copied / "run.json").write_text(text) and None
+
 
 def read_figures(run: Path) -> str:
     """What pages are drawn from."""
@@ -334,6 +352,9 @@ def try_crafted(runs: dict[str, Path], work: Path, every: int = 1, values: int =
             shutil.rmtree(work, ignore_errors=True)
             shutil.copytree(folder, work / "run")
             change(work / "run")
+            if not craft.startswith("run.json") and number // every % 4:
+                with suppress(ECRTError, OSError):  # digests that fit, so that what lies behind them is tried
+                    seal_run(work / "run")
             with suppress(ECRTError):  # as who crafts a folder would; what cannot be sealed is refused by that
                 seal_run(work / "run")
             start = time.process_time()

@@ -7,12 +7,14 @@ import os
 
 import numpy as np
 import pytest
+import torch
 from rich.markdown import Markdown
 from rich.table import Table
 
 from ecrt.cli.shared import Terminal
 from ecrt.disk import plain_bytes, read_arrays
 from ecrt.errors import InputError
+from ecrt.flows.linear import Dense, LowRank
 from ecrt.io import parse_yaml, read_json, read_text, read_yaml
 from ecrt.runs import read_config
 from hostile_folders import ESCAPES, archives, fitted_runs, run, try_crafted
@@ -141,3 +143,10 @@ def test_nothing_steers_the_terminal():
     assert "[/b]" in shown
     assert ":smile:" in shown
     assert "http://elsewhere" in shown
+
+
+def test_a_linear_map_without_an_inverse_is_named():
+    unit = torch.eye(3, dtype=torch.float64)
+    for weight in (Dense(torch.zeros_like(unit)), LowRank(torch.tensor(1.0, dtype=torch.float64), unit, -unit)):
+        with pytest.raises(InputError, match="no inverse"):
+            weight.inverse(unit)

@@ -163,7 +163,10 @@ class LowRank(nn.Module):
 
     def inverse(self, s_nk: Tensor) -> Tensor:
         """What ``forward`` makes of which the rows are, by Woodbury's identity."""
-        inner_rn = torch.linalg.solve(self._capacitance(), (s_nk @ self.right_kr).T / self.scale)
+        try:
+            inner_rn = torch.linalg.solve(self._capacitance(), (s_nk @ self.right_kr).T / self.scale)
+        except RuntimeError as error:
+            raise InputError("The linear map of this model has no inverse.") from error
         return (s_nk - inner_rn.T @ self.left_kr.T) / self.scale
 
     def log_det(self) -> Tensor:

@@ -33,7 +33,7 @@ NOT_SEALED = re.compile(r"run\.json|report\.html|plots/.*|.*\.npz|model/.*\.safe
 """Pages and what they are made from, and tensors, whose digest is in ``model.json``."""
 
 FORMAT = 1
-MOST_FILES, MOST_BYTES = 40, 2**27
+MOST_FILES, MOST_BYTES = 12, 2**26
 """Of a run's sealed files: their number, and the bytes of each."""
 
 
