@@ -355,8 +355,6 @@ def try_crafted(runs: dict[str, Path], work: Path, every: int = 1, values: int =
             if not craft.startswith("run.json") and number // every % 4:
                 with suppress(ECRTError, OSError):  # digests that fit, so that what lies behind them is tried
                     seal_run(work / "run")
-            with suppress(ECRTError):  # as who crafts a folder would; what cannot be sealed is refused by that
-                seal_run(work / "run")
             start = time.process_time()
             outcomes = []
             for command in (

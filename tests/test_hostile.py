@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 
 import numpy as np
 import pytest
@@ -138,6 +139,9 @@ def test_nothing_steers_the_terminal():
     terminal.print(table)
     terminal.print(ESCAPES, style="bold red")
     terminal.print(Markdown(f"# {ESCAPES}\n\n[name](http://elsewhere)", hyperlinks=False))
+    began = time.process_time()
+    terminal.print("9" * 50_000)
+    assert time.process_time() - began < 2
     shown = terminal.file.getvalue()
     assert not set(shown) & set("\x1b\x07\x9b\u202e\r\ud800")
     assert "[/b]" in shown

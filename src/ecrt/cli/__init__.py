@@ -39,7 +39,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from ecrt import __version__
 
-        Terminal().print(f"ecrt {__version__}", highlight=False)
+        Terminal().print(f"ecrt {__version__}")
         raise typer.Exit
 
 

@@ -81,10 +81,13 @@ Costs = Annotated[
 
 
 class Terminal(Console):
-    """A terminal that is shown text and told nothing by it: labels, names of files and cards come from strangers."""
+    """A terminal that is shown text and told nothing by it: labels, names of files and cards come from strangers.
+
+    Nothing is highlighted: the search for numbers takes quadratic time in a long row of digits.
+    """
 
     def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, markup=False, emoji=False)
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Pieces of text and their styles; what would steer the terminal is replaced by a sign."""
@@ -164,12 +167,12 @@ def print_metrics(found: Any, decided: dict[str, float] | None = None) -> None:
 
 def tell(line: str) -> None:
     """Print a line as it is."""
-    Terminal().print(line, highlight=False, soft_wrap=True)
+    Terminal().print(line, soft_wrap=True)
 
 
 def warn(message: str) -> None:
     """Print to the error stream, so that it is seen."""
-    Terminal(stderr=True).print(message, style="bold red", highlight=False, soft_wrap=True)
+    Terminal(stderr=True).print(message, style="bold red", soft_wrap=True)
 
 
 def _notes() -> Callable[..., None]:
@@ -179,7 +182,7 @@ def _notes() -> Callable[..., None]:
     def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         if issubclass(category, ECRTWarning) and str(message) not in shown:
             shown.add(str(message))
-            Terminal(stderr=True).print(f"Note: {message}", style="yellow", highlight=False, soft_wrap=True)
+            Terminal(stderr=True).print(f"Note: {message}", style="yellow", soft_wrap=True)
 
     return show
 
