@@ -39,6 +39,10 @@ NOT_THE_SAME_TWICE = re.compile(r".*(report\.html|plots/.*|times\.json|seconds\.
 LITTER = re.compile(r"\.ecrt-.*|\..*\.ecrt-(new|old)|.*\.parts")
 
 
+NOT_BEGUN = 71
+"""Status of a process that was stopped before its work had begun."""
+
+
 @dataclass
 class Job:
     """A command that writes over what an earlier one has written.
@@ -126,7 +130,7 @@ def start(work: Callable[[], int], folder: Path, log: str = "log.txt") -> int:
     child = os.fork()
     if child:
         return child
-    status = 71
+    status = NOT_BEGUN
     Figure.savefig = blank_figure
     try:
         os.setsid()
@@ -206,14 +210,16 @@ def stop_once(job: Job, root: Path, signum: int, rng: random.Random) -> str:
         before = snapshot(folder / job.output)
         child, began = start(lambda: call(job.words("b")), folder), time.perf_counter()
         time.sleep(rng.uniform(0, 1.1 * job.seconds))
-        if not os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            wait(child)  # it was faster: another try counts, and a shorter time is drawn from
+            job.seconds = min(job.seconds, time.perf_counter() - began)
+            continue
+        os.kill(child, signum)
+        status = wait(child)
+        log = (root / "stopped.log.txt").read_text()
+        if status != NOT_BEGUN or log:
             break
-        wait(child)  # it was faster: another try counts, and a shorter time is drawn from
-        job.seconds = min(job.seconds, time.perf_counter() - began)
-    os.kill(child, signum)
-    status = wait(child)
     after = without_litter(snapshot(folder / job.output))
-    log = (root / "stopped.log.txt").read_text()
     assert status in (0, -signum, 128 + signum), f"{job.name}: exit status {status}: {log}"
     assert "Traceback" not in log or "Exception ignored in" in log, log  # by Python, in a destructor
     if job.again:
