@@ -1,0 +1,25 @@
+"""Predictions of small fits stay what they were, whatever is done to the shape of the code.
+
+Changed on purpose since they were first stored: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from golden_fits import FILE, fits
+
+STORED = json.loads(FILE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", fits())
+def test_predictions_are_as_stored(name):
+    here = torch.backends.cpu.get_cpu_capability()
+    if here != STORED["capability"]:
+        pytest.skip(f"stored on a processor with {STORED['capability']}; this one has {here} and rounds otherwise")
+    np.testing.assert_allclose(fits()[name](), STORED["predictions"][name], rtol=0, atol=1e-10)
