@@ -162,3 +162,11 @@ def test_shifting_and_mirroring_of_rows_is_refused(options):
     clf = ECRTClassifier(encoder="mlp", encoder_epochs=2, encoder_options=options, **LINEAR)
     with pytest.raises(InputError, match="are for images"):
         clf.fit(X, Y)
+
+
+@pytest.mark.parametrize("kind", [ECRTClassifier, BaselineClassifier, ECRTTransformer])
+def test_dates_are_no_classes(kind):
+    days = np.datetime64("2021-05-03") + Y
+    for labels in (days, pd.Series(days), days - days[0]):
+        with pytest.raises(InputError, match="dates or times"):
+            kind().fit(X, labels)

@@ -12,6 +12,7 @@ from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.estimators import baseline_encoding
 from ecrt.nn import AutoEncoder, MLPEncoder
 from ecrt.stages import DemixConfig, EncodeConfig, demix, encode
+from ecrt.stages.heads import TwoStepFitter
 from ecrt.stages.holdout import Watched, across_halves, halves, head_folds
 from ecrt.training import TrainingConfig
 
@@ -137,6 +138,46 @@ def test_an_epoch_is_judged_by_the_half_that_did_not_stop_it():
     watched = Watched(lambda head: next(epochs), np.array([0.5, 0.5]), np.array([True, False]))
     assert [watched(torch.nn.Identity()) for _ in range(3)] == [1.5, 1.5, 2.0]
     np.testing.assert_array_equal(watched.kept, [3.0, 3.0])
+
+
+class GivenHeads:
+    """Heads that are there already, in place of a fitter."""
+
+    chooses_on_path = False
+
+    def __init__(self, heads):
+        self.heads = heads
+
+    def path(self, sample, watched):
+        return enumerate(self.heads)
+
+
+def test_a_second_step_is_judged_by_rows_that_did_not_choose_the_first():
+    rng = np.random.default_rng(0)
+    heads = [torch.nn.Identity() for _ in range(40)]
+    losses = {id(head): rng.normal(1, 1, size=30) for head in heads}
+    kinds = {}
+
+    def losses_on(head):
+        return losses[kinds.get(id(head), id(head))]
+
+    def copied(head):
+        kinds[id(found := torch.nn.Identity())] = id(head)
+        made.append(found)
+        return found
+
+    made = []
+    watched = Watched(losses_on, np.full(30, 1 / 30), halves(np.arange(30) // 10))
+    fitter = TwoStepFitter(GivenHeads(heads), lambda head, sample, setting: head, (0.0,))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ecrt.stages.holdout.copy.deepcopy", copied)
+        ((_, head),) = fitter.path(None, watched)
+    best = [
+        min(losses.values(), key=lambda one: one[side].mean()) for side in (~watched.sides[0][0], watched.sides[0][0])
+    ]
+    np.testing.assert_array_equal(watched.kept, np.where(watched.sides[0][0], *best))
+    assert losses_on(head).mean() == min(one.mean() for one in losses.values())
+    assert watched.kept.mean() > losses_on(head).mean() + 0.1  # what was chosen on these rows would flatter itself
 
 
 def test_new_classes_are_learned_under_the_setting_of_the_fit(rows):

@@ -209,6 +209,8 @@ def plain_labels(y: Any) -> Any:
 
 def class_indices(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The classes in order, and the class index of each row."""
+    if y.dtype.kind in "mM":
+        raise InputError("y holds dates or times, which are no classes: make them text if they are.")
     try:
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)

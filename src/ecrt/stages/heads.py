@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from ecrt.errors import InputError
 from ecrt.nn import GaussianHead, make_head
+from ecrt.stages.holdout import FirstHeads, Watched
 from ecrt.stages.risks import BatchRisk, HeadSample, plain_risk
 from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, train
 
@@ -33,6 +35,9 @@ __all__ = [
 
 HeadName = Literal["linear", "mlp", "gaussian"]
 
+Watch = Callable[[nn.Module], float]
+"""Gives the held-out loss of a head that is offered to it."""
+
 HeadLoss = Callable[[Tensor, Tensor], Tensor]
 """What a head gives and targets, to one loss for each row."""
 
@@ -45,15 +50,13 @@ PATH_ITERATIONS, FINAL_ITERATIONS = 40, 120
 
 
 class HeadFitter(Protocol):
-    """Fits one kind of head; ``stops_early`` says whether its path is one training that held-out loss stops."""
+    """Fits one kind of head."""
 
     @property
-    def stops_early(self) -> bool:
-        """Whether held-out loss has a part in the head that the path gives."""
+    def chooses_on_path(self) -> bool:
+        """Whether held-out rows have a part in the heads that the path gives; the watch then keeps their losses."""
 
-    def path(
-        self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
-    ) -> Iterator[tuple[float, nn.Module]]:
+    def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
         """Heads under the settings to try, the most regular first."""
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
@@ -86,11 +89,9 @@ class LinearFitter:
     n_outputs: int
     loss: HeadLoss
     weight_decay: float | None = None
-    stops_early: ClassVar[bool] = False
+    chooses_on_path: ClassVar[bool] = False
 
-    def path(
-        self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
-    ) -> Iterator[tuple[float, nn.Module]]:
+    def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
         """From strong to weak weight decay, each started from the solution before it."""
         settings = WEIGHT_DECAYS if self.weight_decay is None else (self.weight_decay,)
         head = make_head(sample.s.shape[1], self.n_outputs).to(sample.s)
@@ -150,20 +151,18 @@ class MLPFitter:
     steps_alike: bool = False
 
     @property
-    def stops_early(self) -> bool:
+    def chooses_on_path(self) -> bool:
         """Unless all epochs are run."""
         return not self.all_epochs
 
-    def path(
-        self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
-    ) -> Iterator[tuple[float, nn.Module]]:
+    def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
         """One run, stopped where held-out loss is lowest."""
         if self.all_epochs:
             yield self.training.epochs, self.fit(sample, self.training.epochs)
             return
         head = self._new(sample)
         history = train(
-            head, self._loss(head, sample), self._batches(sample), lambda: held_out_loss(head), self.training,
+            head, self._loss(head, sample), self._batches(sample), lambda: watched(head), self.training,
             stage=self._stage(), graphs=self.steps_alike, progress=self.progress,
         )  # fmt: skip
         yield history.best_epoch + 1, head
@@ -214,22 +213,25 @@ class TwoStepFitter:
     adapt: Callable[[nn.Module, HeadSample, float], nn.Module]
     settings: tuple[float, ...]
     first_settings: list[float] = field(default_factory=list)
-    stops_early: ClassVar[bool] = False
+    chooses_on_path: ClassVar[bool] = True
 
-    def path(
-        self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
-    ) -> Iterator[tuple[float, nn.Module]]:
+    def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
         """All settings of the second step, from the best head of the first."""
-        first = [(held_out_loss(head), setting, head) for setting, head in self.first.path(sample, held_out_loss)]
-        _, found, head = min(first, key=lambda tried: tried[0])
-        self.first_settings.append(found)
+        if not isinstance(watched, Watched):
+            raise TypeError("A second step needs held-out rows.")
+        first = FirstHeads(watched)
+        tried = [(first(head), setting) for setting, head in self.first.path(sample, first)]
+        self.first_settings.append(min(tried)[1])
         for setting in self.settings:
-            yield setting, self.adapt(head, sample, setting)
+            yield setting, first.second(partial(self.second, sample, setting))
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """Both steps on all rows."""
-        head = self.first.fit(sample, float(np.median(self.first_settings)))
-        return self.adapt(head, sample, setting)
+        return self.second(sample, setting, self.first.fit(sample, float(np.median(self.first_settings))))
+
+    def second(self, sample: HeadSample, setting: float, first: nn.Module) -> nn.Module:
+        """The second head, made from a first one."""
+        return self.adapt(first, sample, setting)
 
 
 @dataclass(frozen=True)
@@ -244,11 +246,9 @@ class GaussianFitter:
     """
 
     n_classes: int
-    stops_early: ClassVar[bool] = False
+    chooses_on_path: ClassVar[bool] = False
 
-    def path(
-        self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
-    ) -> Iterator[tuple[float, nn.Module]]:
+    def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
         """From one common variance to each class its own."""
         for setting in PSEUDO_SAMPLES:
             yield setting, self.fit(sample, setting)

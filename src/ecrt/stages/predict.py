@@ -344,13 +344,13 @@ def _alike(y: Labels) -> Array:
 def _walk(fitter: HeadFitter, fold: Fold, weight: Array, half: Mask) -> list[tuple[float, Array, nn.Module]]:
     """Settings along a fitter's path with the losses of held-out rows, until these have risen twice.
 
-    Of a head that stops early, each half of the rows has the losses of the epoch that the other half likes best.
+    Of a head that they have a part in, each half of the rows has the losses of what the other half likes best.
     """
     steps: list[tuple[float, Array, nn.Module]] = []
     watched = Watched(fold.losses_on, weight, half)
     lowest, rises = np.inf, 0
     for setting, head in fitter.path(fold.sample(), watched):
-        losses = watched.kept if fitter.stops_early else fold.losses_on(head)
+        losses = watched.kept if fitter.chooses_on_path else fold.losses_on(head)
         steps.append((setting, losses, head))
         loss = float(weight @ losses)
         rises = rises + 1 if loss >= lowest else 0

@@ -308,7 +308,7 @@ class _Work:
             fitter, alike = self._fitter(plan.head), np.full(len(check), 1 / len(check))
             watched = Watched(losses_of, alike, halves(self.bins[check]))
             paths.append([
-                (setting, watched.kept if fitter.stops_early else losses_of(head))
+                (setting, watched.kept if fitter.chooses_on_path else losses_of(head))
                 for setting, head in fitter.path(self._sample(plan, part, learn), watched)
             ])  # fmt: skip
         rows = np.concatenate([check for _, _, check in demixed.folds])

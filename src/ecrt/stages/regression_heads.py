@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ecrt.losses.regression import RegressionLoss, regression_loss
 from ecrt.nn import make_head
-from ecrt.stages.heads import HeadSample
+from ecrt.stages.heads import HeadSample, Watch
 from ecrt.training import minimise_convex
 
 __all__ = ["LinearRegressionFitter", "RegressionHeadName"]
@@ -34,11 +34,9 @@ class LinearRegressionFitter:
     loss: RegressionLoss
     delta: float
     weight_decay: float | None = None
-    stops_early: ClassVar[bool] = False
+    chooses_on_path: ClassVar[bool] = False
 
-    def path(
-        self, sample: HeadSample, held_out_loss: Callable[[nn.Module], float]
-    ) -> Iterator[tuple[float, nn.Module]]:
+    def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
         """From strong to weak weight decay, each started from the solution before it."""
         head = self._new(sample)
         for setting in WEIGHT_DECAYS if self.weight_decay is None else (self.weight_decay,):
