@@ -8,18 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = [
-    "DivergenceError",
-    "ECRTError",
-    "ECRTWarning",
-    "InputError",
-    "ModelFileError",
-    "StoppedError",
-    "TerminatedError",
-    "not_told",
-    "warn_user",
-]
-
 NOT_THE_USER = {"ecrt", "contextlib", "functools", "imblearn", "joblib", "sklearn"}
 """Packages that a call of the user's may go through before something of ours warns."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from ecrt.data.columns import ColumnReading
 from ecrt.data.tables import MISSING, TableEncoder
 
-__all__ = ["HEADINGS", "ColumnRow", "column_rows", "rows_of_table"]
-
 HEADINGS = ("Column", "Kind", "Written", "Missing", "Levels", "Note")
 MOST_ROWS = 30
 """Columns that are listed one by one; more of them are put together where they are alike."""

@@ -22,17 +22,6 @@ from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_
 
 from ecrt.errors import InputError
 
-__all__ = [
-    "ColumnKind",
-    "ColumnProblem",
-    "ColumnReading",
-    "ReadOptions",
-    "decide_columns",
-    "read_columns",
-    "read_target_column",
-    "signs_not_found",
-]
-
 Array = NDArray[np.float64]
 ColumnKind = Literal["number", "category", "date", "identifier", "left out"]
 Role = Literal["input", "target", "aside", "id"]

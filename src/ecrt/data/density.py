@@ -10,8 +10,6 @@ from scipy.ndimage import gaussian_filter1d
 
 from ecrt.data.minority import FEWEST_DEMIXING_CLASSES, ClassRoles, LearnOn, minority_mask
 
-__all__ = ["N_REGIONS", "TargetRegions", "quantile_bins", "target_roles"]
-
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 

@@ -33,8 +33,6 @@ from ecrt.errors import InputError, warn_user
 if TYPE_CHECKING:
     import PIL.Image
 
-__all__ = ["LABEL_SEPARATOR", "DataFile", "Images", "open_image", "read_data"]
-
 Labels = NDArray[Any]
 
 LABEL_SEPARATOR = ";"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["crop_and_flip"]
-
 
 def crop_and_flip(
     x_bchw: Tensor, padding: int, *, flip: bool = True, generator: torch.Generator | None = None

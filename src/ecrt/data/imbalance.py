@@ -9,15 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = [
-    "exponential_imbalance",
-    "indicator_of",
-    "step_imbalance",
-    "stratified_holdout",
-    "thin_out",
-    "with_lost_groups",
-]
-
 
 def thin_out(y: NDArray[Any], keep: dict[Any, int], rng: np.random.Generator) -> NDArray[np.int64]:
     """Rows that remain, in order, when every class in ``keep`` is cut to the number given there."""

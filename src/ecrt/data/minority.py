@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from ecrt.errors import InputError, warn_user
 
-__all__ = ["ClassRoles", "MinorityRule", "assign_roles", "minority_mask"]
-
 MinorityRule = str | int | Iterable[Any] | Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 LearnOn = Literal["majority", "all"]
 

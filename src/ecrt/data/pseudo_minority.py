@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from ecrt.data.imbalance import stratified_holdout, thin_out
 
-__all__ = ["MOST_ROWS", "Problem", "cross_validation_problem", "pseudo_minority_problem"]
-
 Labels = NDArray[np.int64]
 
 MOST_ROWS = 8000

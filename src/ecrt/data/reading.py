@@ -24,8 +24,6 @@ import pandas as pd
 
 from ecrt.errors import InputError
 
-__all__ = ["Cells", "is_standard_input", "read_cells"]
-
 KINDS = (
     "CSV or TSV (.csv, .tsv, .txt), JSON lines (.jsonl), JSON (.json), Excel (.xlsx), Parquet (.parquet), NumPy (.npz) "
     "and folders of images; text files may be packed (.gz, .bz2, .xz, .zip)"

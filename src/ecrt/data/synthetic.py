@@ -8,16 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-__all__ = [
-    "GaussianSources",
-    "SyntheticData",
-    "extreme_sources",
-    "henon",
-    "henon_inverse",
-    "rare_feature_data",
-    "toy_sources",
-]
-
 Array = NDArray[np.float64]
 
 

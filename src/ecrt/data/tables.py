@@ -21,8 +21,6 @@ from sklearn.preprocessing import OneHotEncoder
 
 from ecrt.errors import InputError, warn_user
 
-__all__ = ["LARGEST", "Column", "TableEncoder", "refuse_extremes"]
-
 Array = NDArray[np.float64]
 Kind = Literal["number", "category", "date", "left out"]
 

@@ -17,17 +17,6 @@ import numpy as np
 from ecrt.disk.locks import hold
 from ecrt.errors import InputError
 
-__all__ = [
-    "check_writable",
-    "remove_litter",
-    "replacing",
-    "sync_folder",
-    "write_arrays",
-    "write_bytes",
-    "write_json",
-    "write_text",
-]
-
 LEAST_BYTES = 2**22
 """Space that a disk must have before a long run begins."""
 

@@ -14,8 +14,6 @@ from ecrt.disk.files import LEAST_BYTES, sync_folder
 from ecrt.disk.locks import hold_folder, release
 from ecrt.errors import InputError
 
-__all__ = ["NewFolder", "free_name", "recover"]
-
 
 class NewFolder:
     """Build in ``path``; ``publish`` puts it in the place of ``folder``. What is not published is removed.

@@ -11,8 +11,6 @@ from typing import Any
 from ecrt.disk.locks import hold
 from ecrt.errors import InputError, warn_user
 
-__all__ = ["Journal"]
-
 
 class Journal:
     """Rows on disk, one JSON object a line, by one writer at a time.

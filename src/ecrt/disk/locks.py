@@ -18,8 +18,6 @@ from ecrt.errors import InputError
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["hold", "hold_folder", "locked"]
-
 LONGEST_WAIT, BETWEEN = 60.0, 0.01
 """Seconds that short work waits for a folder, and seconds between two tries."""
 

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from ecrt.errors import InputError
 
-__all__ = ["open_plain", "plain_bytes", "read_arrays"]
-
 MOST_ARRAY_BYTES = 448 * 2**20
 """Of all arrays of a file, in memory."""
 

@@ -20,8 +20,6 @@ from ecrt.embedding.items import Kind
 from ecrt.errors import InputError
 from ecrt.nn.randomness import seeded
 
-__all__ = ["BACKBONES", "Backbone", "BackboneFamily", "make_backbone"]
-
 Features = NDArray[np.float32]
 
 

@@ -20,8 +20,6 @@ from ecrt.embedding.items import Items
 from ecrt.errors import InputError, warn_user
 from ecrt.training import Progress, SilentProgress
 
-__all__ = ["Embedded", "embed"]
-
 BATCHES_PER_CHUNK = 8
 PLAN, CHUNK = "plan.json", re.compile(r"\d{9}\.npy")
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from ecrt.data import ImageList, open_image, read_arxiv, read_data, read_image_list
 from ecrt.errors import InputError
 
-__all__ = ["Items", "Kind", "SourceLayout", "read_items"]
-
 Kind = Literal["image", "text"]
 SourceLayout = Literal["folder", "tiny-imagenet", "inaturalist", "arxiv", "table"]
 LAYOUTS: tuple[SourceLayout, ...] = ("folder", "tiny-imagenet", "inaturalist", "arxiv", "table")
