@@ -21,7 +21,7 @@ FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,baselines comparison demo
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-floor check format bench fuzz experiment-NAME clean
+.PHONY: help setup demo test test-paper test-floor check format bench fuzz paper-NAME clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-zA-Z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -40,8 +40,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## run the demonstration
 	$(BIN)/ecrt demo
 
-test: setup ## run the tests
+test: setup ## run the tests of the library
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+test-paper: setup ## run the tests of the paper's programme, in paper/
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS) paper
 
 test-floor: $(FLOOR)/.setup-stamp ## run the quick tests on the lowest versions that pyproject.toml allows, in .venv-floor
 	$(ONE_THREAD) $(FLOOR)/bin/python -m pytest -n $(WORKERS) -p no:cacheprovider -m 'not slow' $(FLOOR_TESTS)
@@ -67,7 +70,7 @@ format: setup ## put the code into the common format
 bench: setup ## run every benchmarks/bench_*.py
 	@set -e; for script in benchmarks/bench_*.py; do \
 		if [ ! -e "$$script" ]; then echo "no benchmarks/bench_*.py to run"; break; fi; \
-		echo "== $$script"; $(BIN)/python "$$script"; \
+		echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script"; \
 	done
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/speed_table.py
@@ -75,12 +78,13 @@ bench: setup ## run every benchmarks/bench_*.py
 fuzz: setup ## read crafted runs and 100,000 mutated model files: only our own error may come of it
 	$(BIN)/python benchmarks/fuzz_model_files.py
 
-experiment-NAME: ## reproduce an experiment of the paper: toy, extreme, tinyimagenet, cifar100, arxiv ...
-	@echo "Put the name of an experiment in place of NAME, for instance: make experiment-toy"
+paper-NAME: ## run a recipe of the paper: toy, extreme, tinyimagenet, cifar100, arxiv ...
+	@echo "Put the name of a recipe in place of NAME, for instance: make paper-toy. The recipes are:"
+	@$(BIN)/python -m paper
 
-experiment-%: setup
-	$(BIN)/ecrt reproduce $*
+paper-%: setup
+	$(BIN)/python -m paper $*
 
 clean: ## remove caches and build outputs (not .venv, not results)
 	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
-	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src paper tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

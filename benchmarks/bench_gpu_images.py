@@ -3,7 +3,8 @@
 27,500 random images of 32 x 32 (the size of CIFAR-100, 500/50), ResNet-18, batches of 128, SGD, random crops and
 mirror images. The rival is the loop that most scripts have: a DataLoader with workers, transforms of torchvision image
 by image, the same mixed precision and memory layout, the loss read at every step. With CIFAR-100 in ``ECRT_DATA`` the
-whole recipe (500/50, 60 epochs, de-mixing, head, test metrics) is timed too.
+whole recipe (500/50, 60 epochs, de-mixing, head, test metrics) is timed too. Run it from the checkout with PYTHONPATH=.,
+since it uses a recipe of the paper.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ecrt.errors import InputError
-from ecrt.experiments.cifar100 import run_cell
-from ecrt.experiments.cifar_training import load
 from ecrt.nn import ResNet18, StandardiseChannels
 from ecrt.stages import EncodeConfig
 from ecrt.stages.encoder_training import EncoderTraining
 from ecrt.training import TrainingConfig, seeded
+from paper.experiments.cifar100 import run_cell
+from paper.experiments.cifar_training import load
 
 N_IMAGES, N_CLASSES, BATCH = 27_500, 100, 128
 RESULTS = Path(os.environ.get("ECRT_RESULTS", Path(__file__).parent.parent / "results")) / "bench_gpu_images.json"

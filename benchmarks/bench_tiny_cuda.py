@@ -19,8 +19,8 @@ import torch
 from gpu_time import Work, attainable, kernels
 
 from ecrt import ECRTClassifier
-from ecrt.data import load_embeddings
 from ecrt.metrics import prediction_metrics
+from paper.data import load_embeddings
 
 RESULTS = Path(os.environ.get("ECRT_RESULTS", Path(__file__).parent.parent / "results")) / "bench_tiny_cuda.json"
 SHOWN = 40

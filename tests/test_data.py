@@ -1,4 +1,4 @@
-"""Class roles, imbalance protocols, splits, synthetic data with a known Bayes classifier, loaders."""
+"""Class roles, imbalance protocols, splits, synthetic data with a known Bayes classifier, digits."""
 
 import warnings
 
@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 
 from ecrt.data import (
     assign_roles,
-    data_folder,
     exponential_imbalance,
     extreme_sources,
     henon,
     henon_inverse,
     imbalanced_digits,
-    load_embeddings,
     minority_mask,
     step_imbalance,
     stratified_holdout,
@@ -259,38 +257,3 @@ def test_imbalanced_digits():
     assert len(split.y_test) == 899
     assert split.X_train.shape == (len(split.y_train), 64)
     assert np.array_equal(split.X_train, imbalanced_digits(n_minority=4, seed=0).X_train)
-
-
-@pytest.fixture
-def embeddings(tmp_path):
-    (tmp_path / "birds").mkdir()
-    np.savez(
-        tmp_path / "birds" / "effnet_lite0_pca512.npz",
-        x=np.array([[1, -2], [3, 4], [5, 6]], dtype=np.int8),
-        scale=np.array([0.5, 2.0], dtype=np.float32),
-        y=np.array([0, 1, 1], dtype=np.int16),
-        test=np.array([0, 1, 0], dtype=np.uint8),
-    )
-    return tmp_path
-
-
-@pytest.mark.parametrize("named_by", ["argument", "environment"])
-def test_embeddings_are_scaled_and_split(embeddings, named_by, monkeypatch):
-    monkeypatch.delenv("ECRT_DATA", raising=False)
-    if named_by == "environment":
-        monkeypatch.setenv("ECRT_DATA", str(embeddings))
-    split = load_embeddings("birds", embeddings if named_by == "argument" else None)
-    assert split.X_train.tolist() == [[0.5, -4.0], [2.5, 12.0]]
-    assert split.y_train.tolist() == [0, 1]
-    assert split.X_test.tolist() == [[1.5, 8.0]]
-    assert split.y_test.tolist() == [1]
-
-
-def test_missing_data_say_what_to_set(tmp_path, monkeypatch):
-    monkeypatch.delenv("ECRT_DATA", raising=False)
-    with pytest.raises(InputError, match="ECRT_DATA"):
-        data_folder()
-    with pytest.raises(InputError, match="nowhere"):
-        data_folder(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="birds"):
-        load_embeddings("birds", tmp_path)

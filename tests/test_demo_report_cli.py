@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 import ecrt
@@ -23,7 +20,6 @@ from ecrt.experiments.demo import METHODS, DemoConfig, run_demo
 from ecrt.experiments.demo_results import DataResult, DemoResult, FitResult, read_demo, write_demo
 from ecrt.experiments.summary import METRICS, Estimate, best_methods, t_interval, verdict
 from ecrt.report import (
-    experiment_tables,
     render_demo,
     rich_table,
     summarise,
@@ -257,47 +253,7 @@ def test_summary_table_takes_any_rows() -> None:
     assert rich_table(summarise(_data({"ERM": [1.0], "ECRT": [2.0]}))).row_count == 2
 
 
-def test_summary_of_an_experiment_fits_the_terminal() -> None:
-    entry = {"what": "a method with a long name", "seeds": 3, "top1": 0.5, "top1_half_width": 0.012, "epochs": [1, 2]}
-    summary = [
-        *[entry | {"nll": 1.0, "seconds": 12.5}] * 4,
-        {"what": "B", "top1": 0.4},
-        {"what": "gain", "top1_gain": 0.1},
-        {"what": "top-1 by epoch", "curves": {"z": [0.1, 0.2]}},
-    ]
-    wide, gains = experiment_tables("x", summary, width=100)
-    assert [str(column.header) for column in wide.columns] == ["what", "top1", "nll", "seeds", "seconds"]
-    assert [str(column.header) for column in gains.columns] == ["what", "top1_gain"]
-    assert wide.row_count == 5
-    assert str(next(iter(wide.columns[1].cells))) == "0.5 ± 0.012"
-    narrow = experiment_tables("x", summary, width=48)[0]
-    assert [str(column.header) for column in narrow.columns] == ["what", "top1", "nll"]
-    assert narrow.caption == "In the file alone: seeds, seconds."
-    console = Console(width=48, file=io.StringIO())
-    console.print(narrow)
-    assert "0.5 ± 0.012" in console.file.getvalue()  # type: ignore[attr-defined]
-
-
 # --- the command --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def recipes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A registry with one experiment that works and one that fails."""
-    module = ModuleType("ecrt.experiments.recipes")
-
-    def run(name: str, *, smoke: bool, jobs: int, progress: object, journal: Path) -> dict[str, object]:
-        if name == "broken":
-            raise InputError("no data\n  in the folder")
-        if name == "stopped":
-            raise KeyboardInterrupt
-        return {"name": name, "smoke": smoke, "jobs": jobs, "summary": [{"method": "ECRT", "top1": 0.5}]}
-
-    module.run = run  # type: ignore[attr-defined]
-    module.RECIPES = dict.fromkeys(["works", "broken", "stopped"])  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "ecrt.experiments.recipes", module)
-    monkeypatch.setattr("ecrt.experiments.recipes", module, raising=False)
-    return module
 
 
 def _main(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
@@ -339,44 +295,6 @@ def test_output_that_is_a_file_is_refused_before_the_run(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "taken" in error
-
-
-@pytest.mark.usefixtures("recipes")
-class TestReproduce:
-    def test_writes_json(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.setenv("ECRT_RESULTS", str(tmp_path / "results"))
-        assert _main(["reproduce", "works", "--smoke", "--jobs", "2"], monkeypatch) == 0
-        document = json.loads((tmp_path / "results" / "works.smoke.json").read_text())
-        assert (document["smoke"], document["jobs"]) == (True, 2)
-        assert "ECRT" in capsys.readouterr().out
-
-    @pytest.mark.parametrize(("name", "says"), [("unheard-of", "works"), ("broken", "no data in the folder")])
-    def test_an_error_is_one_line(
-        self,
-        name: str,
-        says: str,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        assert _main(["reproduce", name, "--output", str(tmp_path / "x.json")], monkeypatch) == 1
-        error = capsys.readouterr().err.strip()
-        assert error.count("\n") == 0
-        assert says in error
-        assert not (tmp_path / "x.json").exists()
-
-    def test_debug_shows_the_error_itself(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sys, "argv", ["ecrt", "--debug", "reproduce", "broken", "--output", str(tmp_path / "x")])
-        with pytest.raises(InputError):
-            cli.main()
-
-    def test_interruption(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert _main(["reproduce", "stopped", "--output", str(tmp_path / "x.json")], monkeypatch) == 130
-        assert capsys.readouterr().err.strip() == "Interrupted."
 
 
 def test_readme_code_runs() -> None:

@@ -15,7 +15,6 @@ import ecrt
 from ecrt import ECRTClassifier, InputError, cli
 from ecrt.data import rare_feature_data
 from ecrt.diagnostics import MinorityGap
-from ecrt.experiments import diagnose as recipe
 from ecrt.report.diagnosis_page import render_diagnosis, summarise_diagnosis, write_diagnosis_page
 from ecrt.runs import Diagnosis
 from ecrt.runs.diagnosing import best_transfer_options, diagnose_file
@@ -240,12 +239,3 @@ def test_the_command_teaches(tmp_path):
 
 
 # --- what it must show --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("unique", [True, False])
-def test_twins_are_told_apart_and_transfer_is_chosen_in_one(unique):
-    row = recipe.run_cell(seed=3, unique=unique, trials=18)
-    assert row["flagged"] is unique
-    assert row["transfer"] is not unique
-    assert row["recommended"] is not unique

@@ -14,7 +14,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from ecrt.cli import app
-from ecrt.data import load_embeddings, read_data
+from ecrt.data import read_data
 from ecrt.embedding import BACKBONES, embed, make_backbone, read_items
 from ecrt.errors import InputError
 
@@ -66,9 +66,8 @@ def test_features_are_those_of_each_image(folder, tmp_path):
         assert 255 * arrays["X"][one].mean() == pytest.approx(expected, abs=8)  # cut to a square
         assert arrays["y"][one] == "light"
         assert arrays["test"].sum() == 20
-    split = load_embeddings(str(tmp_path / "out.npz"))
-    assert split.X_train.shape == (60, 48)
-    assert split.y_test.tolist() == [0] * 10 + [1] * 10
+        assert arrays["X"][~arrays["test"]].shape == (60, 48)
+        assert arrays["y"][arrays["test"]].tolist() == ["dark"] * 10 + ["light"] * 10
 
 
 @pytest.mark.parametrize("batches", [0, 3, 8, 13, 19])

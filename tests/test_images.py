@@ -1,96 +1,12 @@
-"""CIFAR-100 sheets, imbalance protocols, and random views of images."""
+"""Random views of images, and standardised channels."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from ecrt.data.cifar import load_cifar100, read_sheet
 from ecrt.data.images import crop_and_flip
-from ecrt.errors import InputError
 from ecrt.nn import StandardiseChannels
-
-
-def tile(label: int, number: int) -> np.ndarray:
-    """An image that tells which one it is, and where its corners are."""
-    image = np.full((32, 32, 3), (label, number % 250, number // 250), dtype=np.uint8)
-    image[0, 0] = (200, 201, 202)
-    return image
-
-
-def write_sheet(file, label: int, n_rows: int, n_columns: int) -> None:
-    tiles = [[tile(label, row * n_columns + column) for column in range(n_columns)] for row in range(n_rows)]
-    sheet = np.concatenate([np.concatenate(row, axis=1) for row in tiles], axis=0)
-    Image.fromarray(sheet).save(file, lossless=True, method=0)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Two classes of 500 and two of 100 training images, 100 test images each: the layout of the real sheets."""
-    path = tmp_path_factory.mktemp("data")
-    (path / "cifar100").mkdir()
-    for label in (0, 1, 50, 51):
-        write_sheet(path / "cifar100" / f"train_{label:02d}.webp", label, 20 if label < 50 else 4, 25)
-        write_sheet(path / "cifar100" / f"test_{label:02d}.webp", label, 10, 10)
-    return path
-
-
-def test_tiles_run_row_by_row_with_channels_first(folder):
-    tiles = read_sheet(folder / "cifar100" / "train_50.webp")
-    assert tiles.shape == (100, 3, 32, 32)
-    for number, image in enumerate(tiles):
-        np.testing.assert_array_equal(image.transpose(1, 2, 0), tile(50, number))
-
-
-@pytest.mark.parametrize(("protocol", "n_minority"), [("500/50", 50), ("500/5", 5)])
-def test_step_protocols(folder, protocol, n_minority):
-    data = load_cifar100(protocol, path=folder, n_classes=4)
-    assert np.bincount(data.y_train).tolist() == [500, 500, n_minority, n_minority]
-    assert np.bincount(data.y_test).tolist() == [100] * 4
-    true = np.array([0, 1, 50, 51])
-    for images, labels in ((data.X_train, data.y_train), (data.X_test, data.y_test)):
-        assert images.dtype == np.uint8
-        np.testing.assert_array_equal(images[:, 0, 5, 5], true[labels])
-    chosen = data.X_train[data.y_train == 2][:, 1, 5, 5]
-    assert len(set(chosen.tolist())) == n_minority
-    assert (np.diff(chosen.astype(int)) > 0).all()  # in their order
-
-
-def test_the_seed_fixes_the_subset(folder):
-    same, again, other = (load_cifar100("500/5", path=folder, n_classes=4, seed=seed) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(same.X_train, again.X_train)
-    assert not np.array_equal(same.X_train, other.X_train)
-
-
-def test_exponential_protocol(folder):
-    data = load_cifar100("exponential-100", path=folder, n_classes=4)
-    # The third class should have 500 * 100^(-2/3) = 23 of the 100 images that there are of it.
-    assert np.bincount(data.y_train).tolist() == [500, 107, 23, 5]
-
-
-def test_exponential_protocol_says_which_class_has_too_few_images(folder, tmp_path):
-    (tmp_path / "cifar100").mkdir()
-    for file in (folder / "cifar100").iterdir():
-        (tmp_path / "cifar100" / file.name).write_bytes(file.read_bytes())
-    write_sheet(tmp_path / "cifar100" / "train_50.webp", 50, 1, 20)
-    with pytest.raises(InputError, match=r"needs 23 images of class 2, but its sheet holds only 20"):
-        load_cifar100("exponential-100", path=tmp_path, n_classes=4)
-
-
-def test_what_is_wrong_with_sheets_is_said(folder, tmp_path):
-    with pytest.raises(InputError, match=r"train_02\.webp does not exist"):
-        load_cifar100(path=folder, n_classes=6)
-    with pytest.raises(InputError, match="'500/50', '500/5', 'exponential-100'"):
-        load_cifar100("500/1", path=folder)
-    Image.fromarray(np.zeros((40, 64, 3), dtype=np.uint8)).save(tmp_path / "odd.webp", lossless=True)
-    with pytest.raises(InputError, match="64 x 40 pixels, not a sheet of 32 x 32 tiles"):
-        read_sheet(tmp_path / "odd.webp")
-    (tmp_path / "text.webp").write_text("no image")
-    with pytest.raises(InputError, match="cannot be read as an image"):
-        read_sheet(tmp_path / "text.webp")
-
 
 # --- views -----------------------------------------------------------------------------------------
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ecrt.data import load_arxiv, load_embeddings, read_arxiv, read_data, read_image_list
-from ecrt.data.cifar import load_cifar100, read_binary
+from ecrt.data import read_arxiv, read_data, read_image_list
 from ecrt.data.kaggle_arxiv import nearly_balanced_rows
 from ecrt.errors import InputError
 
@@ -224,44 +223,3 @@ def test_arxiv_names_the_line_at_fault(snapshot, line, message):
         file.write(line + "\n")
     with pytest.raises(InputError, match=r"oai-snapshot\.json, " + message):
         read_arxiv(snapshot)
-
-
-# --- CIFAR-100 and features ---------------------------------------------------------------------------------------
-
-
-def test_cifar100_in_its_binary_form(tmp_path):
-    rng = np.random.default_rng(0)
-    folder = tmp_path / "cifar100" / "cifar-100-binary"
-    folder.mkdir(parents=True)
-    images = rng.integers(0, 256, (700, 3, 32, 32), dtype=np.uint8)
-    labels = np.tile(np.arange(100, dtype=np.uint8), 7)
-    for split in ("train", "test"):
-        records = np.column_stack([labels // 5, labels, images.reshape(700, -1)])
-        records.tofile(folder / f"{split}.bin")
-    found = load_cifar100("500/5", path=tmp_path)
-    counts = np.bincount(found.y_train)
-    assert counts.tolist() == [7] * 50 + [5] * 50
-    np.testing.assert_array_equal(found.X_test[found.y_test == 73], images[labels == 73])
-    (folder / "train.bin").write_bytes(b"123")
-    with pytest.raises(InputError, match="no whole number of records"):
-        read_binary(folder / "train.bin")
-
-
-def test_features_that_embed_wrote_come_before_stored_ones(tmp_path):
-    (tmp_path / "inaturalist").mkdir()
-    X = np.arange(8, dtype=np.float32).reshape(4, 2)
-    test = np.array([False, False, True, True])
-    np.savez(tmp_path / "inaturalist" / "embeddings.npz", X=X, y=np.array(["b", "a", "b", "a"]), test=test)
-    found = load_embeddings("inaturalist", tmp_path)
-    assert found.y_train.tolist() == [1, 0]
-    np.testing.assert_array_equal(found.X_test, X[2:])
-    (tmp_path / "arxiv").mkdir()
-    np.savez(tmp_path / "arxiv" / "embeddings.npz", X=X, y=np.array(["b;a", "a", "b", "a;c"]), test=test)
-    several = load_arxiv(tmp_path)
-    assert several.names.tolist() == ["a", "b", "c"]
-    assert several.y_test.tolist() == [[0, 1, 0], [1, 0, 1]]
-    np.savez(tmp_path / "none.npz", X=X, y=np.zeros(4, dtype=int), test=np.zeros(4, dtype=bool))
-    with pytest.raises(InputError, match="no test rows"):
-        load_embeddings(str(tmp_path / "none.npz"))
-    with pytest.raises(InputError, match="ecrt data tiny_imagenet says where"):
-        load_embeddings("tiny_imagenet", tmp_path)

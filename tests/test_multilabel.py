@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,8 +16,6 @@ from sklearn.metrics import accuracy_score, f1_score
 
 import ecrt
 from ecrt import ECRTClassifier, ECRTWarning, InputError
-from ecrt.experiments import arxiv_tuning
-from ecrt.experiments.arxiv import METHODS, TUNED
 from ecrt.flows import fit_linear_demixing, within_class_residuals, within_label_moments
 from ecrt.losses import label_odds, masked_bce, row_mass
 from ecrt.losses.multilabel import (
@@ -505,15 +501,3 @@ def test_roles_are_per_label(fitted):
     assert fitted.minority_classes_.tolist() == [5]
     assert fitted.demixed_on_.tolist() == [0, 1, 2, 3, 4]
     assert fitted.class_counts_[5] == 25
-
-
-def test_arxiv_methods_were_tuned_alike():
-    """As many settings of each method were tried, and the recipe holds those with the lowest held-out loss."""
-    file = Path(__file__).parents[1] / "results" / "arxiv-tuning.json"
-    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
-    for method in METHODS:
-        mine = [row for row in rows if row["cell"]["method"] == method]
-        assert [row["cell"]["setting"] for row in mine] == sorted(range(arxiv_tuning.N_SETTINGS), key=str)
-        assert all(row["options"] == arxiv_tuning.settings_of(method, row["cell"]["setting"]) for row in mine)
-        assert all(row["cell"]["max_train"] is None for row in mine)
-        assert TUNED[method] == min(mine, key=lambda row: row["held_out_bce"])["options"]

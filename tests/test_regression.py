@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,15 +19,13 @@ from ecrt.augmentation.donors import donor_weights, draw_from_donors
 from ecrt.augmentation.rare_targets import interpolate, rows_between
 from ecrt.data.density import TargetRegions, quantile_bins, target_roles
 from ecrt.estimators.regressor import ECRTRegressor
-from ecrt.experiments import regression
-from ecrt.experiments.regression_rivals import RIVALS, fit_rival
 from ecrt.losses.regression import regression_loss
 from ecrt.metrics.regression import regression_metrics, target_groups
 from ecrt.stages import DemixConfig, demix
 from ecrt.stages.heads import HeadSample
 from ecrt.stages.regress import Plan, RegressConfig, _Work, draw_targets
 from ecrt.stages.regression_heads import LinearRegressionFitter
-from ecrt.training import SilentProgress, TrainingConfig
+from ecrt.training import SilentProgress
 
 SMALL_FLOW = {"demixing": "flow", "epochs": 8, "flow_hidden": (16, 16), "critic_width": 8, "n_restarts": 1}
 CONFIGURATIONS = {
@@ -363,43 +359,3 @@ def test_metrics_against_a_loop():
         assert found[name]["gm"] == pytest.approx(product)
     assert np.isnan(regression_metrics(y[:0], y[:0], y_train)["few"]["mae"])
     assert set(target_groups(y_train, y)) == {"many", "medium", "few"}
-
-
-# --- rivals and experiments ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", RIVALS)
-def test_rivals_predict(table, method):
-    X, y = table
-    training = TrainingConfig(epochs=40, batch_size=64, learning_rate=1e-2)
-    predict = fit_rival(method, X, y[:, None], loss="absolute", hidden=(32,), training=training)
-    assert np.abs(predict(X)[:, 0] - y).mean() < 0.7 * np.abs(y - y.mean()).mean()
-
-
-def test_an_unknown_rival_is_refused(table):
-    with pytest.raises(InputError, match="No rival is called"):
-        fit_rival("magic", *table, training=TrainingConfig())
-
-
-def test_posterior_median_is_the_best_prediction():
-    _, y, s = regression.continuous_sources(2000, np.random.default_rng(0), 1)
-    best = regression.posterior_median(s)
-    error = np.abs(best - y).mean()
-    assert error < np.abs(0.9 * best - y).mean()
-    assert error < np.abs(1.1 * best - y).mean()
-
-
-@pytest.mark.slow
-def test_continuous_toy_mechanism_is_found():
-    row = regression.toy_run_cell(seed=0, n=4000, epochs=60)
-    assert row["mcc"] >= 0.9 > max(row["mcc_raw"], row["mcc_ica"])
-
-
-@pytest.mark.skipif(importlib.util.find_spec("plotnine") is None, reason="pip install --no-deps plotnine for its data")
-@pytest.mark.parametrize("name", ["diamonds", "txhousing"])
-def test_tables_with_a_skewed_target(name):
-    X_train, y_train, X_test, y_test = regression.load_regression_data(name, np.random.default_rng(0), 90, 30)
-    assert X_train.shape[0] == len(y_train) == 90
-    assert X_test.shape == (30, X_train.shape[1])
-    assert np.isfinite(X_train).all()
-    assert np.concatenate([y_train, y_test]).mean() > np.median(np.concatenate([y_train, y_test]))

@@ -22,7 +22,6 @@ from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransfor
 from ecrt.cli import app
 from ecrt.disk import Journal, NewFolder, folders, locked, recover, remove_litter, replacing, write_json, write_text
 from ecrt.errors import ECRTWarning, InputError, StoppedError
-from ecrt.experiments import result_files
 from ecrt.training import IndexBatches, TrainingConfig, stop_on_interrupt, torch_generator, train
 from stopping import QUICK, blank_figure, make_jobs, make_pairs, make_sources, prepare, run_pair, snapshot, stop_once
 
@@ -85,21 +84,7 @@ def test_journals_survive_torn_and_doubled_lines_and_a_second_interruption(tmp_p
     assert not file.exists()
 
 
-def test_results_do_not_depend_on_the_working_folder(tmp_path, monkeypatch):
-    monkeypatch.delenv("ECRT_RESULTS", raising=False)
-    here = result_files.results_folder()
-    monkeypatch.chdir(tmp_path)
-    assert result_files.results_folder() == here
-    assert here.is_absolute()
-
-
 def test_a_trial_run_never_takes_the_place_of_a_full_one(tmp_path):
-    file = tmp_path / "toy.json"
-    file.write_text('{"command": "ecrt reproduce toy"}')
-    result = invoke("reproduce", "toy", "--smoke", "--output", file)
-    assert result.exit_code == 1
-    assert "full run" in result.stderr
-    assert file.read_text() == '{"command": "ecrt reproduce toy"}'
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "results.json").write_text('{"settings": {"full": true}}')
     result = invoke("demo", "--quick", "--output", tmp_path / "demo")

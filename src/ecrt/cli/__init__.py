@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ecrt.cli.datasets import data, embed_source
-from ecrt.cli.experiments import demo, reproduce
+from ecrt.cli.demonstration import demo
+from ecrt.cli.embedding import embed_source
 from ecrt.cli.models import evaluate, fit, inspect_model, predict
-from ecrt.cli.shared import Terminal, interruptible, warn
+from ecrt.cli.shared import Terminal, run_app
 from ecrt.cli.tables import compare, diagnose
 
 __all__ = ["app", "main"]
@@ -25,14 +25,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point."""
-    with interruptible() as received:
-        try:
-            app(prog_name="ecrt")
-        except KeyboardInterrupt:
-            warn("Interrupted.")
-            raise SystemExit(128 + received[0]) from None
-        except SystemExit as end:  # before a command has begun typer takes SIGTERM for Ctrl-C
-            raise SystemExit(128 + received[0] if received and end.code else end.code) from None
+    run_app(app, "ecrt")
 
 
 def _version(wanted: bool) -> None:
@@ -59,6 +52,4 @@ def options(
 for command in (demo, fit, predict, evaluate, compare, diagnose):
     app.command()(command)
 app.command("inspect")(inspect_model)
-app.command()(data)
 app.command("embed")(embed_source)
-app.command()(reproduce)

@@ -37,6 +37,7 @@ __all__ = [
     "one_line_errors",
     "print_columns",
     "print_metrics",
+    "run_app",
     "split_types",
     "tell",
     "warn",
@@ -136,6 +137,18 @@ def interruptible() -> Iterator[list[int]]:
 _received: list[int] = []
 
 
+def run_app(app: typer.Typer, program: str) -> None:
+    """Run the command line; a signal ends it with the status that goes with the signal."""
+    with interruptible() as received:
+        try:
+            app(prog_name=program)
+        except KeyboardInterrupt:
+            warn("Interrupted.")
+            raise SystemExit(128 + received[0]) from None
+        except SystemExit as end:  # before a command has begun typer takes SIGTERM for Ctrl-C
+            raise SystemExit(128 + received[0] if received and end.code else end.code) from None
+
+
 def print_columns(columns: Any) -> None:
     """Print how the columns of a table were read; what is to be said of single ones stands in notes above."""
     from ecrt.data import HEADINGS, column_rows
@@ -188,7 +201,7 @@ def _notes() -> Callable[..., None]:
 
 
 @contextmanager
-def one_line_errors(*, debug: bool) -> Iterator[None]:
+def one_line_errors(*, debug: bool, program: str = "ecrt") -> Iterator[None]:
     """Errors told in one line, with the exit status that goes with them; warnings as notes."""
     try:
         with warnings.catch_warnings():
@@ -209,7 +222,7 @@ def one_line_errors(*, debug: bool) -> Iterator[None]:
         if isinstance(error, ECRTError):
             warn("Error: " + _one_line(error))
             raise typer.Exit(1) from None
-        warn(f"Error: {_one_line(error)} ({type(error).__name__}; ecrt --debug shows where)")
+        warn(f"Error: {_one_line(error)} ({type(error).__name__}; {program} --debug shows where)")
         raise typer.Exit(1) from None
 
 

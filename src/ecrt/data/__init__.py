@@ -1,9 +1,8 @@
-"""Raw data to (X, y): imbalance protocols, class roles, synthetic data, loaders."""
+"""Raw data to (X, y): imbalance protocols, class roles, synthetic data."""
 
-from ecrt.data.catalogue import CATALOGUE, KnownData, RemoteFile
 from ecrt.data.column_rows import HEADINGS, ColumnRow, column_rows, rows_of_table
 from ecrt.data.columns import ColumnProblem, ColumnReading, ReadOptions
-from ecrt.data.download import default_folder, fetch
+from ecrt.data.digits import Split, imbalanced_digits
 from ecrt.data.files import LABEL_SEPARATOR, DataFile, Images, open_image, read_data
 from ecrt.data.imbalance import (
     exponential_imbalance,
@@ -15,15 +14,6 @@ from ecrt.data.imbalance import (
 )
 from ecrt.data.kaggle_arxiv import Abstracts, read_arxiv
 from ecrt.data.layouts import ImageLayout, ImageList, read_image_list
-from ecrt.data.loaders import (
-    LabelledSplit,
-    Split,
-    data_folder,
-    imbalanced_digits,
-    load_arxiv,
-    load_embeddings,
-    load_keel,
-)
 from ecrt.data.minority import ClassRoles, MinorityRule, assign_roles, minority_mask
 from ecrt.data.synthetic import (
     GaussianSources,
@@ -37,7 +27,6 @@ from ecrt.data.synthetic import (
 from ecrt.data.tables import Column, TableEncoder
 
 __all__ = [
-    "CATALOGUE",
     "HEADINGS",
     "LABEL_SEPARATOR",
     "Abstracts",
@@ -51,28 +40,19 @@ __all__ = [
     "ImageLayout",
     "ImageList",
     "Images",
-    "KnownData",
-    "LabelledSplit",
     "MinorityRule",
     "ReadOptions",
-    "RemoteFile",
     "Split",
     "SyntheticData",
     "TableEncoder",
     "assign_roles",
     "column_rows",
-    "data_folder",
-    "default_folder",
     "exponential_imbalance",
     "extreme_sources",
-    "fetch",
     "henon",
     "henon_inverse",
     "imbalanced_digits",
     "indicator_of",
-    "load_arxiv",
-    "load_embeddings",
-    "load_keel",
     "minority_mask",
     "open_image",
     "rare_feature_data",

@@ -5,13 +5,11 @@ from ecrt.report.compare_tables import comparison_table
 from ecrt.report.diagnosis_page import diagnosis_table, write_diagnosis_page
 from ecrt.report.model_page import write_model_page
 from ecrt.report.page import render_demo, summarise_demo, write_report
-from ecrt.report.paper_page import write_paper_page
-from ecrt.report.tables import experiment_tables, rich_table, summarise, summary_table
+from ecrt.report.tables import rich_table, summarise, summary_table
 
 __all__ = [
     "comparison_table",
     "diagnosis_table",
-    "experiment_tables",
     "render_demo",
     "rich_table",
     "summarise",
@@ -20,6 +18,5 @@ __all__ = [
     "write_comparison_page",
     "write_diagnosis_page",
     "write_model_page",
-    "write_paper_page",
     "write_report",
 ]

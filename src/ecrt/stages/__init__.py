@@ -1,9 +1,8 @@
 """The method, step by step: encode, de-mix, augment, predict."""
 
 from ecrt.stages.augment import AugmentConfig, Synthetic, augment_classes
-from ecrt.stages.deferred import DeferredTransfer
 from ecrt.stages.demix import DemixConfig, DemixResult, Incidences, Restart, demix, sources_of
-from ecrt.stages.encode import Branch, EncodeConfig, EncodeResult, encode, encode_branches, features_of
+from ecrt.stages.encode import EncodeConfig, EncodeResult, encode, features_of
 from ecrt.stages.heads import HeadName, head_outputs
 from ecrt.stages.multilabel import Labelled, augment_labels, choose_label_head, demix_labels, transfer_labels
 from ecrt.stages.predict import HeadChoice, HeadConfig, choose_head
@@ -11,8 +10,6 @@ from ecrt.stages.transfer import TransferResult, transfer
 
 __all__ = [
     "AugmentConfig",
-    "Branch",
-    "DeferredTransfer",
     "DemixConfig",
     "DemixResult",
     "EncodeConfig",
@@ -32,7 +29,6 @@ __all__ = [
     "demix",
     "demix_labels",
     "encode",
-    "encode_branches",
     "features_of",
     "head_outputs",
     "sources_of",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -18,12 +17,11 @@ from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_gr
 from ecrt.errors import InputError
 from ecrt.losses import LossName
 from ecrt.nn import AutoEncoder, RowEncoder
-from ecrt.stages.deferred import DeferredTransfer
 from ecrt.stages.encoder_training import EncoderTraining, in_order, module_dtype, some_rows
 from ecrt.stages.holdout import halves
-from ecrt.training import History, Progress, TrainingConfig, all_threads, seeded
+from ecrt.training import History, Progress, TrainingConfig, all_threads
 
-__all__ = ["Branch", "EncodeConfig", "EncodeResult", "check_encoder", "encode", "encode_branches", "features_of"]
+__all__ = ["EncodeConfig", "EncodeResult", "check_encoder", "encode", "features_of"]
 
 Items = Dataset[Any]
 
@@ -40,8 +38,6 @@ class EncodeConfig:
     head : of the supervised loss; ``"cosine"`` is the one that LDAM's margins are meant for, with its ``scale``.
     mixup : parameter of the Beta distribution that samples and their losses are mixed by; 0 mixes nothing.
     mixup_off : share of the epochs, the last ones, without mixup.
-    transfer : augmentation of rare classes among sources during the last epochs, for an encoder that predicts with its
-        own head. ``None``, the default: on CIFAR-100 it gained half a point (``docs/images.md``).
     crop_padding, flip : images are shifted by up to so many pixels, and mirrored at random, on the device.
     precision : ``"bfloat16"`` for mixed precision; ``"auto"`` does so for images on a GPU.
     holdout : share of the classes it learns from that it never sees. Flow and head learn from those rows (and from
@@ -58,7 +54,6 @@ class EncodeConfig:
     head: Literal["linear", "cosine"] = "linear"
     mixup: float = 0.0
     mixup_off: float = 0.0
-    transfer: DeferredTransfer | None = None
     crop_padding: int = 0
     flip: bool = False
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -139,9 +134,7 @@ def encode(
         fresh[held_out] = False
     learned_items, learned_y = (items, y) if oversample is None else oversample(fitted)
     learned_rows = np.concatenate([fitted, np.arange(len(y), len(learned_y))])
-    training = EncoderTraining(
-        encoder, learned_items, learned_y, learned_rows, config, rng=rng, device=device, augmented=roles.augmented
-    )  # fmt: skip
+    training = EncoderTraining(encoder, learned_items, learned_y, learned_rows, config, rng=rng, device=device)
     history = training.run(held_out, progress)
     return EncodeResult(
         encoder=encoder,
@@ -175,63 +168,6 @@ def _refuse_unless_matrix(z: Any) -> None:
             f"The encoder must return a matrix, one row of features for each sample; it gave {shape}. End it with "
             "nn.Flatten(), for example."
         )
-
-
-@dataclass(frozen=True)
-class Branch:
-    """One end of a training that others share the beginning of; encoder and head are valid until the next is asked for.
-
-    ``head`` goes from features to balanced logits.
-    """
-
-    name: str
-    encoder: nn.Module
-    head: nn.Module
-
-
-TRUNK = "trunk"
-
-
-def encode_branches(
-    encoder: nn.Module,
-    items: Items,
-    y: NDArray[np.int64],
-    roles: ClassRoles,
-    configs: Mapping[str, EncodeConfig],
-    *,
-    after: int,
-    rng: np.random.Generator,
-    device: torch.device,
-) -> Iterator[Branch]:
-    """Train what several configurations have in common once, then each of them to its end: first comes the trunk.
-
-    All branches see the same batches in the same order, so that what differs is the configuration.
-
-    Parameters
-    ----------
-    configs : alike in their first ``after`` epochs; none may hold rows out.
-    """
-    if any(config.holdout > 0 for config in configs.values()):
-        raise InputError("Branches use every row: set holdout=0 in each of their configurations.")
-    fitted = np.flatnonzero(roles.encoded_on[y])
-    first = next(iter(configs.values()))
-    trunk = EncoderTraining(encoder, items, y, fitted, first, rng=rng, device=device, augmented=roles.augmented)
-    checkpoint = trunk.run(fitted[:0], None, stop_after=after).checkpoint
-    if checkpoint is None:
-        raise InputError(f"after={after}: branches need a trunk shorter than {first.training.epochs} epochs.")
-    states = copy.deepcopy([module.state_dict() for module in (encoder, trunk.head)])
-    yield Branch(TRUNK, encoder, trunk.balanced_head() or trunk.head)
-    seed = int(rng.integers(2**62))
-    for name, config in configs.items():
-        with seeded(seed):
-            branch = EncoderTraining(
-                encoder, items, y, fitted, config, rng=np.random.default_rng(seed), device=device,
-                augmented=roles.augmented,
-            )  # fmt: skip
-            for module, state in zip((encoder, branch.head), states, strict=True):
-                module.load_state_dict(state)
-            branch.run(fitted[:0], None, start=checkpoint)
-        yield Branch(name, encoder, branch.balanced_head() or branch.head)
 
 
 @torch.no_grad()

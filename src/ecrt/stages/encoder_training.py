@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,15 +14,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from ecrt.data.images import crop_and_flip
-from ecrt.errors import InputError
 from ecrt.losses import effective_prior, make_class_loss
 from ecrt.losses.mixing import mix, mixed_loss
 from ecrt.nn import AutoEncoder, CosineHead, RowEncoder
 from ecrt.nn.randomness import generator_on
 from ecrt.stages.class_heads import BalancedHead
-from ecrt.stages.deferred import FeatureTransfer
 from ecrt.training import History, IndexBatches, Progress, all_threads, torch_generator, train
-from ecrt.training.loop import Checkpoint
 
 if TYPE_CHECKING:
     from ecrt.stages.encode import EncodeConfig
@@ -49,26 +46,21 @@ DEFERRED_LOSSES = ("ldam-drw",)
 
 
 class Batch(NamedTuple):
-    """Items of a step (row numbers, or samples with their labels), the mixup share, and the share of training done.
-
-    ``transferred``: whether losses of rare classes are taken over clouds of features.
-    """
+    """Items of a step (row numbers, or samples with their labels), the mixup share, and the share of training done."""
 
     items: Any
     share: Tensor | None
     done: float
-    transferred: bool = False
 
 
 @dataclass
 class Course:
-    """Batches of an epoch after another, with what changes on the way; ``switch`` is called when transfer begins."""
+    """Batches of an epoch after another, with what changes on the way."""
 
     batches: Iterable[Any]
     config: EncodeConfig
     rng: np.random.Generator
     device: torch.device
-    switch: Callable[[], None] | None = None
     epoch: int = 0
 
     def __len__(self) -> int:
@@ -81,13 +73,9 @@ class Course:
         if config.mixup > 0 and self.epoch < round(n_epochs * (1 - config.mixup_off)):
             drawn = self.rng.beta(config.mixup, config.mixup, len(self)).astype(np.float32)
             shares = torch.from_numpy(drawn).to(self.device).unbind()
-        first = n_epochs if config.transfer is None else config.transfer.first_epoch(n_epochs)
-        if self.epoch == first and self.switch is not None:
-            self.switch()
-        transferred = self.epoch >= first
         self.epoch += 1
         for items, share in zip(self.batches, shares, strict=False):
-            yield Batch(items, share, done, transferred)
+            yield Batch(items, share, done)
 
 
 class EncoderTraining:
@@ -97,13 +85,11 @@ class EncoderTraining:
     ----------
     items : pairs (x, label), indexed like ``y``.
     fitted : rows to learn from; their classes are those of the head, in order.
-    augmented : mask over all classes, those that ``config.transfer`` serves; ``None`` for none.
     """
 
     def __init__(
         self, encoder: nn.Module, items: Dataset[Any], y: NDArray[np.int64], fitted: NDArray[np.int64],
         config: EncodeConfig, *, rng: np.random.Generator, device: torch.device,
-        augmented: NDArray[np.bool_] | None = None,
     ) -> None:  # fmt: skip
         self.encoder, self.items, self.fitted, self.config, self.rng, self.device = (
             encoder.to(device).eval(), items, fitted, config, rng, device
@@ -115,9 +101,6 @@ class EncoderTraining:
         index = np.full(y.max() + 1, -1)
         index[self.classes] = np.arange(len(self.classes))
         self.label_of = torch.from_numpy(index).to(device)
-        self.labels = index[y]
-        self.augmented_m = np.zeros(len(self.classes), bool) if augmented is None else augmented[self.classes]
-        self.transfer: FeatureTransfer | None = None
         # On the device, so that the loss has nothing to copy there at every step
         self.counts_m = torch.from_numpy(np.bincount(places)).to(device)
         self.class_loss = make_class_loss(config.loss, self.counts_m, **config.loss_options)
@@ -135,17 +118,10 @@ class EncoderTraining:
             return CosineHead(n_features, len(self.classes), self.config.loss_options.get("scale", 30.0))
         return nn.Linear(n_features, len(self.classes))
 
-    def run(
-        self, held_out: NDArray[np.int64], progress: Progress | None, *, stop_after: int | None = None,
-        start: Checkpoint | None = None,
-    ) -> History:  # fmt: skip
-        """Train; ``held_out`` rows decide which epoch is kept, if there are any.
-
-        ``stop_after`` and ``start`` are those of :func:`~ecrt.training.train`.
-        """
+    def run(self, held_out: NDArray[np.int64], progress: Progress | None) -> History:
+        """Train; ``held_out`` rows decide which epoch is kept, if there are any."""
         on_gpu = self.device.type == "cuda"
-        first_epoch = 0 if start is None else start.epoch
-        course = Course(self._shuffled(), self.config, self.rng, self.device, self._begin_transfer, first_epoch)
+        course = Course(self._shuffled(), self.config, self.rng, self.device)
         with gpu_layout(self.encoder, enabled=on_gpu and self.images), all_threads(enabled=self.images):
             return train(
                 nn.ModuleList([self.encoder, self.head]),
@@ -154,8 +130,6 @@ class EncoderTraining:
                 (lambda: self._held_out_loss(held_out)) if len(held_out) else None,
                 self.config.training,
                 stage="encoder",
-                stop_after=stop_after,
-                start=start,
                 graphs=on_gpu and self.rows is not None,
                 others_draw=self.rows is None,
                 progress=progress,
@@ -183,32 +157,12 @@ class EncoderTraining:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._half()):
             z = self.encoder(x)
         z = z.to(self.head.weight.dtype)
-        if batch.transferred and self.transfer is not None and self.encoder.training:
-            if share is not None:
-                raise InputError("Mixup must be over when transfer begins: let mixup_off be no less than its share.")
-            return self.transfer.losses(z, labels, self.head, lambda given, y: self.class_loss(given, y, batch.done))
         logits = self.head(z)
         if share is None:
             return self.class_loss(logits, labels, batch.done)
         partners = labels.roll(1, 0)
         first, second = mixed_loss(self.class_loss, logits, labels, partners, share, batch.done)
         return first + second
-
-    @torch.no_grad()
-    def _begin_transfer(self) -> None:
-        """De-mix the features of this moment, seen as they are: neither cropped nor mixed."""
-        if self.config.transfer is None or isinstance(self.encoder, AutoEncoder):
-            return
-        self.encoder.eval()
-        parts = [
-            self.encoder(self._fetch(items)[0].to(self.dtype)).double().cpu()
-            for items in self._in_order(self.fitted, 1024)
-        ]
-        self.encoder.train()
-        y = self.labels[self.fitted]
-        self.transfer = FeatureTransfer(
-            self.config.transfer, torch.cat(parts).numpy(), y, self.augmented_m, self.device
-        )  # fmt: skip
 
     def _fetch(self, items: Any) -> tuple[Tensor, Tensor]:
         if self.rows is not None:

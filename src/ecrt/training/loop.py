@@ -18,7 +18,6 @@ from ecrt.training.interrupt import deadline_passed, stop_requested
 from ecrt.training.steps import DeferredSteps, Schedule, WatchedSteps
 
 __all__ = [
-    "Checkpoint",
     "History",
     "IndexBatches",
     "Progress",
@@ -59,27 +58,14 @@ class TrainingConfig:
     guard: Literal["auto", "step", "epoch"] = "auto"
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """Where a run ended before its schedule did, for others to go on from: epochs and steps done, the optimizer."""
-
-    epoch: int
-    step: int
-    optimizer: dict[str, Any]
-
-
 @dataclass
 class History:
-    """What happened: mean training loss and held-out loss of every epoch, and which epoch was kept.
-
-    ``checkpoint`` is that of a run without held-out rows that was ended by ``stop_after``.
-    """
+    """What happened: mean training loss and held-out loss of every epoch, and which epoch was kept."""
 
     train_loss: list[float] = field(default_factory=list)
     held_out_loss: list[float] = field(default_factory=list)
     best_epoch: int = 0
     best_loss: float = math.inf
-    checkpoint: Checkpoint | None = None
 
 
 class Progress(Protocol):
@@ -138,7 +124,6 @@ def train(
     *,
     stage: str,
     stop_after: int | None = None,
-    start: Checkpoint | None = None,
     graphs: bool = False,
     others_draw: bool = False,
     to_the_end: bool = False,
@@ -153,7 +138,6 @@ def train(
     held_out_loss : measured after every epoch, decides which state is best and when to stop; ``None`` trains all
         epochs and keeps the last state.
     stop_after : end after this many epochs of a schedule made for ``config.epochs``.
-    start : where another run of the same schedule ended; ``module`` must be in the state which that left.
     graphs : replay steps as CUDA graphs; see :class:`~ecrt.training.steps.DeferredSteps` for what that asks of ``loss``
         and batches. Without a GPU it changes nothing.
     to_the_end : let nothing but a deadline stop it, where all before would be lost with it.
@@ -177,9 +161,6 @@ def train(
     deferred = config.guard == "epoch" or (config.guard == "auto" and on_gpu)
     optimizer = _make_optimizer(parameters, config, recorded=on_gpu and graphs)
     schedule = Schedule(optimizer, config.learning_rate, steps_per_epoch, steps_per_epoch * config.epochs)
-    if start is not None:
-        optimizer.load_state_dict(copy.deepcopy(start.optimizer))
-        schedule.go_to(start.step)
     options: dict[str, Any] = {"gradient_norm": config.gradient_norm, "stage": stage}
     steps: WatchedSteps | DeferredSteps
     if deferred:
@@ -187,14 +168,13 @@ def train(
     else:
         steps = WatchedSteps(loss, parameters, optimizer, schedule, **options)
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
-    first_epoch = 0 if start is None else start.epoch
     stop = deadline_passed if to_the_end else stop_requested
-    progress.start(stage, n_epochs - first_epoch)
+    progress.start(stage, n_epochs)
     at_full_speed = ExitStack()
     try:
         if not others_draw:
             at_full_speed.enter_context(own_draws_only(module))
-        for epoch in range(first_epoch, n_epochs):
+        for epoch in range(n_epochs):
             module.train()
             trained = _run_epoch(steps, batches, stop)
             if trained is None:
@@ -216,11 +196,9 @@ def train(
             progress.advance(f"held-out loss {current:.4f}, best {history.best_loss:.4f}")
             if epoch - history.best_epoch >= config.patience or stop():
                 break
-        wanted = n_epochs - first_epoch if held_out_loss is None else min(n_epochs - first_epoch, 1)
+        wanted = n_epochs if held_out_loss is None else min(n_epochs, 1)
         if len(history.train_loss) < wanted:
             raise StoppedError(stage)
-        if held_out_loss is None and n_epochs < config.epochs:
-            history.checkpoint = Checkpoint(n_epochs, schedule.step, copy.deepcopy(optimizer.state_dict()))
     finally:
         at_full_speed.close()
         module.load_state_dict(best_state)

@@ -33,11 +33,6 @@ class Schedule:
         self.step = -1
         self.advance()
 
-    def go_to(self, step: int) -> None:
-        """Set the rate of a later step, where another run has done those before it."""
-        self.step = step - 1
-        self.advance()
-
     def advance(self) -> None:
         """Set the rate of the next step."""
         self.step += 1

@@ -1,0 +1,149 @@
+"""What each part of the method is worth in final accuracy, on the toy and on a small extreme classification.
+
+One thing is changed at a time from the base: FDV with the exact label marginal, additive critic, likelihood weight 1,
+one prior a class, parametric augmentation. A flow of one block is trained in both orders of the features, and held-out
+contrast chooses. ``drift`` repeats the training on the same data: how far do solutions of one problem lie apart?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ecrt.data import ClassRoles, SyntheticData, assign_roles, extreme_sources, toy_sources
+from ecrt.experiments.summary import t_interval
+from ecrt.metrics import mean_correlation_coefficient
+from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig
+from ecrt.training import TrainingConfig
+from paper.experiments.one_flow import balanced_log_proba, find_sources, score, split
+
+__all__ = ["BASE", "FLOWS", "HEADS", "cells", "run_cell", "summarise"]
+
+Row = dict[str, Any]
+BASE = "base"
+PAPER_LIKE = {"critic": "cosine", "label_marginal": "batch", "n_blocks": (4,), "n_restarts": 1}
+
+FLOWS: dict[str, Row] = {
+    BASE: {},
+    "FDV, labels of the batch": {"label_marginal": "batch"},
+    "InfoNCE, labels of the batch": {"label_marginal": "batch", "objective": "infonce"},
+    "GCL, labels of the batch": {"label_marginal": "batch", "objective": "gcl"},
+    "GCL, exact marginal": {"objective": "gcl"},
+    "cosine critic": {"critic": "cosine"},
+    "label-network critic": {"critic": "label-network"},
+    "likelihood weight 0": {"likelihood_weight": 0.0},
+    "one prior for all classes (1P)": {"source_prior": "shared"},
+    "four blocks": {"n_blocks": (4,)},
+    "naive GCL: cosine, batch, four blocks, no likelihood": PAPER_LIKE
+    | {"objective": "gcl", "likelihood_weight": 0.0, "source_prior": "shared"},
+}
+"""Options of the flow that differ from the base."""
+
+HEADS: dict[str, Row] = {
+    "permutation": {"kind": "permutation"},
+    "no augmentation": {"weight": 0.0},
+    "majority augmented too": {},
+}
+"""Options of augmentation that differ from the base; the flow is the base's own."""
+
+DRIFTING = (BASE, "naive GCL: cosine, batch, four blocks, no likelihood")
+
+
+def cells(smoke: bool) -> Iterable[Row]:
+    """Every variant with five seeds, each its own data; then five trainings on one draw."""
+    size: Row = {"n": 40, "n_classes": 12, "epochs": 1} if smoke else {"n": 1000, "n_classes": 200, "epochs": 60}
+    for data in ("toy", "extreme"):
+        variants = (BASE, *list(FLOWS)[-1:]) if smoke else tuple(FLOWS)
+        for seed in range(1 if smoke else 5):
+            for variant in variants:
+                yield {"data": data, "variant": variant, "seed": seed, "draw": seed, **size}
+            for variant in () if smoke or seed == 0 else DRIFTING:
+                yield {"data": data, "variant": variant, "seed": seed, "draw": 0, **size}
+
+
+def run_cell(*, data: str, variant: str, seed: int, draw: int, n: int, n_classes: int, epochs: int) -> Row:
+    """Accuracy of a network on the sources that one flow gives, for all variants of the head that share it."""
+    train, test, roles = _toy(draw, n) if data == "toy" else _extreme(draw, n_classes)
+    sample = split(train.z, train.y, seed)
+    batch = 256 if data == "toy" else 64
+    options: Row = {"method": "flow", "n_blocks": (1,), "n_restarts": 2} | FLOWS[variant]
+    config = DemixConfig(
+        **options,
+        training=TrainingConfig(epochs=epochs, batch_size=batch),
+    )
+    demixed = find_sources(sample, roles, config, seed)
+    runs = {}
+    for name in (BASE, *HEADS) if variant == BASE and seed == draw else (BASE,):
+        if name == "majority augmented too" and roles.augmented.all():
+            continue
+        everyone = replace(roles, augmented=np.ones_like(roles.augmented))
+        augmented = everyone if name == "majority augmented too" else roles
+        head = HeadConfig(
+            heads=("mlp",), hidden=(64, 64), dropout=0.0, augmentation=AugmentConfig(**HEADS.get(name, {})),
+            training=TrainingConfig(epochs=epochs, batch_size=256, learning_rate=8e-3, weight_decay=1e-2),
+        )  # fmt: skip
+        log_proba = balanced_log_proba(demixed, sample, augmented, head, test.z, seed)
+        runs[variant if name == BASE else name] = score(log_proba, test.y, roles.counts)
+    return {"mcc": mean_correlation_coefficient(test.s, demixed.sources(test.z)), "runs": runs}
+
+
+def _toy(draw: int, n: int) -> tuple[SyntheticData, SyntheticData, ClassRoles]:
+    """Twenty samples of class 0, n of the others."""
+    truth, rng = toy_sources(), np.random.default_rng([draw, 0])
+    counts = np.array([20] + [n] * 6)
+    roles = assign_roles(counts, np.arange(7), minority=[0])
+    return truth.draw(counts, rng), truth.draw([2 * n] * 7, rng), roles
+
+
+def _extreme(draw: int, n_classes: int) -> tuple[SyntheticData, SyntheticData, ClassRoles]:
+    """Ten samples of every class."""
+    rng = np.random.default_rng([draw, 0])
+    truth = extreme_sources(n_classes, rng)
+    counts = np.full(n_classes, 10)
+    roles = assign_roles(counts, np.arange(n_classes), minority="all", encode_on="all", demix_on="all")
+    return truth.draw(counts, rng), truth.draw([20] * n_classes, rng), roles
+
+
+def summarise(rows: list[Row]) -> list[Row]:
+    """Each variant's mean over draws and its difference from the base, paired by draw; then the spread on one draw."""
+    table: list[Row] = []
+    for data in ("toy", "extreme"):
+        mine = [r for r in rows if r["cell"]["data"] == data and r["cell"]["seed"] == r["cell"]["draw"]]
+        runs: dict[str, dict[int, Row]] = {}
+        for row in mine:
+            for name, run in row["runs"].items():
+                runs.setdefault(name, {})[row["cell"]["seed"]] = run | {"mcc": row["mcc"]}
+        for name, by_seed in runs.items():
+            table.append({"what": name, "data": data, "seeds": len(by_seed), **_against_base(by_seed, runs[BASE])})
+        for name in DRIFTING:
+            table += _drift(name, data, rows)
+    return table
+
+
+def _against_base(by_seed: dict[int, Row], base: dict[int, Row]) -> Row:
+    entry: Row = {}
+    for metric in ("top1", "nll", "mcc"):
+        estimate = t_interval([run[metric] for run in by_seed.values()])
+        entry |= {metric: estimate.mean, f"{metric}_half_width": estimate.half_width}
+        shared = sorted(by_seed.keys() & base.keys())
+        if metric != "mcc" and shared:
+            gap = t_interval([by_seed[seed][metric] - base[seed][metric] for seed in shared])
+            entry |= {f"{metric}_gain": gap.mean, f"{metric}_gain_half_width": gap.half_width}
+    return entry
+
+
+def _drift(name: str, data: str, rows: list[Row]) -> list[Row]:
+    cell = {"data": data, "variant": name, "draw": 0}
+    mine = [row for row in rows if cell.items() <= row["cell"].items()]
+    if len(mine) < 2:
+        return []
+    line: Row = {"what": f"drift: {name}", "data": data, "seeds": len(mine)}
+    values = {"top1": [row["runs"][name]["top1"] for row in mine], "mcc": [row["mcc"] for row in mine]}
+    for metric, found in values.items():
+        estimate = t_interval(found)
+        line |= {metric: estimate.mean, f"{metric}_half_width": estimate.half_width,
+                 f"{metric}_spread": float(np.std(found, ddof=1))}  # fmt: skip
+    return [line | {"lowest_mcc": min(values["mcc"])}]

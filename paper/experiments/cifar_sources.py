@@ -1,0 +1,201 @@
+"""ECRT on CIFAR-100 as the paper has it, an encoder that has seen the majority only, and what its parts are worth.
+
+Preset ``ours`` holds a fifth of the majority images out of the encoder's training; flow and heads learn from those and
+from the minority. On these features: ECRT as it is by default; a linear head on the sources with and without
+augmentation (and which of its parts gains, with the encoder the same); the same synthetic samples sent back through
+the inverse, to a head on the features; and rivals that act on features. Then the accuracy after every epoch of a
+network on features, on sources, and on sources with augmentation. An encoder on all classes, a fifth of all images held
+out, is run beside it. Preset ``paper`` has the supplement's networks (32 features, a decoder of 256 units, MAF with
+four blocks), weights, Adam and permutation, on all training images; the 8/2 split chooses the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ecrt.data import ClassRoles
+from ecrt.estimators import BaselineClassifier, ECRTClassifier
+from ecrt.experiments.summary import t_interval
+from ecrt.losses import class_mass, make_class_loss, sample_weights
+from ecrt.nn import make_head
+from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig, augment_classes, demix, encode
+from ecrt.training import IndexBatches, TrainingConfig, seeded, train
+from paper.data.cifar import CifarProtocol, ImageSplit
+from paper.experiments.cifar_training import (
+    ADAM,
+    MIXUP,
+    encode_config,
+    figures,
+    image_features,
+    items_of,
+    load,
+    network,
+    roles_of,
+)
+from paper.experiments.one_flow import balanced_log_proba, find_sources, paper_flow, paper_share, split, the_device
+
+__all__ = ["cells", "run_cell", "summarise"]
+
+Row = dict[str, Any]
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+ECRT = "ECRT"
+BARE, AUGMENTED = "ECRT, linear head, no augmentation", "ECRT, linear head"
+ON_FEATURES = "linear head on features, samples through the inverse"
+OURS: dict[str, Row] = {
+    ECRT: {},
+    BARE: {"head": "linear", "augmentation_weight": 0.0},
+    AUGMENTED: {"head": "linear"},
+}
+RIVALS: dict[str, tuple[Row, str]] = {
+    "ERM on the same features": ({"method": "erm"}, "training"),
+    "LA on the same features": ({"method": "logit-adjusted"}, "balanced"),
+    "SMOTE on the same features": ({"method": "feature-smote"}, "balanced"),
+    "GAN on the same features": ({"method": "cgan"}, "balanced"),
+    ON_FEATURES: ({"method": "flow-augmentation", "method_options": {"demixing": "linear"}}, "balanced"),
+}
+"""Options of ``BaselineClassifier``, and the prior that predictions assume."""
+
+GAINS = {"augmentation": (AUGMENTED, BARE), "sources": (AUGMENTED, ON_FEATURES)}
+PAPER_STRENGTH, PAPER_LIKELIHOOD, PAPER_FEATURES = 1e-3, 1e-2, 32
+
+
+def cells(smoke: bool) -> Iterable[Row]:
+    """Encoders on the majority under every protocol, on all classes and by the paper under the first; three seeds."""
+    size: Row = {"n_classes": 6, "width": 4, "epochs": 1} if smoke else {"n_classes": 100, "width": 64, "epochs": 60}
+    kinds = [("majority", "500/50"), ("paper", "500/50"), ("majority", "500/5"), ("majority", "exponential-100")]
+    for encoder, protocol in kinds[:2] if smoke else [*kinds, ("all", "500/50")]:
+        for seed in range(1 if smoke else 3):
+            yield {"encoder": encoder, "protocol": protocol, "seed": seed, **size}
+
+
+def run_cell(*, encoder: str, protocol: CifarProtocol, seed: int, n_classes: int, width: int, epochs: int) -> Row:
+    """Train the encoder, then everything on its features."""
+    data = load(protocol, n_classes)
+    roles = roles_of(data, "all" if encoder == "all" else "majority")
+    shared: Row = {"rng": np.random.default_rng(seed), "device": the_device()}
+    with seeded(seed):
+        if encoder == "paper":
+            to_features = network(data, width, PAPER_FEATURES)
+            whole = nn.Sequential(to_features, nn.Linear(PAPER_FEATURES, 256), nn.ReLU())
+            encode(whole, items_of(data), data.y_train, roles, encode_config(epochs, ADAM, holdout=0.2), **shared)
+        else:
+            to_features = network(data, width)
+            config = encode_config(epochs, holdout=0.2, **MIXUP)
+            unseen = encode(to_features, items_of(data), data.y_train, roles, config, **shared).unseen
+        z, z_test = (image_features(to_features, images) for images in (data.X_train, data.X_test))
+    if encoder == "paper":
+        return {"runs": _paper(z, z_test, data, roles, seed, epochs)}
+    z, y = z[unseen], data.y_train[unseen]
+    minority = np.flatnonzero(roles.minority)
+    few: Row = {"epochs": 2, "demixing": "linear"} if epochs == 1 else {}
+    runs: Row = {}
+    for name, options in OURS.items():
+        clf = ECRTClassifier(minority=minority, random_state=seed, **few, **options).fit(z, y)
+        runs[name] = figures(clf.decision_function(z_test), data)
+    for name, (options, prior) in RIVALS.items() if epochs > 1 else list(RIVALS.items())[-1:]:
+        rival = BaselineClassifier(minority=minority, random_state=seed, **options).fit(z, y)
+        runs[name] = figures(rival.decision_function(z_test), data, prior)  # type: ignore[arg-type]
+    return {"runs": runs, "top1_by_epoch": _dynamics(z, y, z_test, data.y_test, roles, seed, 2 if epochs == 1 else 30)}
+
+
+def _dynamics(
+    z: Array, y: Labels, z_test: Array, y_test: Labels, roles: ClassRoles, seed: int, epochs: int
+) -> dict[str, list[float]]:
+    """Test accuracy after every epoch of a network with 256 hidden units; nothing is chosen by it."""
+    rng, device = np.random.default_rng([seed, 5]), the_device()
+    rows = np.arange(len(y))
+    curves: dict[str, list[float]] = {}
+    for name, method, weight in (("z", "none", 0.0), ("s", "linear", 0.0), ("s, augmented", "linear", 0.5)):
+        demixed = demix(
+            z, y, train_rows=rows, held_out_rows=rows[:0], demixed_on=roles.demixed_on,
+            config=DemixConfig(method=method), rng=rng, device=device,  # type: ignore[arg-type]
+        )  # fmt: skip
+        s, s_test = demixed.sources(z), torch.from_numpy(demixed.sources(z_test) * demixed.head_scale).float()
+        drawn = augment_classes(s, y, roles.augmented, demixed.within_variance, AugmentConfig(weight=weight), rng)
+        x = torch.from_numpy(np.concatenate([s, drawn.s]) * demixed.head_scale).float().to(device)
+        labels = torch.from_numpy(np.concatenate([y, drawn.y])).to(device)
+        synthetic = torch.arange(len(labels), device=device) >= len(y)
+        counts_m = torch.from_numpy(np.bincount(y)).to(device)
+        lambda_m = weight * torch.from_numpy(roles.augmented).to(device)
+        weight_n = (sample_weights(labels, synthetic, class_mass(counts_m, "training"), lambda_m) * len(labels)).float()
+        curves[name] = _accuracies(x, labels, weight_n, counts_m, s_test.to(device), y_test, seed, epochs)
+    return curves
+
+
+def _accuracies(
+    x: Tensor, labels: Tensor, weight_n: Tensor, counts_m: Tensor, x_test: Tensor, y_test: Labels, seed: int,
+    epochs: int,
+) -> list[float]:  # fmt: skip
+    loss, truth = make_class_loss("logit-adjusted", counts_m), torch.from_numpy(y_test).to(x.device)
+    found: list[float] = []
+    with seeded(seed):
+        head = make_head(x.shape[1], len(counts_m), (256,), 0.1).to(x)
+
+        def measure() -> float:
+            found.append(float((head(x_test).argmax(1) == truth).float().mean()))
+            return 0.0
+
+        train(
+            head, lambda batch: (loss(head(x[batch]), labels[batch]) * weight_n[batch]).mean(),
+            IndexBatches(len(labels), 256, torch.Generator().manual_seed(seed), x.device), measure,
+            TrainingConfig(epochs=epochs, learning_rate=1e-3, weight_decay=1e-2, patience=epochs), stage="dynamics",
+        )  # fmt: skip
+    return found
+
+
+def _paper(z: Array, z_test: Array, data: ImageSplit, roles: ClassRoles, seed: int, epochs: int) -> dict[str, Row]:
+    """The supplement's flow and decoder on all training rows, for one prior (1P) and many (MP)."""
+    sample = split(z, data.y_train, seed)
+    share = paper_share(PAPER_STRENGTH, len(z), int(roles.counts[roles.minority].min()))
+    flow_epochs = min(30, 2 * epochs)
+    runs = {}
+    training = TrainingConfig(epochs=flow_epochs, batch_size=256, learning_rate=1e-3, patience=flow_epochs)
+    for prior, name in (("shared", "1P"), ("per-class", "MP")):
+        flow = paper_flow(PAPER_LIKELIHOOD, PAPER_FEATURES, training, source_prior=prior)
+        demixed = find_sources(sample, roles, flow, seed)
+        for weight, suffix in ((share, ""), (0.0, ", no augmentation")):
+            head = HeadConfig(
+                heads=("mlp",), hidden=(256,), dropout=0.0,
+                augmentation=AugmentConfig(kind="permutation", weight=weight),
+                training=TrainingConfig(epochs=flow_epochs, batch_size=256, learning_rate=1e-3),
+            )  # fmt: skip
+            log_proba = balanced_log_proba(demixed, sample, roles, head, z_test, seed)
+            runs[f"ECRT, paper preset {name}{suffix}"] = figures(log_proba, data)
+    return runs
+
+
+def summarise(rows: list[Row]) -> list[Row]:
+    """Means and half-widths over seeds, by protocol and encoder; gains paired by seed; then curves."""
+    table = []
+    for encoder, protocol in dict.fromkeys((row["cell"]["encoder"], row["cell"]["protocol"]) for row in rows):
+        wanted = {"encoder": encoder, "protocol": protocol}
+        mine = [row for row in rows if wanted.items() <= row["cell"].items()]
+        for name in mine[0]["runs"]:
+            line: Row = {"what": name, **wanted, "seeds": len(mine)}
+            for metric in ("top1", "top5", "nll", "macro_f1"):
+                if metric in mine[0]["runs"][name]:
+                    estimate = t_interval([row["runs"][name][metric] for row in mine])
+                    line |= {metric: estimate.mean, f"{metric}_half_width": estimate.half_width}
+            table.append(line)
+        for what, (one, other) in GAINS.items():
+            if one in mine[0]["runs"] and other in mine[0]["runs"]:
+                gain = t_interval([row["runs"][one]["top1"] - row["runs"][other]["top1"] for row in mine])
+                table.append({
+                    "what": f"gain from {what}", **wanted, "seeds": len(mine), "top1_gain": gain.mean,
+                    "top1_gain_half_width": gain.half_width,
+                })  # fmt: skip
+        if "top1_by_epoch" in mine[0]:
+            curves = {
+                name: np.mean([row["top1_by_epoch"][name] for row in mine], axis=0).tolist()
+                for name in mine[0]["top1_by_epoch"]
+            }
+            table.append({"what": "top-1 by epoch", **wanted, "seeds": len(mine), "curves": curves})
+    return table

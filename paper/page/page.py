@@ -1,0 +1,132 @@
+"""The page that sets the paper's tables, figures and claims beside ours: results to plain data, then a template."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import ChoiceLoader, PackageLoader
+from markupsafe import Markup
+
+from ecrt.disk import write_text
+from ecrt.errors import InputError
+from ecrt.report.rendering import FigureBlock, environment
+from paper.page.claims import SYNTHETIC_CLAIMS
+from paper.page.claims_real import REAL_CLAIMS
+from paper.page.panels import paper_figures
+from paper.page.results import PaperResults, Verdict
+from paper.page.tables import BesideTable, beside_tables
+
+__all__ = ["JudgedClaim", "PaperPage", "judge_claims", "render_paper", "summarise_paper", "write_paper_page"]
+
+SECTIONS = ("ECRT efficiency", "Ablations", "Extreme classification", "Imbalanced data learning", "Supplement A",
+            "Supplement A.4", "Supplement C", "Supplement D", "Supplement E")  # fmt: skip
+MARKS: dict[Verdict, str] = {
+    "holds": "yes", "holds in part": "partly", "does not hold": "no", "not run here": "cannot-tell"
+}  # fmt: skip
+FIGURES = "paper-figures"
+TEMPLATES = {".html": "paper.html", ".md": "paper.md"}
+
+
+@dataclass(frozen=True)
+class JudgedClaim:
+    """A claim with what became of it."""
+
+    section: str
+    text: str
+    verdict: Verdict
+    evidence: str
+
+    @property
+    def mark(self) -> str:
+        """The class of style of the verdict."""
+        return MARKS[self.verdict]
+
+
+@dataclass(frozen=True)
+class PaperPage:
+    """Everything on the page."""
+
+    title: str
+    counts: str
+    claims: tuple[JudgedClaim, ...]
+    tables: tuple[BesideTable, ...]
+    figures: tuple[FigureBlock, ...]
+    trials: tuple[str, ...]
+    """Experiments that only a trial run is there of."""
+
+    @property
+    def named_figures(self) -> list[tuple[str, FigureBlock]]:
+        """Figures with the files that Markdown shows."""
+        return [(f"{FIGURES}/{place}.svg", figure) for place, figure in enumerate(self.figures, 1)]
+
+    @property
+    def sections(self) -> list[tuple[str, list[JudgedClaim]]]:
+        """Claims by section, in the paper's order."""
+        return [(name, mine) for name in SECTIONS if (mine := [c for c in self.claims if c.section == name])]
+
+
+def judge_claims(results: PaperResults) -> list[JudgedClaim]:
+    """What results say of every claim, in the paper's order."""
+    claims = []
+    for claim in sorted((*SYNTHETIC_CLAIMS, *REAL_CLAIMS), key=lambda claim: SECTIONS.index(claim.section)):
+        found = claim.judge(results)
+        claims.append(JudgedClaim(claim.section, claim.text, found.verdict, found.evidence))
+    return claims
+
+
+def summarise_paper(results: PaperResults) -> PaperPage:
+    """Judge every claim, and make tables and figures."""
+    claims = judge_claims(results)
+    counts = "; ".join(f"{verdict}: {sum(claim.verdict == verdict for claim in claims)}" for verdict in MARKS)
+    return PaperPage(
+        title="The paper and what was found here",
+        counts=f"{len(claims)} claims. {counts.capitalize()}.",
+        claims=tuple(claims),
+        tables=tuple(beside_tables(results)),
+        figures=tuple(paper_figures(results)),
+        trials=tuple(results.trials),
+    )
+
+
+def render_paper(page: PaperPage, template: str = "paper.html") -> str:
+    """Fill a template of ours, which may use those of the library."""
+    templates = environment()
+    templates.loader = ChoiceLoader([PackageLoader("paper.page"), PackageLoader("ecrt.report")])
+    return templates.get_template(template).render(page=page)
+
+
+def write_paper_page(results: Path, output: Path) -> Path:
+    """Write the page on all results of a folder, as HTML or Markdown by the ending of the file.
+
+    Markdown has its figures in a folder of their own beside it.
+    """
+    if output.suffix not in TEMPLATES:
+        raise InputError(f"The page is written as .html or .md, not {output.suffix or 'without an ending'}.")
+    page = summarise_paper(PaperResults(results))
+    text = render_paper(page, TEMPLATES[output.suffix])
+    output.parent.mkdir(parents=True, exist_ok=True)
+    if output.suffix == ".md":
+        (output.parent / FIGURES).mkdir(exist_ok=True)
+        for name, figure in page.named_figures:
+            write_text(output.parent / name, _side_by_side(figure.panels))
+    write_text(output, text)
+    return output
+
+
+def _side_by_side(panels: tuple[Markup, ...]) -> str:
+    """One picture of all panels on white, three in a row."""
+    width, height = (float(value) for value in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', panels[0])[0])
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
+    placed = [
+        panel.replace(
+            "<svg ",
+            f'<svg x="{place % columns * width}" y="{place // columns * height}" width="{width}" height="{height}" ',
+            1,
+        )
+        for place, panel in enumerate(map(str, panels))
+    ]
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {columns * width:g} {rows * height:g}">'
+    return "\n".join([start, '<rect width="100%" height="100%" fill="white"/>', *placed, "</svg>\n"])

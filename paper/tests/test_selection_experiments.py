@@ -1,0 +1,113 @@
+"""Summaries of the recipes about selection, on figures made up so that the answer is known."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paper.experiments import keel_imbalanced, plankton, selection, tinyimagenet_rivals, tinyimagenet_selected
+
+Row = dict[str, Any]
+
+
+def test_halves_of_the_test_rows_are_alike_and_share_nothing() -> None:
+    y = np.random.default_rng(0).permutation(np.repeat(np.arange(5), 20))
+    development = selection.development_rows(y)
+    assert np.bincount(y[development]).tolist() == [10] * 5
+    halves = tinyimagenet_selected._halves(y)
+    np.testing.assert_array_equal(np.union1d(halves["development"], halves["final"]), halves["all"])
+    assert len(np.intersect1d(halves["development"], halves["final"])) == 0
+
+
+def tiny_row(part: str, hits: np.ndarray, losses: float, y: np.ndarray) -> Row:
+    figures = {half: {"top1": 0.5, "nll": losses} for half in ("development", "final", "all")}
+    outcomes = {"y": y.tolist(), "top1": hits.astype(int).tolist(), "nll": [losses] * len(y)}
+    return {"cell": {"part": part}, "what": part, "figures": figures, "outcomes": outcomes, "seconds": 1.0}
+
+
+def test_components_and_rival_are_compared_row_by_row() -> None:
+    y = np.repeat(np.arange(10), 40)
+    none, every, some = np.zeros(400, bool), np.ones(400, bool), np.arange(400) % 4 < 2
+    rows = [
+        tiny_row("selected", every, 1.0, y),
+        tiny_row("features", none, 2.0, y),
+        tiny_row("whitening", some, 1.5, y),
+        tiny_row(tinyimagenet_selected.RIVAL, some, 1.2, y) | {"what": "linear LDAM"},
+    ]
+    found = {line["what"]: line for line in tinyimagenet_selected.summarise(rows)}
+    assert found["whitening adds to features"]["all_nll"] == "+0.5000 [+0.5000, +0.5000]"
+    assert found["whitening adds to features"]["all_top1"].startswith("+0.5000 [+0.4")
+    ahead = found["selected less best tuned rival"]
+    assert ahead["final_top1"].startswith("+0.5000")
+    assert ahead["development_nll"] == "+0.2000 [+0.2000, +0.2000]"
+    assert found["best tuned rival: linear LDAM"]["all_nll"] == 1.2
+
+
+def test_the_best_linear_rival_is_fitted_as_it_was_chosen(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), [60, 40, 10])
+    X = rng.normal(size=(110, 4)) + 2 * np.eye(3, 4)[y]
+    problem = tinyimagenet_rivals.Problem(X=X, y=y, X_test=X, seed=0)
+    tuned = {
+        one.what: one
+        for one in tinyimagenet_rivals.linear("linear LDAM", "ldam", scalings=tinyimagenet_rivals.SCALINGS)(problem)
+    }
+    best = tuned["linear LDAM, by NLL"]
+    figures = {"SMOTE of features": 0.9, "linear LDAM, by NLL": 0.8, "linear LA, by NLL": 0.7}
+    entries = [
+        {"what": what, "prior": "balanced", "chosen": best.chosen, "figures": {"balanced": {"top1": top1}}}
+        for what, top1 in figures.items()
+    ]
+    rows = [
+        {"cell": {"seed": 0}, "entries": entries},
+        {"cell": {"seed": 1}, "entries": [{**entries[2], "figures": {"balanced": {"top1": 1.0}}}]},
+    ]
+    (tmp_path / "rivals.json").write_text(json.dumps({"rows": rows}))
+    monkeypatch.setattr(tinyimagenet_selected, "RIVAL_RESULTS", tmp_path / "rivals.json")
+    found = tinyimagenet_selected._rival(X, y, X, y, seed=0)
+    assert found["what"] == "linear LDAM, by NLL"
+    expected = -best.log_proba[np.arange(110), y]
+    np.testing.assert_allclose(found["outcomes"]["nll"], expected, atol=1e-4)
+
+
+def plankton_row(method: str, seed: int, accuracy: float, right: list[int]) -> Row:
+    y = np.repeat(np.arange(4), 10)
+    figures = dict.fromkeys(plankton.MEASURES, accuracy)
+    return {
+        "cell": {"method": method, "seed": seed}, "figures": {method: {"resplit": figures, "final": figures}},
+        plankton.PER_ROW: {method: np.where(np.isin(y, right), y, -1).tolist()}, "final_y": y.tolist(), "few": [2, 3],
+        "seconds": 1.0,
+    }  # fmt: skip
+
+
+def test_plankton_pairs_resplits_and_rows_of_the_final_fifth() -> None:
+    rows = []
+    for seed in range(5):
+        rows += [
+            plankton_row(plankton.SELECTED, seed, 0.60 + 0.01 * seed, [0, 1, 2]),
+            plankton_row("linear LA", seed, 0.58 + 0.01 * seed, [0, 1]),
+        ]
+    selected, rival, gain = plankton.summarise(rows)
+    assert selected["resplit_balanced_accuracy"] == pytest.approx(0.62)
+    assert rival["what"] == "linear LA"
+    assert gain["resplit_balanced_accuracy"] == "0.0200 ± 0.0000"
+    assert gain["resplit_nll"] == "-0.0200 ± 0.0000"  # positive is better
+    assert gain["final_balanced_accuracy"] == "+0.2500 [+0.2500, +0.2500]"
+    assert gain["final_few_recall"] == "+0.5000 [+0.5000, +0.5000]"
+
+
+def test_ranks_of_tables_are_averaged_and_every_table_is_listed() -> None:
+    values = {keel_imbalanced.ECRT: (0.9, 0.5), keel_imbalanced.MLP: (0.8, 0.6), "SMOTE + MLP": (0.7, 0.6)}
+    rows = [
+        {"cell": {"table": table, "method": method}, "means": dict.fromkeys(keel_imbalanced.MEASURES, of[at])}
+        for at, table in enumerate(keel_imbalanced.TABLES[:2])
+        for method, of in values.items()
+    ]
+    first, second, third, gain, *tables = keel_imbalanced.summarise(rows)
+    assert [line["rank_balanced_accuracy"] for line in (first, second, third)] == [2.0, 1.75, 2.25]
+    assert gain["balanced_accuracy"].startswith("0.0000")
+    assert [line["what"] for line in tables] == list(keel_imbalanced.TABLES[:2])
+    assert len(set(keel_imbalanced.TABLES)) == 20
