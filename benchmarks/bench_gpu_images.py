@@ -3,8 +3,8 @@
 27,500 random images of 32 x 32 (the size of CIFAR-100, 500/50), ResNet-18, batches of 128, SGD, random crops and
 mirror images. The rival is the loop that most scripts have: a DataLoader with workers, transforms of torchvision image
 by image, the same mixed precision and memory layout, the loss read at every step. With CIFAR-100 in ``ECRT_DATA`` the
-whole recipe (500/50, 60 epochs, de-mixing, head, test metrics) is timed too. Run it from the checkout with PYTHONPATH=.,
-since it uses a recipe of the paper.
+whole recipe (500/50, 60 epochs, de-mixing, head, test metrics) is timed too. Needs PYTHONPATH=. since
+it runs a recipe of paper/.
 """
 
 from __future__ import annotations

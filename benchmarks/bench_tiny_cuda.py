@@ -1,6 +1,7 @@
 """Seconds of the default ``ECRTClassifier`` on Tiny-ImageNet features on a GPU, where they go, and their floor.
 
-Needs ``ECRT_DATA`` and CUDA. The first fit also loads kernels; the median of the others is the one that counts.
+Needs ``ECRT_DATA``, CUDA and PYTHONPATH=. (it loads data by paper/).
+The first fit also loads kernels; the median of the others is the one that counts.
 """
 
 from __future__ import annotations
