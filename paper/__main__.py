@@ -12,10 +12,13 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from ecrt.cli.shared import Terminal, one_line_errors, run_app, tell
 from ecrt.disk import Journal, check_writable, write_text
+from ecrt.embedding import embed, make_backbone
 from ecrt.errors import InputError
+from ecrt.estimators.inputs import resolve_device
 from ecrt.training import BarProgress
 from paper import recipes
-from paper.data import CATALOGUE, KnownData, RemoteFile, default_folder, fetch
+from paper.data import CATALOGUE, KnownData, RemoteFile, data_folder, default_folder, fetch, published_items
+from paper.data.loaders import EMBEDDINGS
 from paper.page import write_paper_page
 from paper.result_files import is_full_run, journal_of, results_folder
 from paper.terminal import experiment_tables
@@ -91,7 +94,29 @@ def _download(known: KnownData, folder: Path) -> None:
 
         fetch(known, folder, report)
     tell(f"Data: {folder / known.name}")
-    tell(f"Next: export ECRT_DATA={folder}; {known.next_step.replace('FOLDER', str(folder))}")
+    tell(f"Next: export ECRT_DATA={folder}; {known.next_step}")
+
+
+@app.command("embed")
+def embed_data(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Data set: tiny_imagenet, inaturalist or arxiv.")],
+    backbone: Annotated[str, typer.Option(metavar="NAME", help="Network, as for ecrt embed.")],
+    batch_size: Annotated[int, typer.Option(min=1, help="Items that the network sees at once.")] = 64,
+    threads: Annotated[int, typer.Option(min=1, help="Threads that open images.")] = 4,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Weights of the network (.safetensors), instead of a download.")
+    ] = None,
+) -> None:
+    """Turn a downloaded data set into features, where recipes look for them."""
+    with one_line_errors(debug=context.obj, program=PROGRAM):
+        items = published_items(name, data_folder())
+        network = make_backbone(backbone, device=resolve_device(device), weights=weights)
+        file = data_folder() / name / EMBEDDINGS
+        with BarProgress() as progress:
+            found = embed(items, network, file, batch_size=batch_size, threads=threads, progress=progress)
+        tell(f"{found.rows} rows of {found.features} features: {file}")
 
 
 @app.command("page")

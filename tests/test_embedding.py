@@ -111,8 +111,6 @@ def test_split_and_rows(folder):
     assert few.ids.tolist() == read_items(folder, rows=7, seed=3).ids.tolist()
     with pytest.raises(InputError, match=r"nothing in the split 'test'; there are \['train', 'val'\]"):
         read_items(folder, split="test")
-    with pytest.raises(InputError, match="layout 'imagenet' is not known"):
-        read_items(folder, layout="imagenet")
 
 
 def test_text_of_a_table(tmp_path):

@@ -4,6 +4,7 @@ from paper.data.catalogue import CATALOGUE, KnownData, RemoteFile
 from paper.data.cifar import CIFAR_PROTOCOLS, CifarProtocol, ImageSplit, load_cifar100
 from paper.data.download import default_folder, fetch
 from paper.data.idx import load_mnist
+from paper.data.layouts import published_items
 from paper.data.loaders import LabelledSplit, data_folder, load_arxiv, load_embeddings, load_keel
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "load_embeddings",
     "load_keel",
     "load_mnist",
+    "published_items",
 ]

@@ -104,8 +104,7 @@ def _known() -> Iterator[KnownData]:
                 source="public loaders, which agree; its publishers give none",
             ),
         ),
-        next_step="ecrt embed FOLDER/tiny_imagenet/tiny-imagenet-200 --backbone torchvision:resnet18 --output "
-        "FOLDER/tiny_imagenet/embeddings.npz",
+        next_step="python -m paper embed tiny_imagenet --backbone torchvision:resnet18",
     )
     yield KnownData(
         name="inaturalist",
@@ -133,8 +132,7 @@ def _known() -> Iterator[KnownData]:
                 source="its page",
             ),
         ),
-        next_step="ecrt embed FOLDER/inaturalist --backbone torchvision:inception_v3 --output "
-        "FOLDER/inaturalist/embeddings.npz",
+        next_step="python -m paper embed inaturalist --backbone torchvision:inception_v3",
     )
     yield KnownData(
         name="arxiv",
@@ -142,9 +140,9 @@ def _known() -> Iterator[KnownData]:
         home="https://www.kaggle.com/datasets/Cornell-University/arxiv",
         terms="CC0 1.0 for the metadata.",
         by_hand="Kaggle wants a login. Download it in the browser, or with Kaggle's own program: kaggle datasets "
-        "download -d Cornell-University/arxiv --unzip. It changes every week, so no checksum can be given.",
-        next_step="ecrt embed arxiv-metadata-oai-snapshot.json --backbone "
-        "sentence-transformers:allenai/scibert_scivocab_uncased --output FOLDER/arxiv/embeddings.npz",
+        "download -d Cornell-University/arxiv --unzip. Put arxiv-metadata-oai-snapshot.json into the folder arxiv of "
+        "ECRT_DATA. It changes every week, so no checksum can be given.",
+        next_step="python -m paper embed arxiv --backbone sentence-transformers:allenai/scibert_scivocab_uncased",
     )
 
 

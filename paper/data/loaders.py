@@ -21,7 +21,7 @@ from paper.data.catalogue import CATALOGUE
 __all__ = ["LabelledSplit", "data_folder", "load_arxiv", "load_embeddings", "load_keel"]
 
 EMBEDDINGS = "embeddings.npz"
-"""Where a recipe looks first for features in the folder of a data set: ``ecrt embed --output`` puts them there."""
+"""Where a recipe looks first for features in the folder of a data set: ``python -m paper embed`` puts them there."""
 
 
 @dataclass(frozen=True)

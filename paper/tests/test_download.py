@@ -182,7 +182,7 @@ def test_command_lists_and_downloads(server, tmp_path, monkeypatch):
     assert run.exit_code == 0
     assert "c60a6e2962c9b8ccbd458d12c8582644" in run.output
     known = KnownData(
-        name="tiny", title="A small set", home="h", terms="free", next_step="ecrt embed FOLDER/tiny",
+        name="tiny", title="A small set", home="h", terms="free", next_step="python -m paper embed tiny",
         files=(remote(server, "ranges"),),
     )  # fmt: skip
     monkeypatch.setitem(CATALOGUE, "tiny", known)
@@ -190,7 +190,7 @@ def test_command_lists_and_downloads(server, tmp_path, monkeypatch):
     assert not server.seen
     run = CliRunner().invoke(app, ["data", "tiny", "-o", str(tmp_path)])
     assert run.exit_code == 0, run.output
-    assert f"ecrt embed {tmp_path}/tiny" in run.output.replace("\n", "")
+    assert f"export ECRT_DATA={tmp_path}; python -m paper embed tiny" in run.output.replace("\n", "")
     assert (tmp_path / "tiny" / "data.bin").read_bytes() == CONTENT
     for name, message in (("arxiv", "Kaggle wants a login"), ("cifra", "No data set is called 'cifra'")):
         run = CliRunner().invoke(app, ["data", name, "-o", str(tmp_path)])

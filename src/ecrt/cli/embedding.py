@@ -17,9 +17,7 @@ def embed_source(
     context: typer.Context,
     source: Annotated[
         Path,
-        typer.Argument(
-            help="Folder of images, iNaturalist's json, Kaggle's arXiv json, or a table with a text column."
-        ),
+        typer.Argument(help="Folder of images, or a table with a text column."),
     ],
     backbone: Annotated[
         str, typer.Option(metavar="NAME", help="Network, such as torchvision:resnet18; a wrong name lists all kinds.")
@@ -27,16 +25,10 @@ def embed_source(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="NPZ file to write; ecrt fit reads it.")
     ] = Path("embeddings.npz"),
-    layout: Annotated[
-        str | None,
-        typer.Option(help="folder, tiny-imagenet, inaturalist, arxiv or table; told from the source if not given."),
-    ] = None,
     text: Annotated[str | None, typer.Option(metavar="COL", help="Column of a table that holds the text.")] = None,
     target: Annotated[str | None, typer.Option(metavar="COL", help="Column of a table that holds the class.")] = None,
     split: Annotated[str | None, typer.Option(help="Only this split of a collection: train, val or test.")] = None,
-    rows: Annotated[
-        int | None, typer.Option(min=1, help="At most so many, drawn at random (arXiv: 160000 if not given).")
-    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="At most so many, drawn at random.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which rows are drawn.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Items that the network sees at once.")] = 64,
     threads: Annotated[int, typer.Option(min=1, help="Threads that open images.")] = 4,
@@ -58,7 +50,6 @@ def embed_source(
             raise InputError(f"{output} is there already; --force writes it anew.")
         items = read_items(
             source,
-            layout=layout,
             text=text,
             target=target,
             split=split,

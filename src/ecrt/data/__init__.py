@@ -12,8 +12,7 @@ from ecrt.data.imbalance import (
     thin_out,
     with_lost_groups,
 )
-from ecrt.data.kaggle_arxiv import Abstracts, read_arxiv
-from ecrt.data.layouts import ImageLayout, ImageList, read_image_list
+from ecrt.data.layouts import ImageList, read_image_list
 from ecrt.data.minority import ClassRoles, MinorityRule, assign_roles, minority_mask
 from ecrt.data.synthetic import (
     GaussianSources,
@@ -29,7 +28,6 @@ from ecrt.data.tables import Column, TableEncoder
 __all__ = [
     "HEADINGS",
     "LABEL_SEPARATOR",
-    "Abstracts",
     "ClassRoles",
     "Column",
     "ColumnProblem",
@@ -37,7 +35,6 @@ __all__ = [
     "ColumnRow",
     "DataFile",
     "GaussianSources",
-    "ImageLayout",
     "ImageList",
     "Images",
     "MinorityRule",
@@ -56,7 +53,6 @@ __all__ = [
     "minority_mask",
     "open_image",
     "rare_feature_data",
-    "read_arxiv",
     "read_data",
     "read_image_list",
     "rows_of_table",

@@ -2,6 +2,16 @@
 
 from ecrt.embedding.backbones import BACKBONES, Backbone, make_backbone
 from ecrt.embedding.embedding import Embedded, embed
-from ecrt.embedding.items import Items, SourceLayout, read_items
+from ecrt.embedding.items import Items, image_items, read_items, text_items
 
-__all__ = ["BACKBONES", "Backbone", "Embedded", "Items", "SourceLayout", "embed", "make_backbone", "read_items"]
+__all__ = [
+    "BACKBONES",
+    "Backbone",
+    "Embedded",
+    "Items",
+    "embed",
+    "image_items",
+    "make_backbone",
+    "read_items",
+    "text_items",
+]

@@ -11,14 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ecrt.data import ImageList, open_image, read_arxiv, read_data, read_image_list
+from ecrt.data import ImageList, open_image, read_data, read_image_list
 from ecrt.errors import InputError
 
 Kind = Literal["image", "text"]
-SourceLayout = Literal["folder", "tiny-imagenet", "inaturalist", "arxiv", "table"]
-LAYOUTS: tuple[SourceLayout, ...] = ("folder", "tiny-imagenet", "inaturalist", "arxiv", "table")
-ARXIV_NAME = "arxiv-metadata"
-"""How the name of Kaggle's file begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +44,6 @@ class Items:
 def read_items(
     source: Path,
     *,
-    layout: str | None = None,
     text: str | None = None,
     target: str | None = None,
     split: str | None = None,
@@ -59,44 +54,24 @@ def read_items(
 
     Parameters
     ----------
-    source : a folder of images, iNaturalist's annotations, Kaggle's arXiv file, or a table with a column of text.
-    layout : how it is laid out; told from its name and from what is there if ``None``.
+    source : a folder of images, or a table with a column of text.
     text, target : columns of a table; the target may be left out.
     split : of a collection that is split, only ``"train"``, ``"val"`` or ``"test"``.
-    rows : at most so many, drawn at random; all if ``None`` (of arXiv, the paper's 160,000).
+    rows : at most so many, drawn at random; all if ``None``.
     """
-    if layout is not None and layout not in LAYOUTS:
-        raise InputError(f"The layout {layout!r} is not known: choose one of {', '.join(LAYOUTS)}.")
     if not source.exists():
         raise InputError(f"There is no file or folder {source}.")
-    found = layout or _layout_of(source)
-    if found != "table" and (text is not None or target is not None):
-        raise InputError(f"--text and --target are columns of a table; {source.name} is read as {found or 'images'}.")
-    if found == "arxiv":
-        return _abstracts(source, split, rows, seed)
-    if found == "table":
+    if source.is_file():
         return _table(source, text, target, split, rows, seed)
-    listed = read_image_list(source, found)
-    chosen = _drawn(_of_split(listed.splits, split, source), rows, seed)
-    return _images(listed.take(chosen))
-
-
-def _layout_of(source: Path) -> SourceLayout | None:
-    """Kaggle's file by its name, tables by being files, and collections of images told apart by their reader."""
-    if source.is_dir():
-        return None
-    if source.suffix == ".json":
-        return "arxiv" if source.name.startswith(ARXIV_NAME) else "inaturalist"
-    return "table"
-
-
-def _of_split(splits: NDArray[np.str_], split: str | None, source: Path) -> NDArray[np.int64]:
-    if split is None:
-        return np.arange(len(splits))
-    chosen = np.flatnonzero(splits == split)
+    if text is not None or target is not None:
+        raise InputError(f"--text and --target are columns of a table; {source.name} is read as a folder of images.")
+    listed = read_image_list(source)
+    chosen = np.arange(len(listed.files)) if split is None else np.flatnonzero(listed.splits == split)
     if len(chosen) == 0:
-        raise InputError(f"{source} has nothing in the split {split!r}; there are {sorted(set(splits.tolist()))}.")
-    return chosen
+        raise InputError(
+            f"{source} has nothing in the split {split!r}; there are {sorted(set(listed.splits.tolist()))}."
+        )
+    return image_items(listed.take(_drawn(chosen, rows, seed)))
 
 
 def _drawn(rows: NDArray[np.int64], n: int | None, seed: int) -> NDArray[np.int64]:
@@ -105,7 +80,8 @@ def _drawn(rows: NDArray[np.int64], n: int | None, seed: int) -> NDArray[np.int6
     return np.sort(np.random.default_rng(seed).permutation(rows)[:n])
 
 
-def _images(listed: ImageList) -> Items:
+def image_items(listed: ImageList) -> Items:
+    """The images of a list, those of its split ``"test"``, or else ``"val"``, for testing."""
     paths = [listed.root / file for file in listed.files]
     stats = (path.stat() for path in paths)
     identity = _digest([f"{f}:{s.st_size}:{s.st_mtime_ns}" for f, s in zip(listed.files, stats, strict=True)])
@@ -118,18 +94,6 @@ def _images(listed: ImageList) -> Items:
         y=listed.labels,
         test=test if test.any() and not test.all() else None,
         identity=identity,
-    )
-
-
-def _abstracts(source: Path, split: str | None, rows: int | None, seed: int) -> Items:
-    found = read_arxiv(source, seed=seed, **({} if rows is None else {"n_rows": rows}))
-    splits = np.where(found.test, "test", "train")
-    chosen = _of_split(splits, split, source)
-    return _texts(
-        [found.texts[row] for row in chosen],
-        ids=np.array(found.ids)[chosen],
-        y=found.joined_labels[chosen],
-        test=found.test if split is None else None,
     )
 
 
@@ -149,11 +113,14 @@ def _table(source: Path, text: str | None, target: str | None, split: str | None
     y = None if data.y is None else data.y[chosen]
     if y is not None and y.dtype == object:
         y = np.array([str(value) for value in y])
-    return _texts([str(value) for value in column], ids=chosen.astype(np.str_), y=y, test=None)
+    return text_items([str(value) for value in column], ids=chosen.astype(np.str_), y=y, test=None)
 
 
-def _texts(texts: Sequence[str], **further: Any) -> Items:
-    return Items(kind="text", load=lambda number: texts[number], identity=_digest(texts), **further)
+def text_items(
+    texts: Sequence[str], *, ids: NDArray[np.str_], y: NDArray[Any] | None, test: NDArray[np.bool_] | None
+) -> Items:
+    """Texts with their names, labels and test rows."""
+    return Items(kind="text", load=lambda number: texts[number], ids=ids, y=y, test=test, identity=_digest(texts))
 
 
 def _digest(parts: Sequence[str]) -> str:

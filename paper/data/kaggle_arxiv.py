@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ecrt.data.files import LABEL_SEPARATOR
+from ecrt.data import LABEL_SEPARATOR
 from ecrt.errors import InputError
 
 __all__ = ["Abstracts", "nearly_balanced_rows", "read_arxiv"]
