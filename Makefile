@@ -21,7 +21,7 @@ FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,baselines comparison demo
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-paper test-floor check format bench fuzz paper-NAME clean
+.PHONY: help setup demo test test-paper test-floor check format bench docs fuzz paper-NAME clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-zA-Z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -74,6 +74,11 @@ bench: setup ## run every benchmarks/bench_*.py
 	done
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/speed_table.py
+
+docs: setup ## build the documentation with its API reference into build/docs
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "Open build/docs/index.html"
 
 fuzz: setup ## read crafted runs and 100,000 mutated model files: only our own error may come of it
 	$(BIN)/python benchmarks/fuzz_model_files.py

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import ecrt
 from ecrt.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -98,7 +99,7 @@ def test_commands_are_not_hidden_in_indented_blocks():
 
 def test_no_block_is_left_untested():
     kinds = {block["kind"] for page in PAGES for block in BLOCK.finditer(page.read_text(encoding="utf-8"))}
-    assert kinds <= {"python", "console", "text", "yaml"}
+    assert kinds <= {"python", "console", "text", "yaml", "{toctree}", "{eval-rst}"}
 
 
 @pytest.mark.parametrize(
@@ -194,3 +195,13 @@ def test_ratio_to_plain_training_is_that_of_the_benchmark():
     text = (DOCS / "when-not-to-use-it.md").read_text(encoding="utf-8")
     bench = json.loads((ROOT / "results" / "bench_fit.json").read_text(encoding="utf-8"))
     assert f"{bench['ratio']:.1f} times" in text
+
+
+def test_the_api_reference_has_every_public_name():
+    named = re.findall(r"^\.\. auto\w+:: (\w+)$", (DOCS / "api.md").read_text(), re.M)
+    assert sorted(named) == sorted(set(ecrt.__all__) - {"__version__"})
+
+
+def test_every_page_is_in_the_contents():
+    contents = (DOCS / "index.md").read_text().split()
+    assert [page.stem for page in PAGES if page.stem not in (*contents, "index")] == []
