@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from ecrt.data import ClassRoles, SyntheticData, assign_roles, extreme_sources, toy_sources
-from ecrt.experiments.summary import t_interval
 from ecrt.metrics import mean_correlation_coefficient
 from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig
 from ecrt.training import TrainingConfig
 from paper.experiments.one_flow import balanced_log_proba, find_sources, score, split
+from paper.statistics import difference, figure, observations, table, values
 
 __all__ = ["BASE", "FLOWS", "HEADS", "cells", "run_cell", "summarise"]
 
@@ -109,41 +109,25 @@ def _extreme(draw: int, n_classes: int) -> tuple[SyntheticData, SyntheticData, C
 
 def summarise(rows: list[Row]) -> list[Row]:
     """Each variant's mean over draws and its difference from the base, paired by draw; then the spread on one draw."""
-    table: list[Row] = []
+    entries = observations(rows)
+    lines: list[Row] = []
     for data in ("toy", "extreme"):
-        mine = [r for r in rows if r["cell"]["data"] == data and r["cell"]["seed"] == r["cell"]["draw"]]
-        runs: dict[str, dict[int, Row]] = {}
-        for row in mine:
-            for name, run in row["runs"].items():
-                runs.setdefault(name, {})[row["cell"]["seed"]] = run | {"mcc": row["mcc"]}
-        for name, by_seed in runs.items():
-            table.append({"what": name, "data": data, "seeds": len(by_seed), **_against_base(by_seed, runs[BASE])})
+        mine = [entry for entry in entries if entry["data"] == data and entry["seed"] == entry["draw"]]
+        for line in table(mine, ("what", "data"), ("top1", "nll", "mcc")):
+            for metric in ("top1", "nll"):
+                ours, base = (values(mine, metric, what=what) for what in (line["what"], BASE))
+                line |= figure(f"{metric}_gain", difference(ours, base))
+            lines.append(line)
         for name in DRIFTING:
-            table += _drift(name, data, rows)
-    return table
+            wanted = {"data": data, "variant": name, "what": name, "draw": 0}
+            drifting = [entry | {"what": f"drift: {name}"} for entry in entries if wanted.items() <= entry.items()]
+            if len(drifting) > 1:
+                lines += [line | _spread(drifting) for line in table(drifting, ("what", "data"), ("top1", "mcc"))]
+    return lines
 
 
-def _against_base(by_seed: dict[int, Row], base: dict[int, Row]) -> Row:
-    entry: Row = {}
-    for metric in ("top1", "nll", "mcc"):
-        estimate = t_interval([run[metric] for run in by_seed.values()])
-        entry |= {metric: estimate.mean, f"{metric}_half_width": estimate.half_width}
-        shared = sorted(by_seed.keys() & base.keys())
-        if metric != "mcc" and shared:
-            gap = t_interval([by_seed[seed][metric] - base[seed][metric] for seed in shared])
-            entry |= {f"{metric}_gain": gap.mean, f"{metric}_gain_half_width": gap.half_width}
-    return entry
-
-
-def _drift(name: str, data: str, rows: list[Row]) -> list[Row]:
-    cell = {"data": data, "variant": name, "draw": 0}
-    mine = [row for row in rows if cell.items() <= row["cell"].items()]
-    if len(mine) < 2:
-        return []
-    line: Row = {"what": f"drift: {name}", "data": data, "seeds": len(mine)}
-    values = {"top1": [row["runs"][name]["top1"] for row in mine], "mcc": [row["mcc"] for row in mine]}
-    for metric, found in values.items():
-        estimate = t_interval(found)
-        line |= {metric: estimate.mean, f"{metric}_half_width": estimate.half_width,
-                 f"{metric}_spread": float(np.std(found, ddof=1))}  # fmt: skip
-    return [line | {"lowest_mcc": min(values["mcc"])}]
+def _spread(entries: list[Row]) -> Row:
+    found = {name: [entry[name] for entry in entries] for name in ("top1", "mcc")}
+    return {f"{name}_spread": float(np.std(of, ddof=1)) for name, of in found.items()} | {
+        "lowest_mcc": min(found["mcc"])
+    }

@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecrt.estimators import ECRTClassifier
-from ecrt.experiments.summary import bootstrap_texts, t_interval
 from ecrt.metrics import bce_per_row, multilabel_metrics, top_k_accuracy
 from paper.data import load_arxiv
 from paper.experiments.arxiv_rivals import RIVALS, LabelRival
 from paper.experiments.frequency import BY_CLASS, by_label
 from paper.experiments.table_one import PAPER_EPOCHS, fit_paper
+from paper.statistics import bootstrap_texts, observations, table
 
 __all__ = ["COMMON", "METHODS", "PER_ROW", "TUNED", "cells", "run_cell", "summarise"]
 
@@ -139,23 +139,18 @@ def _fitted(method: str, X: NDArray[Any], y: NDArray[Any], seed: int, *, trial: 
 
 def summarise(rows: list[Row]) -> list[Row]:
     """One line a method, means over seeds, with what ECRT gains over the same test rows (a lower BCE is a gain)."""
-    shown = ("accuracy", "bce", "macro_f1", "micro_f1", "mean_average_precision", "held_out_bce", "seconds")
-    by_method = {
-        method: [row for row in rows if row["cell"]["method"] == method] for method in (*METHODS, PAPER_PRESET)
+    means = ("macro_f1", "micro_f1", "mean_average_precision", "held_out_bce", "seconds")
+    order = (*METHODS, PAPER_PRESET)
+    lines = table(
+        observations(rows), ("what",), ("accuracy", "bce"), means=means, order=lambda key: order.index(key[0])
+    )
+    by_row = {
+        method: [np.mean([row[name] for row in rows if row["cell"]["method"] == method], axis=0) for name in PER_ROW]
+        for method in {row["cell"]["method"] for row in rows}
     }
-    lines = []
-    for method, mine in by_method.items():
-        if not mine:
-            continue
-        line: Row = {"what": method, "seeds": len(mine)}
-        for name in shown:
-            estimate = t_interval([row[name] for row in mine])
-            line |= {name: estimate.mean} | ({f"{name}_half_width": estimate.half_width} if name in shown[:2] else {})
-        if method != "ECRT" and by_method["ECRT"]:
-            ours, theirs = (
-                [np.mean([row[name] for row in of], axis=0) for name in PER_ROW] for of in (by_method["ECRT"], mine)
-            )
+    for line in lines if "ECRT" in by_row else ():
+        if line["what"] != "ECRT":
+            ours, theirs = by_row["ECRT"], by_row[line["what"]]
             gains = np.column_stack([ours[0] - theirs[0], theirs[1] - ours[1]])
             line |= zip(("ecrt_gains_accuracy", "ecrt_gains_bce"), bootstrap_texts(gains), strict=True)
-        lines.append(line)
     return lines

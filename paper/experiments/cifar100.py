@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from ecrt.estimators import ECRTClassifier
-from ecrt.experiments.summary import t_interval
 from ecrt.metrics import PriorName
 from ecrt.stages import encode, head_outputs
 from ecrt.training import seeded
-from paper.data.cifar import CifarProtocol
+from paper.data.cifar import CIFAR_PROTOCOLS, CifarProtocol
 from paper.experiments.cifar_training import (
     ADAM,
     MIXUP,
@@ -33,6 +32,7 @@ from paper.experiments.cifar_training import (
 )
 from paper.experiments.one_flow import the_device
 from paper.experiments.table_one import fit_rival
+from paper.statistics import observations, table
 
 __all__ = ["METHODS", "cells", "protocol_cells", "run_cell", "summarise"]
 
@@ -110,19 +110,10 @@ def run_cell(*, method: str, protocol: CifarProtocol, seed: int, n_classes: int,
 
 def summarise(rows: list[Row]) -> list[Row]:
     """Each method's mean over seeds, by protocol, with the half-width of a 95 % interval."""
-    table = []
-    for protocol in ("500/50", "500/5", "exponential-100"):
-        for method in METHODS:
-            wanted = {"method": method, "protocol": protocol}
-            mine = [row for row in rows if wanted.items() <= row["cell"].items()]
-            if not mine:
-                continue
-            names = ("top1", "top5", "nll", "macro_f1", "top1_balanced_prior", "top1_training_prior", "seconds")
-            means = {name: float(np.mean([row[name] for row in mine])) for name in names if name in mine[0]}
-            spread = {
-                f"{name}_half_width": t_interval([row[name] for row in mine]).half_width
-                for name in ("top1", "top5", "nll", "macro_f1")
-                if name in mine[0]
-            }
-            table.append({"what": method, "protocol": protocol, "seeds": len(mine), **means, **spread})
-    return table
+    return table(
+        observations(rows),
+        ("what", "protocol"),
+        ("top1", "top5", "nll", "macro_f1"),
+        means=("top1_balanced_prior", "top1_training_prior", "seconds"),
+        order=lambda key: (CIFAR_PROTOCOLS.index(key[1]), list(METHODS).index(key[0])),
+    )

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from ecrt.data import ClassRoles
 from ecrt.estimators import BaselineClassifier, ECRTClassifier
-from ecrt.experiments.summary import t_interval
 from ecrt.losses import class_mass, make_class_loss, sample_weights
 from ecrt.nn import make_head
 from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig, augment_classes, demix, encode
@@ -39,6 +38,7 @@ from paper.experiments.cifar_training import (
     roles_of,
 )
 from paper.experiments.one_flow import balanced_log_proba, find_sources, paper_flow, paper_share, split, the_device
+from paper.statistics import difference, figure, groups, observations, table, values
 
 __all__ = ["cells", "run_cell", "summarise"]
 
@@ -174,28 +174,18 @@ def _paper(z: Array, z_test: Array, data: ImageSplit, roles: ClassRoles, seed: i
 
 def summarise(rows: list[Row]) -> list[Row]:
     """Means and half-widths over seeds, by protocol and encoder; gains paired by seed; then curves."""
-    table = []
-    for encoder, protocol in dict.fromkeys((row["cell"]["encoder"], row["cell"]["protocol"]) for row in rows):
+    lines: list[Row] = []
+    for (encoder, protocol), mine in groups(observations(rows), "encoder", "protocol").items():
         wanted = {"encoder": encoder, "protocol": protocol}
-        mine = [row for row in rows if wanted.items() <= row["cell"].items()]
-        for name in mine[0]["runs"]:
-            line: Row = {"what": name, **wanted, "seeds": len(mine)}
-            for metric in ("top1", "top5", "nll", "macro_f1"):
-                if metric in mine[0]["runs"][name]:
-                    estimate = t_interval([row["runs"][name][metric] for row in mine])
-                    line |= {metric: estimate.mean, f"{metric}_half_width": estimate.half_width}
-            table.append(line)
-        for what, (one, other) in GAINS.items():
-            if one in mine[0]["runs"] and other in mine[0]["runs"]:
-                gain = t_interval([row["runs"][one]["top1"] - row["runs"][other]["top1"] for row in mine])
-                table.append({
-                    "what": f"gain from {what}", **wanted, "seeds": len(mine), "top1_gain": gain.mean,
-                    "top1_gain_half_width": gain.half_width,
-                })  # fmt: skip
-        if "top1_by_epoch" in mine[0]:
-            curves = {
-                name: np.mean([row["top1_by_epoch"][name] for row in mine], axis=0).tolist()
-                for name in mine[0]["top1_by_epoch"]
-            }
-            table.append({"what": "top-1 by epoch", **wanted, "seeds": len(mine), "curves": curves})
-    return table
+        runs = [entry for entry in mine if "epoch" not in entry]
+        lines += table(runs, ("what", *wanted), ("top1", "top5", "nll", "macro_f1"))
+        for what, sides in GAINS.items():
+            ours, theirs = (values(runs, "top1", what=name) for name in sides)
+            if ours and theirs:
+                gain = figure("top1_gain", difference(ours, theirs))
+                lines.append({"what": f"gain from {what}", **wanted, "seeds": len(ours), **gain})
+        points = table([entry for entry in mine if "epoch" in entry], ("what", "epoch"), (), means=("top1",))
+        curves = {name: [point["top1"] for point in of] for (name,), of in groups(points, "what").items()}
+        if curves:
+            lines.append({"what": "top-1 by epoch", **wanted, "seeds": points[0]["seeds"], "curves": curves})
+    return lines

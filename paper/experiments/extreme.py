@@ -9,8 +9,8 @@ import numpy as np
 
 from ecrt.data import GaussianSources, extreme_sources
 from ecrt.estimators import ECRTClassifier
-from ecrt.experiments.summary import t_interval
 from ecrt.metrics import mean_correlation_coefficient, prediction_metrics
+from paper.statistics import observations, table
 
 __all__ = ["cells", "run_cell", "summarise"]
 
@@ -51,19 +51,8 @@ def run_cell(*, draw: int, n_classes: int, n_per_class: int, epochs: int) -> Row
 
 def summarise(rows: list[Row]) -> list[Row]:
     """Means over draws with intervals, and ECRT as a share of the oracle."""
-    table: list[Row] = []
-    for who in ("ecrt", "oracle", "bayes"):
-        line: Row = {"what": who, "runs": len(rows)}
-        for metric in METRICS:
-            estimate = t_interval([row[who][metric] for row in rows])
-            line |= {metric: estimate.mean, f"{metric}_half_width": estimate.half_width}
-        table.append(line)
-    ecrt, oracle = table[0], table[1]
-    table.append({
-        "what": "ecrt / oracle (NLL: difference)",
-        "runs": len(rows),
-        "top1": ecrt["top1"] / oracle["top1"],
-        "top5": ecrt["top5"] / oracle["top5"],
-        "nll": ecrt["nll"] - oracle["nll"],
-    })  # fmt: skip
-    return table
+    lines = table(observations(rows), ("what",), METRICS, count="runs")
+    ecrt, oracle, _ = lines
+    shares = {name: ecrt[name] / oracle[name] for name in ("top1", "top5")}
+    more = {"what": "ecrt / oracle (NLL: difference)", "runs": len(rows), **shares, "nll": ecrt["nll"] - oracle["nll"]}
+    return [*lines, more]

@@ -11,12 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from ecrt.data import GaussianSources, SyntheticData, assign_roles, extreme_sources
 from ecrt.data.minority import ClassRoles
-from ecrt.experiments.summary import t_interval
 from ecrt.metrics import mean_correlation_coefficient
 from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig
 from ecrt.training import TrainingConfig
@@ -31,6 +29,7 @@ from paper.experiments.one_flow import (
     score,
     split,
 )
+from paper.statistics import observations, table
 
 __all__ = ["METHODS", "SIZES", "cells", "run_cell", "summarise"]
 
@@ -171,26 +170,14 @@ def _network(
 
 def summarise(rows: list[Row]) -> list[Row]:
     """Mean and half-width over draws for every preset, number of classes, size and method; ECRT beside the oracle."""
-    table = []
-    keys = sorted({(r["cell"]["preset"], r["cell"]["n_classes"], r["cell"]["n_per_class"]) for r in rows})
-    for preset, n_classes, size in keys:
-        cell = {"preset": preset, "n_classes": n_classes, "n_per_class": size}
-        mine = [row for row in rows if cell.items() <= row["cell"].items()]
-        for method, name in METHODS.items():
-            if method not in mine[0]:
-                continue
-            entry: Row = {"what": name, "method": method, **cell, "runs": len(mine)}
-            for metric in METRICS:
-                values = np.array([row[method][metric] for row in mine])
-                estimate = t_interval(values)
-                entry |= {metric: estimate.mean, f"{metric}_half_width": estimate.half_width}
-                if "oracle" in mine[0]:
-                    entry |= _against_oracle(metric, values, np.array([row["oracle"][metric] for row in mine]))
-            table.append(entry)
-    return table
-
-
-def _against_oracle(metric: str, values: NDArray[np.float64], oracle: NDArray[np.float64]) -> Row:
-    if metric == "nll":
-        return {"nll_above_oracle": float(values.mean() - oracle.mean())}
-    return {f"{metric}_of_oracle": float(values.mean() / oracle.mean())}
+    by = ("what", "preset", "n_classes", "n_per_class")
+    lines = table(
+        observations(rows), by, METRICS, count="runs", order=lambda key: (*key[1:], list(METHODS).index(key[0]))
+    )
+    oracles = {tuple(line[key] for key in by[1:]): line for line in lines if line["what"] == "oracle"}
+    for line in lines:
+        oracle = oracles.get(tuple(line[key] for key in by[1:]))
+        if oracle is not None:
+            line |= {f"{name}_of_oracle": line[name] / oracle[name] for name in ("top1", "top5")}
+            line["nll_above_oracle"] = line["nll"] - oracle["nll"]
+    return [line | {"what": METHODS[line["what"]], "method": line["what"]} for line in lines]

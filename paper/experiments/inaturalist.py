@@ -27,13 +27,13 @@ from sklearn.model_selection import train_test_split
 
 from ecrt.data import ClassRoles, Split, assign_roles
 from ecrt.errors import ECRTWarning
-from ecrt.experiments.summary import Estimate, t_interval
 from ecrt.metrics import PriorName, mean_over_classes, prediction_metrics, top_k_hits
 from ecrt.stages import AugmentConfig, DemixConfig, DemixResult, HeadConfig, augment_classes
 from paper.data import data_folder, load_embeddings
 from paper.experiments.frequency import BY_CLASS, by_class
 from paper.experiments.one_flow import Sample, choose, find_sources, predicted, split
 from paper.experiments.table_one import PAPER_PRIORS, RIVALS, fit_paper, fit_rival
+from paper.statistics import difference, observations, signed, table, values
 
 __all__ = ["WEIGHTS", "cells", "run_cell", "summarise"]
 
@@ -206,28 +206,13 @@ def _picture(data: Split, seed: int) -> Row:
 
 def summarise(rows: list[Row]) -> list[Row]:
     """One line a method: means over seeds with intervals, and what ECRT gains on it, paired by seed."""
-    runs: dict[str, dict[int, Row]] = {}
-    for row in rows:
-        for method, found in row.get("runs", {}).items():
-            runs.setdefault(method, {})[row["cell"]["seed"]] = found
-    lines = []
-    for method in (name for name in (*RIVALS, *PAPER_PRIORS, PLAIN, SUBJECT) if name in runs):
-        line: Row = {"what": method, "seeds": len(runs[method])}
-        for name in ("top1", "top5", "nll", "macro_f1", "many", "medium", "few"):
-            values = [run[name] for run in runs[method].values() if name in run]
-            if values:
-                estimate = t_interval(values)
-                line |= {name: estimate.mean, f"{name}_half_width": estimate.half_width}
-        if method != SUBJECT and SUBJECT in runs:
-            for name, sign in (("top1", 1.0), ("nll", -1.0), ("macro_f1", 1.0)):
-                gain = _gain(runs[SUBJECT], runs[method], name, sign)
-                line[f"ecrt_gain_{name}"] = f"{gain.mean:+.4f}" + (
-                    "" if gain.half_width is None else f" ± {gain.half_width:.4f}"
-                )
-        lines.append(line)
+    order = (*RIVALS, *PAPER_PRIORS, PLAIN, SUBJECT)
+    entries = [entry for entry in observations(rows) if entry["what"] in order]
+    metrics = ("top1", "top5", "nll", "macro_f1", "many", "medium", "few")
+    lines = table(entries, ("what",), metrics, order=lambda key: order.index(key[0]))
+    for line in lines:
+        for name in ("top1", "nll", "macro_f1") if line["what"] != SUBJECT else ():
+            pair = [values(entries, name, what=what) for what in (SUBJECT, line["what"])]
+            if all(pair):
+                line[f"ecrt_gain_{name}"] = signed(difference(*(reversed(pair) if name == "nll" else pair)))
     return lines
-
-
-def _gain(subject: dict[int, Row], rival: dict[int, Row], name: str, sign: float) -> Estimate:
-    seeds = sorted(set(subject) & set(rival))
-    return t_interval([sign * (subject[seed][name] - rival[seed][name]) for seed in seeds])

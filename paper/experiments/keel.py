@@ -19,9 +19,9 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ecrt.estimators import BaselineClassifier, ECRTClassifier
-from ecrt.experiments.summary import t_interval
 from ecrt.metrics import PRIORS, PriorName, prediction_metrics
 from paper.data import load_keel
+from paper.statistics import estimate, excludes_zero
 
 __all__ = ["METHODS", "PER_FOLD", "TABLES", "cells", "log_proba_of", "on_columns", "run_cell", "summarise"]
 
@@ -208,9 +208,9 @@ def _over_seeds(seeds: dict[int, Row], prior: str, name: str) -> Array:
 
 def _difference(name: str, pairs: list[Array]) -> Row:
     """Paired by table and fold; the interval is over tables, each by its mean over folds, since folds share rows."""
-    over_tables, over_folds = t_interval([pair.mean() for pair in pairs]), t_interval(np.concatenate(pairs))
+    over_tables, over_folds = estimate([pair.mean() for pair in pairs]), estimate(np.concatenate(pairs))
     return {
         name: over_tables.text(4),
         f"{name}_over_folds": over_folds.text(4),
-        f"{name}_beyond_noise": over_tables.excludes_zero(),
+        f"{name}_beyond_noise": excludes_zero(over_tables),
     }

@@ -21,10 +21,10 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.neural_network import MLPClassifier
 
 from ecrt.estimators import ECRTClassifier
-from ecrt.experiments.summary import t_interval
 from ecrt.metrics import PriorName, prediction_metrics
 from paper.data import load_keel
 from paper.experiments.keel import log_proba_of, on_columns
+from paper.statistics import estimate
 
 __all__ = ["METHODS", "TABLES", "cells", "run_cell", "summarise"]
 
@@ -147,7 +147,7 @@ def summarise(rows: list[Row]) -> list[Row]:
     if ECRT in methods and MLP in methods:
         line: Row = {"what": f"{ECRT} less {MLP}", "tables": len(tables)}
         for name in MEASURES:
-            line[name] = t_interval([means[table][ECRT][name] - means[table][MLP][name] for table in tables]).text(4)
+            line[name] = estimate([means[table][ECRT][name] - means[table][MLP][name] for table in tables]).text(4)
         found.append(line)
     for table in tables:
         line = {"what": table}

@@ -53,7 +53,6 @@ from ecrt.stages import (
 from ecrt.training import TrainingConfig, seeded
 from paper.data.cifar import ImageSplit
 from paper.data.idx import load_mnist
-from paper.experiments.mnist_summary import summarise
 from paper.experiments.one_flow import (
     Sample,
     balanced_log_proba,
@@ -66,6 +65,7 @@ from paper.experiments.one_flow import (
     the_device,
 )
 from paper.experiments.table_one import fit_rival
+from paper.statistics import observations, table
 
 __all__ = ["cells", "run_cell", "summarise"]
 
@@ -390,3 +390,13 @@ def _correlation(z: Array, y: Labels, roles: ClassRoles, flow_epochs: list[int],
 def _mean_correlation(demixed: DemixResult | None, sample: Sample, rows: Labels) -> float:
     s, y = sample.z[rows] if demixed is None else demixed.sources(sample.z[rows]), sample.y[rows]
     return float(np.nanmean([max_abs_correlation(s[y == label]) for label in np.unique(y)]))
+
+
+def summarise(rows: list[Row]) -> list[Row]:
+    """Each method's mean and half-width over seeds, by network and number of rare digits; then the correlations."""
+    entries = observations(rows)
+    runs = [entry for entry in entries if "top1" in entry]
+    metrics = ("top1", "nll", "macro_f1", "top1_balanced_prior", "top1_training_prior")
+    lines = table(runs, ("what", "network", "n_rare"), metrics, order=lambda key: (key[1], key[2], key[0]))
+    curves = [entry for entry in entries if "correlation" in entry]
+    return lines + table(curves, ("what", "objective", "epochs"), ("correlation",), means=("before",))

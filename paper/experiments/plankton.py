@@ -16,12 +16,12 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import f1_score
 from sklearn.model_selection import train_test_split
 
-from ecrt.comparison.statistics import corrected_estimate
 from ecrt.data import stratified_holdout
 from ecrt.errors import ECRTWarning
 from ecrt.estimators import BaselineClassifier, ECRTClassifier
 from ecrt.metrics import class_prior_of, mean_over_classes, nll_per_sample, shift_prior
 from paper.data import load_embeddings
+from paper.statistics import class_bootstrap_text, resplit_estimate
 
 __all__ = ["METHODS", "PER_ROW", "cells", "run_cell", "summarise"]
 
@@ -175,7 +175,7 @@ def _gains(ours: dict[int, Row], theirs: dict[int, Row], rival: str) -> Row:
     for measure in MEASURES:
         sign = -1 if measure == "nll" else 1
         pairs = [sign * (ours[s]["resplit"][measure] - theirs[s]["resplit"][measure]) for s in seeds]
-        line[f"resplit_{measure}"] = corrected_estimate(pairs, SHARE / (1 - SHARE)).text(4)
+        line[f"resplit_{measure}"] = resplit_estimate(pairs, SHARE / (1 - SHARE)).text(4)
     one = ours[seeds[0]]["row"]
     y = np.asarray(one["final_y"])
     hits = np.mean([
@@ -184,17 +184,6 @@ def _gains(ours: dict[int, Row], theirs: dict[int, Row], rival: str) -> Row:
         for s in seeds
     ], axis=0)  # fmt: skip
     few = np.isin(y, one["few"])
-    line["final_balanced_accuracy"] = _class_bootstrap(hits, y)
-    line["final_few_recall"] = _class_bootstrap(hits[few], y[few])
+    line["final_balanced_accuracy"] = class_bootstrap_text(hits, y)
+    line["final_few_recall"] = class_bootstrap_text(hits[few], y[few])
     return line
-
-
-def _class_bootstrap(differences: Array, y: Labels, n_resamples: int = 2000) -> str:
-    """Mean over classes, with the 95 % interval over draws of each class's rows."""
-    rng = np.random.default_rng(0)
-    of_class = [differences[y == label] for label in np.unique(y)]
-    draws = np.mean(
-        [values[rng.integers(len(values), size=(n_resamples, len(values)))].mean(1) for values in of_class], 0
-    )
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return f"{np.mean([values.mean() for values in of_class]):+.4f} [{low:+.4f}, {high:+.4f}]"

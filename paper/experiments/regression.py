@@ -19,11 +19,11 @@ from sklearn.decomposition import FastICA
 from ecrt.data import TableEncoder, henon
 from ecrt.errors import InputError
 from ecrt.estimators.regressor import ECRTRegressor
-from ecrt.experiments.summary import t_interval
 from ecrt.metrics import mean_correlation_coefficient
 from ecrt.metrics.regression import regression_metrics
 from ecrt.training import TrainingConfig
 from paper.experiments.regression_rivals import RIVALS, fit_rival
+from paper.statistics import estimate
 
 __all__ = [
     "cells",
@@ -178,7 +178,7 @@ def summarise(rows: list[Row]) -> list[Row]:
 def _paired_ratio(of: list[Row], method: str, other: str, group: str, measure: str) -> str:
     pairs = [(one[method][group][measure], one[other][group][measure]) for one in of]
     ratios = [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
-    return t_interval(ratios).text() if ratios else "none"
+    return estimate(ratios).text() if ratios else "none"
 
 
 def _mean(values: list[float | None]) -> float | None:
@@ -218,7 +218,7 @@ def summarise_toy(rows: list[Row]) -> list[Row]:
         {
             "what": what,
             "runs": len(rows),
-            "mcc": t_interval([row[key] for row in rows]).text(),
+            "mcc": estimate([row[key] for row in rows]).text(),
             "lowest": min(row[key] for row in rows),
         }
         for key, what in names.items()

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ecrt.estimators import ECRTClassifier
-from ecrt.experiments.summary import t_interval
 from ecrt.metrics import prediction_metrics, single_numbers
 from paper.data import load_embeddings
 from paper.experiments.frequency import BY_CLASS, by_class
 from paper.experiments.table_one import PAPER_PRIORS, RIVALS, fit_paper, fit_rival
+from paper.statistics import observations, table
 
 __all__ = ["METHODS", "cells", "run_cell", "summarise"]
 
@@ -65,14 +65,5 @@ def run_cell(*, method: str, seed: int, max_train: int | None) -> Row:
 
 def summarise(rows: list[Row]) -> list[Row]:
     """One line a method: means over seeds, with the half-width of a 95 % interval."""
-    table = []
-    for method in METHODS:
-        mine = [row for row in rows if row["cell"]["method"] == method]
-        if not mine:
-            continue
-        line: Row = {"what": method, "seeds": len(mine)}
-        for name in ("top1", "top5", "nll", "macro_f1"):
-            estimate = t_interval([row[name] for row in mine])
-            line |= {name: estimate.mean, f"{name}_half_width": estimate.half_width}
-        table.append(line | {"seconds": float(np.mean([row["seconds"] for row in mine]))})
-    return table
+    metrics = ("top1", "top5", "nll", "macro_f1")
+    return table(observations(rows), ("what",), metrics, means=("seconds",), order=lambda key: METHODS.index(key[0]))

@@ -14,7 +14,6 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ecrt.data import stratified_holdout
 from ecrt.estimators import BaselineClassifier, ECRTClassifier
-from ecrt.experiments.summary import bootstrap_texts, t_interval
 from ecrt.losses import LossName, effective_prior, make_class_loss
 from ecrt.metrics import (
     PRIORS,
@@ -28,6 +27,7 @@ from ecrt.metrics import (
 )
 from ecrt.stages.heads import HeadSample, LinearFitter, head_outputs
 from paper.data import load_embeddings
+from paper.statistics import bootstrap_texts, observations, table
 
 __all__ = [
     "METHODS",
@@ -350,24 +350,18 @@ def _log_softmax(logits: Array) -> Array:
 
 def summarise(rows: list[Row]) -> list[Row]:
     """One line a method under the prior it is meant for, means over seeds; and how much better ECRT is, row by row."""
-    found: dict[str, list[tuple[Row, Row]]] = {}
+    means = [name for name in SHOWN if name not in WITH_INTERVAL]
+    lines = table(observations(rows), ("what", "prior"), WITH_INTERVAL, means=(*means, "seconds"))
+    outcomes: dict[str, list[Row]] = {}
     for row in rows:
-        for entry in row["entries"]:
-            found.setdefault(entry["what"], []).append((row, entry))
-    table = []
-    for what, mine in found.items():
-        prior = mine[0][1]["prior"]
-        line: Row = {"what": what, "prior": prior, "seeds": len(mine)}
-        for name in SHOWN:
-            values = [entry["figures"][prior].get(name) for _, entry in mine]
-            estimate = None if None in values else t_interval(values)
-            line[name] = None if estimate is None else estimate.mean
-            if estimate is not None and name in WITH_INTERVAL:
-                line[f"{name}_half_width"] = estimate.half_width
-        if SUBJECT in found and what != SUBJECT:
-            line |= _gain(*(_by_row([row[PER_ROW][one][prior] for row, _ in found[one]]) for one in (SUBJECT, what)))
-        table.append(line | {"seconds": float(np.mean([row["seconds"] for row, _ in mine]))})
-    return sorted(table, key=lambda line: -line["top1"])
+        for what, found in row[PER_ROW].items():
+            outcomes.setdefault(what, []).append(found)
+    for line in lines:
+        line |= {name: None for name in SHOWN if name not in line}
+        if SUBJECT in outcomes and line["what"] != SUBJECT:
+            pair = ([found[line["prior"]] for found in outcomes[what]] for what in (SUBJECT, line["what"]))
+            line |= _gain(*map(_by_row, pair))
+    return sorted(lines, key=lambda line: -line["top1"])
 
 
 def _by_row(outcomes: list[Row]) -> dict[str, Array]:

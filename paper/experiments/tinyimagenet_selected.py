@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
-from ecrt.experiments.summary import bootstrap_texts
 from ecrt.metrics import nll_per_sample
 from paper.data import load_embeddings
 from paper.experiments.selection import development_rows
 from paper.experiments.tinyimagenet_rivals import METHODS as RIVALS
 from paper.experiments.tinyimagenet_rivals import Problem, linear, linear_as_chosen
+from paper.statistics import bootstrap_texts
 
 __all__ = ["PARTS", "PER_ROW", "cells", "run_cell", "summarise"]
 

@@ -21,13 +21,14 @@ from ecrt.metrics.mmd import mmd_rbf
 from ecrt.stages import AugmentConfig, DemixConfig, DemixResult, HeadConfig
 from ecrt.training import TrainingConfig
 from paper.experiments.one_flow import Sample, balanced_log_proba, find_sources, paper_flow, paper_share, score, split
-from paper.experiments.toy_summary import PAPER_EFFICIENCY, summarise
+from paper.statistics import difference, figure, groups, observations, table, values
 
-__all__ = ["cells", "run_cell", "summarise"]
+__all__ = ["PAPER_EFFICIENCY", "cells", "equivalent_size", "run_cell", "summarise"]
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]
 N_CLASSES = 7
+PAPER_EFFICIENCY = "efficiency, paper preset"
 SMOKE = {"epochs": 2, "n_test": 100}
 FULL = {"epochs": 60, "n_test": 2000}
 PAPER_STRENGTH, PAPER_LIKELIHOOD = 1e-3, 1e-2  # of MNIST
@@ -309,3 +310,98 @@ PARTS: dict[str, Callable[..., Row]] = {
     "affine": _affine,
     "picture": _picture,
 }
+
+
+# --- summary ------------------------------------------------------------------------------------------------------
+
+
+def summarise(rows: list[Row]) -> list[Row]:
+    """One row for every point of a figure."""
+    rows = [row | {"spread": float(np.mean(row["spread"]))} if "spread" in row else row for row in rows]
+    parts = {part: mine for (part,), mine in groups(observations(rows), "part").items()}
+    return [{"part": part, **line} for part, make in POINTS.items() for line in make(parts.get(part, []))]
+
+
+def equivalent_size(sizes: list[int], without: list[float], reached: float) -> float:
+    """The size at which the curve without augmentation first reaches a value, linear in log size between points.
+
+    Infinite where it never does: the true factor is then larger than can be seen here.
+
+    >>> equivalent_size([10, 100], [0.5, 0.7], 0.6)
+    31.6
+    >>> equivalent_size([10, 100], [0.5, 0.7], 0.8)
+    inf
+    """
+    if reached <= without[0]:
+        return float(sizes[0])
+    for place in range(1, len(sizes)):
+        if without[place] >= reached:
+            low, high = without[place - 1], without[place]
+            share = (reached - low) / (high - low)
+            ends = np.log([sizes[place - 1], sizes[place]])
+            return round(float(np.exp(ends[0] + share * (ends[1] - ends[0]))), 1)
+    return float("inf")
+
+
+def _efficiency_points(entries: list[Row]) -> list[Row]:
+    by = ("n_majority", "n_minority", "kind", "weight")
+    metrics = ("top1", "nll", "minority_recall", "top1_training_prior")
+    lines = table(entries, by, metrics, order=lambda key: key[0])
+    for line in lines:
+        if line["weight"] > 0:
+            same = {name: line[name] for name in by[:2]}
+            ours = values(entries, "top1", **{name: line[name] for name in by})
+            line |= figure("gain", difference(ours, values(entries, "top1", **same, kind="parametric", weight=0.0)))
+            curve = [one for one in lines if one["n_majority"] == line["n_majority"] and one["weight"] == 0.0]
+            line |= _factors(line, curve)
+    return lines
+
+
+def _factors(line: Row, curve: list[Row]) -> Row:
+    """How many times the samples the augmented ones are worth, by the curve without augmentation."""
+    found: Row = {}
+    sizes = [one["n_minority"] for one in curve]
+    for metric, sign in (("top1", 1.0), ("nll", -1.0), ("top1_training_prior", 1.0)):
+        size = equivalent_size(sizes, [sign * one[metric] for one in curve], sign * line[metric])
+        # JSON knows no infinity: beyond the largest size tried there is only a lower bound.
+        bounded = size if np.isfinite(size) else max(sizes)
+        found |= {f"{metric}_factor": bounded / line["n_minority"], f"{metric}_factor_is_bound": bounded != size}
+    return found
+
+
+def _mmd_points(entries: list[Row]) -> list[Row]:
+    """Means over classes, then over seeds."""
+    keys = ("bandwidth", "size", "kind")
+    found = sorted(groups(entries, *keys).items(), key=lambda item: float(item[0][0]))
+    return [
+        dict(zip(keys, key, strict=True)) | figure("mmd", list(values(mine, "mmd").values())) for key, mine in found
+    ]
+
+
+def _risk_points(entries: list[Row]) -> list[Row]:
+    shown = ("class", "size", "plain_mean", "augmented_mean", "gap_half_width", "plain_variance", "augmented_variance")
+    return [
+        {name: risk[name] for name in (*shown, "n_draws")}
+        | {"variance_ratio": risk["augmented_variance"] / risk["plain_variance"],
+           "unbiased": abs(risk["augmented_mean"] - risk["plain_mean"]) <= 2 * risk["gap_half_width"]}
+        for risk in entries
+    ]  # fmt: skip
+
+
+POINTS: dict[str, Callable[[list[Row]], list[Row]]] = {
+    "efficiency": _efficiency_points,
+    PAPER_EFFICIENCY: _efficiency_points,
+    "mmd": _mmd_points,
+    "variance": _risk_points,
+    "perturbed": lambda entries: table(
+        entries, ("share", "kind", "weight"), ("excess_risk", "top1"), means=("sobolev",), order=lambda key: key[0]
+    ),
+    "packing": lambda entries: table(
+        entries, ("likelihood_weight",), ("spread", "filled_share", "mcc", "top1", "nll"), order=lambda key: key[0]
+    ),
+    "affine": lambda entries: table(
+        entries, ("affine",), ("mcc", "unseen_correlation", "n_blocks"), order=lambda key: key[0]
+    ),
+    "picture": lambda entries: [{"mcc": entry["mcc"]} for entry in entries],
+}
+"""From the entries of a part to its points."""

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from paper.experiments.extreme_sizes import METRICS, SIZES
-from paper.experiments.toy_summary import PAPER_EFFICIENCY
+from paper.experiments.toy_figures import PAPER_EFFICIENCY
 from paper.page.results import Claim, Judgement, PaperResults, beyond_noise, judged, number, plus_minus
 from paper.published import EXTREME, EXTREME_ERM_TOP1
 

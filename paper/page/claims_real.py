@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ecrt.experiments.summary import t_interval
 from paper.page.frequency import SIZES, by_strength, class_values, mean_of_size, recall_of_size
 from paper.page.results import Claim, Judgement, PaperResults, beyond_noise, judged, number, plus_minus
+from paper.statistics import estimate
 
 __all__ = ["REAL_CLAIMS"]
 
@@ -269,7 +269,7 @@ def _fdv_beats_gcl(results: PaperResults) -> Judgement:
         for fdv, label in (("FDV, labels of the batch", "in the batch"), ("base", "exact marginal")):
             shared = sorted(runs.get(fdv, {}).keys() & runs.get(gcl, {}).keys())
             if shared:
-                gap = t_interval([runs[fdv][seed] - runs[gcl][seed] for seed in shared])
+                gap = estimate([runs[fdv][seed] - runs[gcl][seed] for seed in shared])
                 parts.append(beyond_noise(gap.mean, gap.half_width))
                 texts.append(f"{data}, {label} {plus_minus(gap.mean, gap.half_width)}")
     return judged(parts, f"Top-1 of FDV less that of GCL with labels of the batch: {', '.join(texts)}.")

@@ -11,10 +11,10 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ecrt.experiments.summary import t_interval
 from ecrt.report.drawing import GREY, INK, PALETTE, count_axis, legend_below, limits, svg
 from ecrt.report.rendering import FigureBlock
 from paper.page.results import PaperResults
+from paper.statistics import estimate
 
 __all__ = [
     "SIZES",
@@ -152,7 +152,7 @@ def _strengths(results: PaperResults) -> FigureBlock | None:
         def draw(axes: Axes) -> None:
             for style, found in kinds.items():
                 for place, (name, measure) in enumerate(measures.items()):
-                    estimates = [t_interval([measure(run) for run in runs]) for runs in found.values()]
+                    estimates = [estimate([measure(run) for run in runs]) for runs in found.values()]
                     axes.errorbar(
                         list(found), [one.mean for one in estimates], [one.half_width or 0.0 for one in estimates],
                         linestyle=style, color=PALETTE[place], marker="o", markersize=3.5, linewidth=1.4,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ecrt import InputError
-from ecrt.experiments.summary import paired_bootstrap, t_interval
 from paper.data import load_keel, loaders
 from paper.experiments import keel, tinyimagenet_rivals
+from paper.statistics import estimate, paired_bootstrap
 
 
 def test_the_bootstrap_interval_is_that_of_a_mean() -> None:
@@ -34,6 +34,7 @@ def rival_row(what: str, top1: list[int], nll: list[float], prior: str = "balanc
     figures = {name: {"top1": float(np.mean(top1)), "nll": float(np.mean(nll))} for name in ("balanced", "training")}
     outcomes = {name: {"top1": top1, "nll": nll} for name in ("balanced", "training")}
     return {
+        "cell": {"method": what},
         "entries": [{"what": what, "prior": prior, "chosen": {}, "figures": figures}],
         "outcomes": {what: outcomes},
         "seconds": 1.0,
@@ -56,7 +57,7 @@ def test_gains_are_of_rows_averaged_over_seeds() -> None:
     ours, other = tinyimagenet_rivals.summarise(rows)
     assert ours["seeds"] == other["seeds"] == 2
     assert ours["top1"] == 0.75
-    assert ours["top1_half_width"] == pytest.approx(t_interval([1.0, 0.5]).half_width)
+    assert ours["top1_half_width"] == pytest.approx(estimate([1.0, 0.5]).half_width)
     assert other["ECRT_gain_top1"] == "+0.5000 [+0.0000, +1.0000]"
     assert other["ECRT_gain_nll"].startswith("+0.8000 [")
 
