@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 from ecrt.cli import app
 from ecrt.errors import ECRTError
 from ecrt.io.container import JSON_NAME, sealed, tensor_name
-from ecrt.runs.folder import seal_run
+from ecrt.runs.folder import TARGET_FILE, seal_run
 from ecrt.runs.measured import Measured, task_of
 from ecrt.runs.records import Evaluation
 from model_mutations import HOSTILE, Findings, damage, deep, inside, nearby, places
@@ -251,6 +251,29 @@ def forged_values(file: Path, seeds: range) -> Iterator[tuple[str, Craft]]:
         )
 
 
+def forged_columns() -> Iterator[tuple[str, Craft]]:
+    """Readings of columns that no fit could have written."""
+    numbers: dict[str, dict[str, object]] = {
+        "no such writing": {"writing": "nonsense"}, "a date without its order": {"kind": "date"},
+        "a date like a time": {"kind": "date", "writing": "time"},
+        "levels twice": {"kind": "category", "levels": ["a", "a"]},
+        "not learned from": {"role": "aside"}, "a target": {"role": "target"}, "another name": {"name": "z"},
+        "decimal sign": {"decimal": "0"}, "digits between thousands": {"thousands": "0123456789"},
+        "missing": {"missing": -1}, "missing in truth": {"missing": True},
+    }  # fmt: skip
+
+    def change(file: Path, edit: Callable[[list[dict[str, object]]], list[dict[str, object]]]) -> None:
+        content = json.loads(file.read_text())
+        file.write_text(json.dumps(content | {"columns": edit(content["columns"])}))
+
+    for name, values in numbers.items():
+        yield name, lambda file, values=values: change(file, lambda columns: [columns[0] | values, *columns[1:]])
+    yield "no columns", lambda file: change(file, lambda columns: [])
+    yield "one column less", lambda file: change(file, lambda columns: columns[1:])
+    yield "every column twice", lambda file: change(file, lambda columns: columns * 2)
+    yield "another order", lambda file: change(file, lambda columns: columns[::-1])
+
+
 def huge_tensors(model: Path, wanted: bool) -> None:
     """A model whose tensor file of three gigabytes has the digest it should have, and takes no room on disk."""
     content = json.loads((model / JSON_NAME).read_bytes())
@@ -297,6 +320,8 @@ def crafts(run: Path, values: int) -> Iterator[tuple[str, Craft]]:
         ]
         if file.suffix in (".json", ".yaml") and file.name != JSON_NAME:
             changes += forged_values(run / file, range(values))
+        if file.name == TARGET_FILE:
+            changes += forged_columns()
         for name, change in changes:
             yield f"{file.name}: {name}", lambda copied, file=file, change=change: change(copied / file)
     yield "tensors: huge, unwanted", lambda copied: huge_tensors(copied / "model", wanted=False)

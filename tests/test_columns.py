@@ -130,6 +130,15 @@ def test_a_point_or_comma_is_settled_by_the_file_the_option_or_said():
         ("Unnamed: 0", range(ROWS), "identifier"),
         ("case", RNG.permutation(ROWS) + 1000, "identifier"),
         ("case", np.cumsum(RNG.integers(1, 9, ROWS)), "identifier"),
+        ("case", np.cumsum(RNG.integers(1, 9, ROWS))[::-1], "identifier"),
+        ("Unnamed: 0", [*range(45), *range(ROWS - 45)], "identifier"),  # tables of two classes, one below the other
+        ("Unnamed: 0", RNG.permutation([*range(45), *range(ROWS - 45)]), "identifier"),
+        ("index", [place % 8 for place in range(12)] + [*range(ROWS - 12)], "identifier"),
+        ("case", [*range(1, 46), *range(1, ROWS - 44)], "identifier"),
+        ("case", [*range(30), *range(29, ROWS - 1)], "identifier"),  # one row is there twice
+        ("case", [*range(30), "", *range(31, ROWS)], "identifier"),
+        ("hour", [place % 24 for place in range(ROWS)], "number"),
+        ("level_0", RNG.integers(10**6, 10**8, ROWS), "identifier"),
         ("case", RNG.choice(200, ROWS, replace=False), "identifier"),
         ("customerId", RNG.integers(10**6, 10**8, ROWS), "identifier"),
         ("uuid", [f"{value:x}-{place}" for place, value in enumerate(RNG.integers(0, 10**9, ROWS))], "identifier"),
@@ -206,6 +215,10 @@ def test_ids_that_occur_twice_are_said():
         assert "Its name is that of an id, but values occur more than once" in decide(persons, name=name)[0].note
     assert decide(persons, name="weight")[0].note == ""
     assert decide([f"{value:.2f}" for value in AMOUNTS], name="acid id")[0].note == ""
+    assert "rows of one id may be both learned from and tested on" in decide(
+        [f"P{row // 2}" for row in range(ROWS)], name="patient_id"
+    )[0].note  # fmt: skip
+    assert decide([f"P{row % 5}" for row in range(ROWS)], name="region_id")[0].note == ""
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M"])
@@ -216,6 +229,14 @@ def test_dates_that_rows_are_sorted_by_are_said(form):
     assert decide(RNG.permutation(days))[0].note == ""
     readings, _ = decide_columns(pd.DataFrame({"x": DAYS}), ReadOptions())
     assert "Rows are sorted by it" in readings[0].note
+
+
+@pytest.mark.parametrize("form", ["{:.1f}", "{:.1f} s", "{:.1f}e-3", "-{:.1f}"])
+def test_numbers_that_rows_are_sorted_by_are_said(form):
+    words = [form.format(place // 2 + place / 10 + 10) for place in range(ROWS)]
+    assert "Rows are sorted by it" in decide(words)[0].note
+    assert "Rows are sorted by it" in decide(words[::-1])[0].note
+    assert decide(RNG.permutation(words))[0].note == ""
 
 
 def test_words_that_differ_in_capital_letters_only_are_said(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import time
 
 import numpy as np
@@ -14,11 +15,12 @@ from rich.table import Table
 
 from ecrt.cli.shared import Terminal
 from ecrt.disk import plain_bytes, read_arrays
-from ecrt.errors import InputError
+from ecrt.errors import InputError, ModelFileError
 from ecrt.flows.linear import Dense, LowRank
 from ecrt.io import parse_yaml, read_json, read_text, read_yaml
 from ecrt.runs import read_config
-from hostile_folders import ESCAPES, archives, fitted_runs, run, try_crafted
+from ecrt.runs.folder import TARGET_FILE, seal_run
+from hostile_folders import ESCAPES, archives, fitted_runs, forged_columns, run, try_crafted
 from model_mutations import memory_limit
 
 MEMORY = 512 * 2**20
@@ -43,6 +45,17 @@ def test_an_untouched_run_works(runs, tmp_path):
         assert "100 rows predicted" in run(
             "predict", folder, folder.with_suffix(".csv"), "-o", tmp_path / f"{name}.csv"
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "change"), list(forged_columns()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_columns_that_no_fit_could_have_read_are_refused(runs, tmp_path, name, change):
+    shutil.copytree(runs["classes"], tmp_path / "run")
+    change(tmp_path / "run" / TARGET_FILE)
+    seal_run(tmp_path / "run")
+    with pytest.raises(ModelFileError, match=r"target\.json"):
+        run("predict", tmp_path / "run", runs["classes"].with_suffix(".csv"), "-o", tmp_path / "out.csv")
 
 
 def test_arrays_come_back_as_they_were(tmp_path):

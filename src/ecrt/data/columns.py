@@ -54,9 +54,10 @@ LARGEST_WHOLE = 2**53
 """Whole numbers beyond are not exact as floats: they are codes."""
 
 ID_NAME = re.compile(
-    r"(?:.*[\W_]|)(?:id|ids|idx|index|uuid|guid|nr|no|row|rowid|rownum)\.?|.*[a-z](?:ID|Id)|Unnamed: \d+"
+    r"(?:.*[\W_]|)(?:id|ids|idx|index|uuid|guid|nr|no|row|rowid|rownum)\.?|.*[a-z](?:ID|Id)|Unnamed: \d+|level_\d+"
 )
-REPEATED_ID = re.compile(r"(?:.*[\W_]|)(?:id|ID|Id)|.*[a-z](?:ID|Id)")
+REPEATED_ID = re.compile(r"(?:.*[\W_]|)(?:id|ID|Id)|.*[a-z](?:ID|Id)|index|idx|row|rowid|rownum|level_\d+|Unnamed: \d+")
+UNNAMED = re.compile(r"Unnamed: \d+")
 CODE_NAME = re.compile(
     r"(?:.*[\W_]|)(?:zip|zip ?code|zip_code|post ?code|postal_?code|plz|phone|phone_?number|telephone|telefon|tel|fax|"
     r"mobile|ssn|iban)"
@@ -154,11 +155,16 @@ class ColumnReading:
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise InputError(f"How a column is read cannot be told: {error}") from error
         texts = (found.name, found.decimal, found.thousands, found.unit, found.writing, found.note)
+        writings = {"number": ("", *SPECIAL), "date": (*DATES,), "category": ("", "truth", "lists")}
         if (
             found.kind not in get_args(ColumnKind)
             or found.role not in get_args(Role)
             or not all(isinstance(text, str) for text in (*texts, *found.levels, *found.na))
-            or not all(isinstance(count, int) for count in (found.missing, found.unreadable))
+            or not all(type(count) is int and count >= 0 for count in (found.missing, found.unreadable))
+            or found.writing not in writings.get(found.kind, (found.writing,))
+            or found.decimal not in ("", ".", ",")
+            or not set(found.thousands) <= set(",. '")
+            or len(set(found.levels)) < len(found.levels)
         ):
             raise InputError(f"Column {found.name!r} is not read in a way that is known.")
         return found
@@ -538,8 +544,8 @@ def _judge(name: str, cells: _Cells, hints: _Hints, given: str | None, aside: bo
         why = "" if aside else _names_rows(name, cells, number)
         if why:
             return replace(number, kind="identifier", note=why), ""
-        said = "" if aside else " ".join(filter(None, (_repeated_id(name, cells, number), _filler(cells, number))))
-        return replace(number, note=said), unsure
+        notes = (_repeated_id(name, number), _filler(cells, number), _grows(cells, number))
+        return replace(number, note="" if aside else " ".join(filter(None, notes))), unsure
     if set(cells.present.str.lower()) in [*TRUTH] or any(set(cells.present.str.lower()) < pair for pair in TRUTH):
         return replace(category, writing="truth"), ""
     units = _mixed_units(cells)
@@ -571,6 +577,11 @@ def _many_levels(name: str, cells: _Cells, codes: str) -> str:
             f"Column {name!r} holds text, such as {present.iloc[0][:60]!r}. Leave it out (--drop), or turn it to "
             "numbers first, for example with ecrt embed, a sentence encoder or skrub.StringEncoder."
         )
+    if len(present) > ROWS_TO_JUDGE and REPEATED_ID.fullmatch(name):
+        return (
+            f"Its name is that of an id, and its {len(present)} values occur more than once: rows of one id may be "
+            "both learned from and tested on. Use --id if it names persons or things."
+        )
     if len(present) > MANY_LEVELS:
         digits = present.str.contains("[0-9]").mean() > 0.5
         hint = " If these are numbers or dates, use --na, --decimal or --types, or mend the file." if digits else ""
@@ -588,20 +599,36 @@ def _capitals(present: pd.Series[Any], what: str) -> str:
     return f"{', '.join(map(repr, shown))} differ in capital letters only; they are read as different {what}."
 
 
-def _grows(cells: _Cells, date: ColumnReading) -> str:
-    """What to say of dates that go with the order of the rows, as those of a log do."""
+def _grows(cells: _Cells, reading: ColumnReading) -> str:
+    """What to say of dates or numbers that go with the order of the rows, as those of a log do."""
     if cells.n_present < ROWS_TO_JUDGE or cells.absent.any() or len(cells.present) <= cells.n_present / 2:
         return ""
-    steps = np.diff(cells.read(date)[0]).astype(np.int64)  # a date that cannot be read is the least number
-    if date.unreadable or not ((steps >= 0).all() or (steps <= 0).all()):
+    values = cells.read(reading)[0]
+    if reading.unreadable or not _is_sorted(values.astype(np.int64) if reading.kind == "date" else values):
         return ""
+    if reading.kind == "number":
+        return (
+            "Rows are sorted by it. If it only says when or in which order they came, figures may be too good for "
+            "later rows: use --drop to leave it out."
+        )
     return (
         "Rows are sorted by it, and test rows are drawn from among them, so figures may be too good for rows of "
         "another time. Use --drop to leave it out."
     )
 
 
-def _repeated_id(name: str, cells: _Cells, number: ColumnReading) -> str:
+def _is_sorted(numbers: NDArray[Any]) -> bool:
+    steps = np.diff(numbers)
+    return bool((steps >= 0).all() or (steps <= 0).all())
+
+
+def _counts_on(numbers: Array) -> bool:
+    """Whether numbers go up, or down, by one from nearly each row to the next."""
+    steps = np.diff(numbers)
+    return len(steps) >= ROWS_TO_JUDGE - 1 and bool(max((steps == 1).mean(), (steps == -1).mean()) >= 1 - FEW)
+
+
+def _repeated_id(name: str, number: ColumnReading) -> str:
     """What to say of whole numbers under the name of an id that do occur twice."""
     if not REPEATED_ID.fullmatch(name) or number.unit or number.writing or number.decimal:
         return ""
@@ -639,9 +666,11 @@ def _names_rows(name: str, cells: _Cells, number: ColumnReading | None) -> str:
     """Why a column is one that counts or names rows; nothing if it is none."""
     present = cells.n_present
     named = ID_NAME.fullmatch(name) is not None or ID_NAME.fullmatch(name.lower()) is not None
-    if not cells.all_differ or (number is not None and (number.unit or number.writing or number.unreadable)):
+    if number is not None and (number.unit or number.writing or number.unreadable):
         return ""
     if number is None:
+        if not cells.all_differ:
+            return ""
         if present < ROWS_TO_JUDGE and not (named and present > 2):
             return ""
         texts = cells.present
@@ -652,6 +681,11 @@ def _names_rows(name: str, cells: _Cells, number: ColumnReading | None) -> str:
     numbers = numbers[~np.isnan(numbers)]
     if not (numbers == np.round(numbers)).all():
         return ""
+    if not cells.all_differ:
+        unnamed = UNNAMED.fullmatch(name) is not None and numbers.min() >= 0 and numbers.max() <= len(cells.codes)
+        if unnamed or (_counts_on(numbers) and (named or len(cells.present) > present / 2)):
+            return "It counts rows, some numbers more than once. Use --types to keep it."
+        return ""
     span = float(numbers.max() - numbers.min()) + 1
     counts = span == present
     if counts and (
@@ -660,10 +694,12 @@ def _names_rows(name: str, cells: _Cells, number: ColumnReading | None) -> str:
         return "It counts rows."
     if named and present > 2:
         return "It names rows: no value occurs twice."
+    if _counts_on(numbers):
+        return "It counts rows, with gaps. Use --types to keep it."
     if present < ROWS_TO_JUDGE or cells.absent.any():
         return ""
-    if (np.diff(numbers) > 0).all():
-        return "It counts rows: whole numbers that grow from row to row. Use --types to keep it."
+    if _is_sorted(numbers):
+        return "It counts rows: whole numbers that grow, or fall, from row to row. Use --types to keep it."
     if present**2 / (2 * span) > REPEATS_EXPECTED:
         return "It names rows: whole numbers close together, and none occurs twice. Use --types to keep it."
     return ""
@@ -704,7 +740,7 @@ def _plain_number(name: str, column: pd.Series[Any], na: Sequence[str]) -> Colum
     words, values = found
     missing = len(values) - len(words)
     numbers = values[~np.isnan(values)]
-    if numbers.min() == numbers.max():
+    if UNNAMED.fullmatch(name) or _is_sorted(numbers) or _counts_on(numbers):
         return None
     if (numbers == np.floor(numbers)).all():
         could_be_code = any(

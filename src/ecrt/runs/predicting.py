@@ -102,6 +102,10 @@ def _read_target_file(file: Path, model: Any) -> tuple[TaskName, tuple[str, ...]
         or not all(isinstance(name, str) for name in names)
     ):
         raise ModelFileError(file, f"It speaks of {len(names)} targets of a {task}, which the model beside it is not.")
+    used = [column.name for column in columns if column.is_used]
+    known = list(getattr(model, "feature_names_in_", ()))
+    if used != known or len(set(used)) < len(used):
+        raise ModelFileError(file, f"It names other columns ({used[:5]}) than the model beside it has ({known[:5]}).")
     return task, tuple(names), columns
 
 
