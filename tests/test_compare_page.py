@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ecrt.comparison import Comparison, MethodResult
-from ecrt.comparison.scoring import SHOWN
+from ecrt.comparison import SHOWN, Comparison, MethodResult
 from ecrt.report.compare_page import render_comparison, summarise_comparison, write_comparison_page
 from ecrt.report.compare_tables import class_gain_table, comparison_table, full_table, pair_table, tuning_table
 from ecrt.report.tables import rich_table

@@ -16,20 +16,17 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 from sklearn.datasets import make_classification
 
-from ecrt.comparison import DEFAULT_METHODS, METHODS, choose_methods, corrected_estimate, holm
-from ecrt.comparison.checks import warnings_of
-from ecrt.comparison.limits import OutOfTime, time_limit
-from ecrt.comparison.methods import Method
-from ecrt.comparison.scoring import choose_measure
-from ecrt.comparison.space import Choice, Number, Whole
-from ecrt.comparison.splits import make_splitter, read_times
-from ecrt.comparison.statistics import paired
+from ecrt.comparison import DEFAULT_METHODS, METHODS, choose_methods
+from ecrt.comparison.methods import Choice, Method, Number
+from ecrt.comparison.results import choose_measure
+from ecrt.comparison.splits import make_splitter, read_times, warnings_of
 from ecrt.comparison.store import Store, fingerprint
-from ecrt.comparison.tuning import tune
+from ecrt.comparison.tuning import OutOfTime, time_limit, tune
 from ecrt.disk import locked
 from ecrt.errors import InputError
 from ecrt.estimators import BaselineClassifier
 from ecrt.estimators.baseline_methods import resolve_options
+from ecrt.metrics import corrected_estimate, holm, paired
 
 pytest.importorskip("optuna", reason="Optuna is not installed")
 
@@ -226,8 +223,7 @@ def test_duplicates_on_one_side_are_no_matter() -> None:
 
 TOY = Method(
     label="Toy", build=lambda parameters, seed: None, prior="balanced", reference="",
-    space={"x": Number(low=0.01, high=100.0, log=True), "k": Whole(low=1, high=9), "c": Choice((None, "a", 0.5))},
-    starts=({"x": 50.0, "k": 2, "c": None},),
+    space={"x": Number(0.01, 100.0, 50.0, log=True), "k": Number(1, 9, 2), "c": Choice((None, "a", 0.5), None)},
 )  # fmt: skip
 SAID = (np.zeros((1, 2)), np.zeros(1, dtype=np.int64))
 
@@ -410,6 +406,9 @@ def test_holm_rejects_as_the_procedure_by_steps(p_values: list[float]) -> None:
             break
         rejected.add(at)
     assert {at for at, p in enumerate(holm(p_values)) if p < level} == rejected
+    with_gap = holm([*p_values, float("nan")])  # a test that was not made does not count
+    assert with_gap[:-1] == holm(p_values)
+    assert math.isnan(with_gap[-1])
 
 
 # --- what is kept ------------------------------------------------------------------------------------------------

@@ -23,8 +23,7 @@ from typer.testing import CliRunner
 import ecrt
 from ecrt.cli import app
 from ecrt.comparison import METHODS, Comparison
-from ecrt.comparison.methods import Method
-from ecrt.comparison.space import Number
+from ecrt.comparison.methods import Method, Number
 from ecrt.comparison.splits import make_splitter
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.metrics import class_prior_of, read_predictions, shift_prior
@@ -55,7 +54,7 @@ def quick_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     FITS.clear()
     bayes = Method(
         label="Naive Bayes", build=lambda parameters, seed: CountedBayes(**parameters), prior="training", reference="",
-        space={"var_smoothing": Number(low=1e-9, high=1.0, log=True)}, starts=({"var_smoothing": 1e-9},),
+        space={"var_smoothing": Number(1e-9, 1.0, first=1e-9, log=True)},
     )  # fmt: skip
     monkeypatch.setitem(METHODS, "bayes", bayes)
 
@@ -170,9 +169,9 @@ def test_result_depends_neither_on_jobs_nor_on_interruptions(tmp_path: Path, mon
     compared(tmp_path / "at once")
     n_fits = len(FITS)
     FITS.clear()
-    from ecrt.comparison import running
+    from ecrt.comparison import protocol
 
-    fit_predict = running._fit_predict
+    fit_predict = protocol._fit_predict
     for calls_left in (2, 5, 1, 6):
 
         def dying(*arguments: Any, left: list[int] = [calls_left]) -> Any:  # noqa: B006
@@ -181,10 +180,10 @@ def test_result_depends_neither_on_jobs_nor_on_interruptions(tmp_path: Path, mon
             left[0] -= 1
             return fit_predict(*arguments)
 
-        monkeypatch.setattr(running, "_fit_predict", dying)
+        monkeypatch.setattr(protocol, "_fit_predict", dying)
         with pytest.raises(KeyboardInterrupt):
             compared(tmp_path / "killed")
-    monkeypatch.setattr(running, "_fit_predict", fit_predict)
+    monkeypatch.setattr(protocol, "_fit_predict", fit_predict)
     compared(tmp_path / "killed")
     assert (tmp_path / "killed" / "results.json").read_bytes() == (tmp_path / "at once" / "results.json").read_bytes()
     assert len(FITS) == n_fits  # nothing twice

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, log_loss, top_k_accuracy_score
 
 from ecrt.metrics import (
-    better_beyond_noise,
+    better_under_weights,
     hsic,
     max_abs_correlation,
     mean_correlation_coefficient,
@@ -74,23 +74,23 @@ def test_mean_hit_over_classes_is_balanced_accuracy(predictions):
     )
 
 
-def test_better_beyond_noise(rng):
-    y = np.arange(100) % 4
+def test_better_by_more_than_a_standard_error(rng):
+    weight = np.ones(100)
     champion = rng.normal(size=100)
     noise = rng.normal(size=100)
     noise -= noise.mean()
-    assert better_beyond_noise(champion - 0.2 + noise, champion, y)  # two standard errors
-    assert not better_beyond_noise(champion - 0.05 + noise, champion, y)  # half of one
-    assert not better_beyond_noise(champion + 0.2 + noise, champion, y)
-    assert not better_beyond_noise(champion, champion, y)
+    assert better_under_weights(champion - 0.2 + noise, champion, weight)  # two standard errors
+    assert not better_under_weights(champion - 0.05 + noise, champion, weight)  # half of one
+    assert not better_under_weights(champion + 0.2 + noise, champion, weight)
+    assert not better_under_weights(champion, champion, weight)
 
 
-def test_better_beyond_noise_counts_every_class_alike():
+def test_better_under_weights_that_count_every_class_the_same():
     """Nine tenths of the rows gain a little, the rare class loses much."""
     y = np.array([0] * 90 + [1] * 10)
     challenger = np.where(y == 0, -1.0, 3.0)
     assert challenger.mean() < 0
-    assert not better_beyond_noise(challenger, np.zeros(100), y)
+    assert not better_under_weights(challenger, np.zeros(100), (1 / np.bincount(y))[y])
 
 
 # --- independence ----------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from ecrt.metrics import (
     shift_prior,
     single_numbers,
 )
-from ecrt.metrics.groups import class_scores, confused_pairs, confusion, frequency_group, group_recalls
+from ecrt.metrics.classification import class_scores, confused_pairs, confusion, frequency_group, group_recalls
 
 Y = np.array([0, 0, 0, 1, 1, 2, -1])
 PREDICTED = np.array([0, 0, 1, 1, 0, 0, 1])

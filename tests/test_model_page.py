@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ecrt.metrics import prediction_metrics, single_numbers
-from ecrt.metrics.groups import class_scores, group_recalls
+from ecrt.metrics.classification import class_scores, group_recalls
 from ecrt.report.drawing import svg
 from ecrt.report.model_findings import chance_correlation, findings
 from ecrt.report.model_page import render_model, summarise_model, write_model_page

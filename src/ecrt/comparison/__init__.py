@@ -1,12 +1,9 @@
-"""Methods on the same splits of one table, tuned alike, and tested for more than noise."""
+"""Methods on the same splits of one table, tuned in the same way, and tested for more than noise."""
 
-from ecrt.comparison.cluster import dask_cluster
-from ecrt.comparison.comparing import TRIALS, compare
 from ecrt.comparison.methods import DEFAULT_METHODS, METHODS, Method, choose_methods
-from ecrt.comparison.results import Comparison, MethodResult
-from ecrt.comparison.scoring import MEASURES, SHOWN, Measure
-from ecrt.comparison.statistics import Estimate, Pair, corrected_estimate, holm
-from ecrt.comparison.verdict import size_of
+from ecrt.comparison.protocol import TRIALS, compare, dask_cluster
+from ecrt.comparison.results import MEASURES, SHOWN, Comparison, Measure, MethodResult
+from ecrt.metrics import Estimate, Pair
 
 __all__ = [
     "DEFAULT_METHODS",
@@ -22,8 +19,5 @@ __all__ = [
     "Pair",
     "choose_methods",
     "compare",
-    "corrected_estimate",
     "dask_cluster",
-    "holm",
-    "size_of",
 ]

@@ -7,21 +7,46 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+import pandas as pd
+from imblearn import FunctionSampler
 from imblearn.pipeline import make_pipeline
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
-from ecrt.comparison.parts import ClasswiseSMOTE, TableReader
-from ecrt.comparison.space import Choice, Number, Space, Whole
+from ecrt.augmentation.resampling import smote
+from ecrt.data import TableEncoder
 from ecrt.errors import InputError
 from ecrt.estimators import BaselineClassifier, ECRTClassifier
 from ecrt.estimators.baseline_methods import BASELINE_METHODS
 from ecrt.estimators.effects import set_options
 
-__all__ = ["DEFAULT_METHODS", "METHODS", "Method", "choose_methods"]
-
+Array = NDArray[np.float64]
 Parameters = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number between two bounds, whole if they are; on a logarithmic scale if ``log``. ``first`` is tried first."""
+
+    low: float
+    high: float
+    first: float
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few plain values; ``first`` is tried first."""
+
+    values: tuple[Any, ...]
+    first: Any
+
+
+Space = Mapping[str, Number | Choice]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,63 +58,74 @@ class Method:
     label : its name for readers.
     build : an unfitted classifier from tuned parameters and a seed.
     space : what is tuned.
-    starts : parameters to try first, the cheapest first; the first are also taken when no trial was finished.
-    prior : class prior that its probabilities assume: the frequencies of training, or all classes alike.
+    prior : class prior that its probabilities assume: the frequencies of training, or all classes equal.
     reference : the paper.
+    variants : changes of the first values, to try one after the other; the cheapest first.
     """
 
     label: str
     build: Callable[[Parameters, int], Any]
     space: Space
-    starts: tuple[Parameters, ...]
-    prior: Literal["balanced", "training"]
+    prior: Literal["balanced", "training"] = "balanced"
     reference: str
+    variants: tuple[Parameters, ...] = ({},)
+
+    @property
+    def starts(self) -> list[dict[str, Any]]:
+        """Parameters to try first. The first of them are also taken when no trial was finished."""
+        first = {name: part.first for name, part in self.space.items()}
+        return [{**first, **variant} for variant in self.variants]
+
+
+class TableReader(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A table as the numbers that ``ECRTClassifier`` makes of it, so that every method reads the same columns."""
+
+    def fit(self, X: pd.DataFrame, y: Any = None) -> TableReader:
+        """Learn what the columns hold."""
+        self.table_ = TableEncoder.learn(X)
+        return self
+
+    def transform(self, X: pd.DataFrame) -> Array:
+        """Columns as numbers without gaps."""
+        return self.table_.encode(X)
 
 
 HEAD: Space = {
-    "scaling": Choice(("columns", "one")),
-    "head": Choice(("linear", "mlp")),
-    "weight_decay": Choice((None, 1e-4, 1e-3, 1e-2, 0.1, 1.0)),
-    "learning_rate": Number(low=5e-4, high=8e-3, log=True),
+    "scaling": Choice(("columns", "one"), "columns"),
+    "head": Choice(("linear", "mlp"), "linear"),
+    "weight_decay": Choice((None, 1e-4, 1e-3, 1e-2, 0.1, 1.0), None),
+    "learning_rate": Number(5e-4, 8e-3, first=2e-3, log=True),
 }
-HEAD_STARTS: tuple[Parameters, ...] = tuple(
-    {"scaling": "columns", "head": head, "weight_decay": None, "learning_rate": 2e-3} for head in ("linear", "mlp")
-)
 MLP: Space = {
-    "hidden_layers": Choice(("32", "100", "100-100")),
-    "alpha": Number(low=1e-6, high=10.0, log=True),
-    "learning_rate_init": Number(low=3e-4, high=1e-2, log=True),
+    "hidden_layers": Choice(("32", "100", "100-100"), "100"),
+    "alpha": Number(1e-6, 10.0, first=1e-4, log=True),
+    "learning_rate_init": Number(3e-4, 1e-2, first=1e-3, log=True),
 }
-MLP_START: Parameters = {"hidden_layers": "100", "alpha": 1e-4, "learning_rate_init": 1e-3}
 
 
-def _baseline(method: str, label: str, own: Space | None = None, first: Parameters | None = None) -> Method:
-    """A rival behind ``BaselineClassifier``.
+def _baseline(method: str, label: str, **own: Number | Choice) -> Method:
+    """A rival, as ``BaselineClassifier`` has it.
 
     Parameters
     ----------
-    own, first : options of its loss (``loss.NAME``) or of the method (``method.NAME``) that are tuned beside the head,
-        and their first values. A model of another library has no head.
+    own : options of its loss (``loss__NAME``) or of the method (``method__NAME``) that are tuned, as well as the head.
+        A model of another library has no head.
     """
 
     def build(parameters: Parameters, seed: int) -> Any:
-        inner: dict[str, dict[str, Any]] = {"loss": {}, "method": {}}
-        outer = {name: value for name, value in parameters.items() if "." not in name}
-        for name in parameters.keys() - outer.keys():
-            owner, _, option = name.partition(".")
-            inner[owner][option] = parameters[name]
-        return set_options(
-            BaselineClassifier(method=method), loss_options=inner["loss"] or None,
-            method_options=inner["method"] or None, device="cpu", random_state=seed, **outer,
-        )  # fmt: skip
+        options: dict[str, Any] = {"loss_options": {}, "method_options": {}, "device": "cpu", "random_state": seed}
+        for name, value in parameters.items():
+            owner, dot, option = name.partition(".")
+            (options[f"{owner}_options"] if dot else options)[option or name] = value
+        options |= {name: options[name] or None for name in ("loss_options", "method_options")}
+        return set_options(BaselineClassifier(method=method), **options)
 
     is_model = BASELINE_METHODS[method].kind == "model"
     return Method(
         label=label,
         build=build,
-        space={**({} if is_model else HEAD), **(own or {})},
-        starts=tuple({**start, **(first or {})} for start in (({},) if is_model else HEAD_STARTS)),
-        prior="balanced",
+        space={**({} if is_model else HEAD), **{name.replace("__", "."): part for name, part in own.items()}},
+        variants=({},) if is_model else ({"head": "linear"}, {"head": "mlp"}),
         reference=BASELINE_METHODS[method].reference,
     )
 
@@ -104,22 +140,20 @@ def _logistic_regression(parameters: Parameters, seed: int) -> Any:
 
 
 def _mlp(parameters: Parameters, seed: int) -> Any:
-    model = MLPClassifier(random_state=seed, **_layers(parameters))
-    return make_pipeline(TableReader(), StandardScaler(), model)
+    options = dict(parameters)
+    # A choice must be a plain value, so hidden layers are chosen by name.
+    layers = tuple(int(size) for size in options.pop("hidden_layers").split("-"))
+    sampler = []
+    if (k_neighbors := options.pop("k_neighbors", None)) is not None:
+        sampler = [FunctionSampler(func=_with_smote, kw_args={"k_neighbors": k_neighbors, "seed": seed})]
+    model = MLPClassifier(random_state=seed, hidden_layer_sizes=layers, **options)
+    return make_pipeline(TableReader(), StandardScaler(), *sampler, model)
 
 
-def _smote_mlp(parameters: Parameters, seed: int) -> Any:
-    rest = {name: value for name, value in parameters.items() if name != "k_neighbors"}
-    smote = ClasswiseSMOTE(k_neighbors=parameters["k_neighbors"], random_state=seed)
-    model = MLPClassifier(random_state=seed, **_layers(rest))
-    return make_pipeline(TableReader(), StandardScaler(), smote, model)
-
-
-def _layers(parameters: Parameters) -> dict[str, Any]:
-    """Hidden layers are chosen by name, since a choice must be a plain value."""
-    sizes = tuple(int(size) for size in str(parameters["hidden_layers"]).split("-"))
-    rest = {name: value for name, value in parameters.items() if name != "hidden_layers"}
-    return {"hidden_layer_sizes": sizes} | rest
+def _with_smote(X: Array, y: NDArray[np.int64], *, k_neighbors: int, seed: int) -> tuple[Array, NDArray[np.int64]]:
+    """Rows with those that SMOTE makes; unlike imbalanced-learn's, ours takes classes of any size."""
+    made, classes = smote(X, y, np.random.default_rng(seed), k_neighbors=k_neighbors)
+    return np.concatenate([X, made]), np.concatenate([y, classes])
 
 
 METHODS: dict[str, Method] = {
@@ -129,100 +163,76 @@ METHODS: dict[str, Method] = {
         label="ECRT",
         build=_ecrt,
         space={
-            "demixing": Choice(("linear", "auto")),
-            "head": Choice(("linear", "auto", "mlp")),
+            "demixing": Choice(("linear", "auto"), "linear"),
+            "head": Choice(("linear", "auto", "mlp"), "linear"),
             "weight_decay": HEAD["weight_decay"],
             "learning_rate": HEAD["learning_rate"],
-            "augmentation_weight": Number(low=0.0, high=0.9),
-            "pseudo_samples": Number(low=1.0, high=100.0, log=True),
+            "augmentation_weight": Number(0.0, 0.9, first=0.5),
+            "pseudo_samples": Number(1.0, 100.0, first=10.0, log=True),
         },
-        starts=tuple(
-            {"demixing": demixing, "head": head, "weight_decay": None, "learning_rate": 2e-3,
-             "augmentation_weight": 0.5, "pseudo_samples": 10.0}
-            for demixing, head in (("linear", "linear"), ("linear", "auto"), ("auto", "auto"))
-        ),
-        prior="balanced",
+        variants=({}, {"head": "auto"}, {"demixing": "auto", "head": "auto"}),
         reference="Energy-based causal representation transfer, NeurIPS 2021.",
     ),
     "weighted-logistic": Method(
         label="Weighted logistic regression",
         build=_logistic_regression,
-        space={"C": Number(low=1e-4, high=1e3, log=True)},
-        starts=({"C": 1.0},),
-        prior="balanced",
+        space={"C": Number(1e-4, 1e3, first=1.0, log=True)},
         reference="scikit-learn's LogisticRegression with class_weight='balanced'.",
     ),
     "balanced-forest": _baseline(
-        "balanced-forest", "Balanced random forest",
-        {"method.n_estimators": Whole(low=50, high=400, log=True), "method.max_features": Choice(("sqrt", 0.3, 0.6)),
-         "method.min_samples_leaf": Whole(low=1, high=20, log=True)},
-        {"method.n_estimators": 100, "method.max_features": "sqrt", "method.min_samples_leaf": 1},
+        "balanced-forest",
+        "Balanced random forest",
+        method__n_estimators=Number(50, 400, first=100, log=True),
+        method__max_features=Choice(("sqrt", 0.3, 0.6), "sqrt"),
+        method__min_samples_leaf=Number(1, 20, first=1, log=True),
     ),
     "gradient-boosting": _baseline(
-        "gradient-boosting", "Weighted gradient boosting",
-        {"method.learning_rate": Number(low=0.02, high=0.3, log=True),
-         "method.max_iter": Whole(low=50, high=300, log=True),
-         "method.max_leaf_nodes": Whole(low=4, high=63, log=True),
-         "method.min_samples_leaf": Whole(low=2, high=50, log=True),
-         "method.l2_regularization": Number(low=1e-3, high=10.0, log=True)},
-        {"method.learning_rate": 0.1, "method.max_iter": 100, "method.max_leaf_nodes": 15,
-         "method.min_samples_leaf": 20, "method.l2_regularization": 1e-3},
+        "gradient-boosting",
+        "Weighted gradient boosting",
+        method__learning_rate=Number(0.02, 0.3, first=0.1, log=True),
+        method__max_iter=Number(50, 300, first=100, log=True),
+        method__max_leaf_nodes=Number(4, 63, first=15, log=True),
+        method__min_samples_leaf=Number(2, 50, first=20, log=True),
+        method__l2_regularization=Number(1e-3, 10.0, first=1e-3, log=True),
     ),
-    "mlp": Method(
-        label="MLP", build=_mlp, space=MLP, starts=(MLP_START,), prior="training",
-        reference="scikit-learn's MLPClassifier.",
-    ),
+    "mlp": Method(label="MLP", build=_mlp, space=MLP, prior="training", reference="scikit-learn's MLPClassifier."),
     "smote-mlp": Method(
         label="SMOTE + MLP",
-        build=_smote_mlp,
-        space={"k_neighbors": Whole(low=1, high=10), **MLP},
-        starts=({"k_neighbors": 5, **MLP_START},),
-        prior="balanced",
+        build=_mlp,
+        space={"k_neighbors": Number(1, 10, first=5), **MLP},
         reference="Chawla et al., JAIR 2002, before scikit-learn's MLPClassifier.",
     ),
     "weighted": _baseline("weighted", "Importance weighting"),
     "class-balanced": _baseline(
-        "class-balanced", "Class-balanced weights", {"loss.beta": Choice((0.9, 0.99, 0.999, 0.9999))},
-        {"loss.beta": 0.9999},
+        "class-balanced", "Class-balanced weights", loss__beta=Choice((0.9, 0.99, 0.999, 0.9999), 0.9999)
     ),
-    "focal": _baseline("focal", "Focal loss", {"loss.gamma": Number(low=0.5, high=5.0)}, {"loss.gamma": 2.0}),
-    "ldam": _baseline(
-        "ldam", "LDAM", {"loss.largest_margin": Number(low=0.1, high=5.0, log=True)}, {"loss.largest_margin": 0.5}
-    ),
-    "ldam-drw": _baseline(
-        "ldam-drw", "LDAM-DRW", {"loss.largest_margin": Number(low=0.1, high=5.0, log=True)},
-        {"loss.largest_margin": 0.5},
-    ),
+    "focal": _baseline("focal", "Focal loss", loss__gamma=Number(0.5, 5.0, first=2.0)),
+    "ldam": _baseline("ldam", "LDAM", loss__largest_margin=Number(0.1, 5.0, first=0.5, log=True)),
+    "ldam-drw": _baseline("ldam-drw", "LDAM-DRW", loss__largest_margin=Number(0.1, 5.0, first=0.5, log=True)),
     "balanced-softmax": _baseline("balanced-softmax", "Balanced softmax"),
-    "mixup": _baseline(
-        "mixup", "Mixup", {"method.alpha": Number(low=0.05, high=2.0, log=True)}, {"method.alpha": 0.2}
-    ),
-    "remix": _baseline("remix", "Remix", {"method.tau": Number(low=0.0, high=1.0)}, {"method.tau": 0.5}),
-    "vat": _baseline(
-        "vat", "Virtual adversarial training", {"method.epsilon": Number(low=0.02, high=1.0, log=True)},
-        {"method.epsilon": 0.2},
-    ),
-    "isda": _baseline("isda", "ISDA", {"method.strength": Number(low=0.05, high=2.0, log=True)},
-                      {"method.strength": 0.5}),
-    "smote": _baseline("smote", "SMOTE", {"method.k_neighbors": Whole(low=1, high=10)}, {"method.k_neighbors": 5}),
+    "mixup": _baseline("mixup", "Mixup", method__alpha=Number(0.05, 2.0, first=0.2, log=True)),
+    "remix": _baseline("remix", "Remix", method__tau=Number(0.0, 1.0, first=0.5)),
+    "vat": _baseline("vat", "Virtual adversarial training", method__epsilon=Number(0.02, 1.0, first=0.2, log=True)),
+    "isda": _baseline("isda", "ISDA", method__strength=Number(0.05, 2.0, first=0.5, log=True)),
+    "smote": _baseline("smote", "SMOTE", method__k_neighbors=Number(1, 10, first=5)),
     "distribution-calibration": _baseline(
-        "distribution-calibration", "Distribution calibration",
-        {"method.spread": Number(low=0.01, high=1.0, log=True), "method.n_nearest": Whole(low=1, high=3)},
-        {"method.spread": 0.21, "method.n_nearest": 2},
+        "distribution-calibration",
+        "Distribution calibration",
+        method__spread=Number(0.01, 1.0, first=0.21, log=True),
+        method__n_nearest=Number(1, 3, first=2),
     ),
-    "cgan": _baseline("cgan", "Conditional GAN", {"method.width": Choice((32, 64, 128))}, {"method.width": 64}),
+    "cgan": _baseline("cgan", "Conditional GAN", method__width=Choice((32, 64, 128), 64)),
     "flow-augmentation": _baseline(
-        "flow-augmentation", "Augmentation through the flow",
-        {"method.demixing": Choice(("linear", "flow")), "method.weight": Number(low=0.1, high=0.9)},
-        {"method.demixing": "linear", "method.weight": 0.5},
+        "flow-augmentation",
+        "Augmentation through the flow",
+        method__demixing=Choice(("linear", "flow"), "linear"),
+        method__weight=Number(0.1, 0.9, first=0.5),
     ),
     "crt": _baseline("crt", "Decoupling, cRT"),
     "tau-norm": _baseline("tau-norm", "Decoupling, tau-normalised"),
-    "lda": _baseline("lda", "Shrinkage LDA", {"method.shrinkage": Choice(("auto", 0.01, 0.1, 0.3, 0.6, 0.9))},
-                     {"method.shrinkage": "auto"}),
-    "qda": _baseline("qda", "Shrinkage QDA", {"method.ridge": Number(low=1e-4, high=1.0, log=True)},
-                     {"method.ridge": 1e-3}),
-}  # fmt: skip
+    "lda": _baseline("lda", "Shrinkage LDA", method__shrinkage=Choice(("auto", 0.01, 0.1, 0.3, 0.6, 0.9), "auto")),
+    "qda": _baseline("qda", "Shrinkage QDA", method__ridge=Number(1e-4, 1.0, first=1e-3, log=True)),
+}
 """By the name that ``--methods`` takes; rivals have the name that they have in ``BaselineClassifier``."""
 
 DEFAULT_METHODS = ("erm", "logit-adjusted", "ecrt", "weighted-logistic", "balanced-forest", "gradient-boosting")

@@ -1,4 +1,4 @@
-"""What a comparison found: figures of every run, and what can be said of them."""
+"""What a comparison found: figures of every run, tests of differences, and the answer in words."""
 
 from __future__ import annotations
 
@@ -9,18 +9,60 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ecrt.comparison.scoring import MEASURES, SHOWN, measure
-from ecrt.comparison.statistics import Estimate, Pair, corrected_estimate, paired
 from ecrt.comparison.store import RESULTS_FILE, TIMES_FILE, Store
 from ecrt.disk import write_json
 from ecrt.errors import InputError
 from ecrt.io import read_json
-from ecrt.metrics import PRIORS, PriorName, single_numbers
-
-__all__ = ["Comparison", "MethodResult", "collect"]
+from ecrt.metrics import PRIORS, Estimate, Pair, PriorName, corrected_estimate, paired, single_numbers
 
 Values = list[float | None]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric for readers: its label, its direction, and whether settings may be chosen by it."""
+
+    label: str
+    higher_is_better: bool = True
+    tunable: bool = True
+
+
+MEASURES: dict[str, Measure] = {
+    "balanced_accuracy": Measure("Balanced accuracy"),
+    "top1": Measure("Accuracy"),
+    "top5": Measure("Top-5 accuracy"),
+    "macro_f1": Measure("Macro F1"),
+    "g_mean": Measure("G-mean"),
+    "mean_average_precision": Measure("Mean average precision"),
+    "average_precision": Measure("Average precision of the rarer class"),
+    "roc_auc": Measure("ROC AUC"),
+    "nll": Measure("NLL", higher_is_better=False),
+    "balanced_nll": Measure("Balanced NLL", higher_is_better=False),
+    # A temperature fitted on the validation rows cannot be judged on them.
+    "nll_scaled": Measure("NLL, temperature-scaled", higher_is_better=False, tunable=False),
+    "balanced_nll_scaled": Measure("Balanced NLL, temperature-scaled", higher_is_better=False, tunable=False),
+    "ece": Measure("Calibration error", higher_is_better=False),
+}
+"""By the name that ``--metric`` takes and that ``ecrt.metrics.prediction_metrics`` gives."""
+
+SHOWN = ("balanced_accuracy", "macro_f1", "g_mean", "top1", "mean_average_precision", "nll", "ece")
+"""Columns of the table; the file of results has all."""
+
+
+def choose_measure(name: str, n_classes: int) -> str:
+    """The metric's name as it is kept; hyphens serve as well as underscores.
+
+    >>> choose_measure("macro-f1", 3)
+    'macro_f1'
+    """
+    key = name.strip().lower().replace("-", "_").replace(" ", "_")
+    only = {"average_precision": n_classes == 2, "roc_auc": n_classes == 2, "top5": n_classes > 5}
+    known = [measure for measure, about in MEASURES.items() if about.tunable and only.get(measure, True)]
+    if key not in known:
+        raise InputError(f"{name!r} is no metric to compare {n_classes} classes by. Known: {', '.join(known)}.")
+    return key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,11 +163,11 @@ class Comparison:
         """For each method the gain in recall of every class over the reference; None where a class was not tested."""
         if self.reference not in self.sound:
             return {}
-        base = _matrix(self.methods[self.reference].recalls[prior])
+        base = _columns(self.methods[self.reference].recalls[prior])
         found: dict[str, list[Estimate | None]] = {}
         for name in self.sound:
-            gains = _matrix(self.methods[name].recalls[prior]) - base
-            tested = [column[np.isfinite(column)] for column in gains.T]
+            gains = _columns(self.methods[name].recalls[prior]) - base
+            tested = [values[np.isfinite(values)] for values in gains]
             found[name] = [
                 corrected_estimate(values, self.data["test_to_train"]) if len(values) else None for values in tested
             ]
@@ -133,14 +175,56 @@ class Comparison:
 
     def mean_recalls(self, method: str, prior: PriorName) -> list[float | None]:
         """Recall of each class, mean over the seeds that test it."""
-        columns = [column[np.isfinite(column)] for column in _matrix(self.methods[method].recalls[prior]).T]
-        return [float(values.mean()) if len(values) else None for values in columns]
+        tested = [values[np.isfinite(values)] for values in _columns(self.methods[method].recalls[prior])]
+        return [float(values.mean()) if len(values) else None for values in tested]
 
     def verdict(self, prior: PriorName | None = None) -> list[str]:
-        """What can be said, in sentences."""
-        from ecrt.comparison.verdict import verdict
+        """What can be said: the methods against the reference, the leader against all, and what failed."""
+        prior = prior or self.prior
+        sentences = []
+        if self.settings["seeds"] < 2:
+            sentences.append("One split cannot tell a difference from noise: use more seeds.")
+        else:
+            sentences += self._reference_in_words(self.against_reference(prior))
+        sentences += self._leader_in_words(prior)
+        failed = {name: result.error for name, result in self.methods.items() if result.error}
+        return sentences + [f"{self.label(name)} failed and is left out: {error}" for name, error in failed.items()]
 
-        return verdict(self, prior or self.prior)
+    def _reference_in_words(self, pairs: list[Pair]) -> list[str]:
+        if not pairs:
+            return []
+        reference = self.label(self.reference)
+        told = sorted((pair for pair in pairs if pair.beyond_noise), key=lambda pair: -abs(pair.gain.mean))
+        ahead = [f"{self.label(pair.first)} is ahead of {reference} by {pair.gain.size()}"
+                 for pair in told if pair.gain.mean > 0]  # fmt: skip
+        behind = [f"{self.label(pair.first)} by {pair.gain.size()}" for pair in told if pair.gain.mean < 0]
+        if ahead:
+            sentences = [f"{'; '.join(ahead)}: more than noise."]
+        else:
+            nearest = max(pairs, key=lambda pair: pair.gain.mean)
+            where = "ahead by" if nearest.gain.mean > 0 else "behind by" if nearest.gain.mean < 0 else "level with it,"
+            sentences = [
+                f"No method beats {reference} by more than noise. The best of the others, {self.label(nearest.first)}, "
+                f"is {where} {nearest.gain.size()}."
+            ]
+        return sentences + ([f"Behind {reference} by more than noise: {'; '.join(behind)}."] if behind else [])
+
+    def _leader_in_words(self, prior: PriorName) -> list[str]:
+        ranking = self.ranking(prior)
+        best = self.estimate(ranking[0], self.metric, prior) if len(ranking) > 1 else None
+        if best is None:
+            return []
+        mine = [pair for pair in self.all_pairs(prior) if pair.first == ranking[0]]
+        beaten = [self.label(pair.second) for pair in mine if pair.beyond_noise]
+        level = [self.label(pair.second) for pair in mine if not pair.beyond_noise]
+        name, leader = MEASURES[self.metric].label, self.label(ranking[0])
+        start = f"{name} under the {prior} prior: {leader} has the best mean, {best.text()}"
+        if best.half_width is None:
+            return [f"{start}."]
+        if not beaten:
+            return [f"{start}, but with all pairs tested together it cannot be told from {_listed(level)}."]
+        rest = f"; it cannot be told from {_listed(level)}" if level else ""
+        return [f"{start}; with all pairs tested together it is ahead of {_listed(beaten)} by more than noise{rest}."]
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the times, in plain values."""
@@ -175,7 +259,7 @@ class Comparison:
         values = {name: self.methods[name].metrics[prior].get(metric, []) for name in self.sound}
         usable = {name: [float(v) for v in row if v is not None] for name, row in values.items() if None not in row}
         return paired(
-            [pair for pair in pairs if usable.get(pair[0]) and usable.get(pair[1])], dict(usable),
+            [pair for pair in pairs if usable.get(pair[0]) and usable.get(pair[1])], usable,
             higher_is_better=MEASURES[metric].higher_is_better, test_to_train=self.data["test_to_train"],
         )  # fmt: skip
 
@@ -209,7 +293,7 @@ def collect(
             ratios.append(record["test_rows"] / record["train_rows"])
             times.setdefault(name, []).append(store.read_seconds(name, seed))
             if predictions is not None:
-                found.append({prior: measure(predictions, prior) for prior in PRIORS} | {"classes": present})
+                found.append({prior: predictions.metrics(prior) for prior in PRIORS} | {"classes": present})
         error = next((record["error"] for record in records if record["error"]), "")
         methods[name] = MethodResult(
             label=label,
@@ -241,8 +325,9 @@ def _recalls(found: list[dict[str, Any]], prior: str, n_classes: int) -> list[Va
     return rows
 
 
-def _matrix(rows: list[Values]) -> Any:
-    return np.array([[np.nan if value is None else value for value in row] for row in rows], dtype=np.float64)
+def _columns(rows: list[Values]) -> NDArray[np.float64]:
+    """A row for each class and a column for each seed; NaN for None."""
+    return np.array(rows, dtype=np.float64).T
 
 
 def _finite(value: Any) -> float | None:
@@ -255,3 +340,7 @@ def _plain_estimate(estimate: Estimate | None) -> dict[str, Any] | None:
 
 def _plain_pairs(pairs: list[Pair]) -> list[dict[str, Any]]:
     return [asdict(pair) | {"beyond_noise": pair.beyond_noise} for pair in pairs]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

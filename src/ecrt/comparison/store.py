@@ -18,8 +18,6 @@ from ecrt.errors import InputError, warn_user
 from ecrt.io import read_json
 from ecrt.metrics import Predictions, read_predictions
 
-__all__ = ["Store", "Validation", "fingerprint", "read_trial", "write_trial"]
-
 SETTINGS_FILE, RESULTS_FILE, TIMES_FILE = "comparison.json", "results.json", "times.json"
 RUN_FILE, SECONDS_FILE, PREDICTIONS_FILE = "run.json", "seconds.json", "predictions.npz"
 

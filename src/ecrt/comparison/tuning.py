@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from ecrt.comparison.limits import OutOfTime, time_limit
-from ecrt.comparison.methods import Method
-from ecrt.comparison.space import optuna_library, optuna_space
+from ecrt.comparison.methods import Choice, Method, Space
 from ecrt.comparison.store import Validation, read_trial, write_trial
 from ecrt.errors import InputError
-
-__all__ = ["Trial", "Tuned", "tune"]
 
 STARTUP_TRIALS = 5
 """Trials drawn at random before those that went well say where to look (Optuna's TPE)."""
 
 MOST_TRIALS = 500
+
+REPEAT = 0.1
+"""Seconds after which the alarm rings again: the first may come at a bad moment, or be swallowed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +85,10 @@ def tune(
     folder : where trials are kept, if anywhere.
     """
     optuna = optuna_library()
-    space = optuna_space(method.space)
+    space = _distributions(optuna, method.space)
     study = optuna.create_study(direction="maximize" if higher_is_better else "minimize")
     for start in method.starts:
-        study.enqueue_trial(dict(start))
+        study.enqueue_trial(start)
     done: list[Trial] = []
     best, said = None, None
     while len(done) < (MOST_TRIALS if trials is None else trials):
@@ -108,7 +112,7 @@ def tune(
             best, said, parameters = trial.value, validation, trial.parameters
     failed = [trial for trial in done if trial.error]
     return Tuned(
-        parameters=dict(method.starts[0]) if best is None else parameters,
+        parameters=method.starts[0] if best is None else parameters,
         value=best,
         validation=said,
         n_finished=sum(trial.value is not None for trial in done),
@@ -157,3 +161,61 @@ def _keep(folder: Path | None, number: int, trial: Trial, validation: Validation
 
 def _trial_seed(seed: int, number: int) -> int:
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+
+
+def optuna_library() -> Any:
+    """Optuna, silenced; it is an extra, so an error says how to get it."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise InputError("Tuning needs Optuna: pip install 'ecrt[compare]'.") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _distributions(optuna: Any, space: Space) -> dict[str, Any]:
+    kinds, found = optuna.distributions, {}
+    for name, part in space.items():
+        if isinstance(part, Choice):
+            found[name] = kinds.CategoricalDistribution(part.values)
+        else:
+            kind = kinds.IntDistribution if isinstance(part.low, int) else kinds.FloatDistribution
+            found[name] = kind(part.low, part.high, log=part.log)
+    return found
+
+
+class OutOfTime(BaseException):
+    """The time of a trial is out. No ``Exception``, so that a method's own handlers let it pass."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise ``OutOfTime`` in the block after so many seconds, between two steps of Python.
+
+    Only the main thread of a process can be interrupted, and not on Windows; elsewhere the block runs to its end. An
+    import is never interrupted: it would leave a broken module to all that comes after.
+    """
+    possible = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if not math.isfinite(seconds) or not possible:
+        yield
+        return
+
+    def ring(signum: int, frame: FrameType | None) -> None:
+        if not _importing(frame):
+            raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), REPEAT)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

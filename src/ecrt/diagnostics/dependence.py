@@ -98,7 +98,7 @@ def class_dependence(
                 for values, columns in ((z, columns_z), (s, columns_s))
             ]
         found.append((int(label), len(rows), tests))
-    adjusted = [_holm_of_known([tests[side][1] for _, _, tests in found]) for side in (0, 1)]
+    adjusted = [holm([tests[side][1] for _, _, tests in found]) for side in (0, 1)]
     return Dependence(
         tuple(
             ClassDependence(
@@ -117,11 +117,3 @@ def _telling_columns(values: Array, y: Labels) -> Labels:
     within = residuals.var(axis=0)
     ratio = means.var(axis=0) / np.where(within > 0, within, np.inf)
     return np.sort(np.argsort(-ratio, kind="stable")[:MOST_COLUMNS])
-
-
-def _holm_of_known(p_values: list[float]) -> list[float]:
-    known = [at for at, p in enumerate(p_values) if np.isfinite(p)]
-    adjusted = list(p_values)
-    for at, p in zip(known, holm([p_values[at] for at in known]), strict=True):
-        adjusted[at] = p
-    return adjusted

@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student_t
+
+from ecrt.metrics import half_width
 
 __all__ = ["MinorityGap", "minority_gap"]
 
@@ -62,7 +63,7 @@ def minority_gap(loss_z: Array, loss_s: Array, y: Labels) -> MinorityGap | None:
         freedom = max(len(y) - n, 1)
         variance = float((centred**2).sum()) / freedom
         error = np.sqrt(variance * float((1 / counts).sum())) / n
-    width = float(student_t.ppf(0.975, freedom) * error)
+    width = half_width(float(error), freedom)
     return MinorityGap(
         gain=gain, low=gain - width, high=gain + width, loss_z=float(by_class[0].mean()),
         loss_s=float(by_class[1].mean()), n_classes=n, n_rows=len(y), over=over,

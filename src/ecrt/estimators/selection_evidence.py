@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student_t
+
+from ecrt.metrics import half_width
 
 __all__ = ["Losses", "Options", "Tried", "by_class", "clearly_better", "gain_of"]
 
@@ -61,7 +62,7 @@ def gain_of(champion: Tried, challenger: Tried, confidence: float = 0.95) -> tup
     mean = float(weight @ saved)
     effective = 1 / float((weight**2).sum())
     error = float(np.sqrt(weight**2 @ (saved - mean) ** 2 * effective / max(effective - 1, 1e-9)))
-    width = float(student_t.ppf(0.5 + confidence / 2, max(effective - 1, 1.0))) * error
+    width = half_width(error, max(effective - 1, 1.0), confidence)
     return mean, mean - width, mean + width
 
 

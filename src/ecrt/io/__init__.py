@@ -1,6 +1,7 @@
 """Models on disk: safetensors and JSON in a folder, read with suspicion and without pickle."""
 
 from ecrt.io.card import CardFacts, CardRow, model_card
+from ecrt.io.container import package_versions
 from ecrt.io.fields import BadContentError, Fields, TensorStore
 from ecrt.io.modules import (
     encoder_width,
@@ -44,6 +45,7 @@ __all__ = [
     "pack_encoder",
     "pack_head",
     "pack_history",
+    "package_versions",
     "parse_yaml",
     "read_json",
     "read_text",

@@ -26,6 +26,7 @@ __all__ = [
     "MOST_HEADER_BYTES",
     "MOST_TENSOR_BYTES",
     "package_version",
+    "package_versions",
     "sealed",
     "tensor_name",
 ]
@@ -38,6 +39,9 @@ FORMAT_VERSION = 1
 MOST_TENSOR_BYTES = 16 * 2**30
 MOST_HEADER_BYTES = 8 * 2**20
 """Of the tensor file's own header, a line for each tensor."""
+
+PACKAGES = ("ecrt", "imbalanced-learn", "numpy", "optuna", "pandas", "scikit-learn", "scipy", "torch", "zuko")
+"""What a result depends on."""
 
 DTYPES: dict[str, tuple[np.dtype[Any], torch.dtype]] = {
     "F32": (np.dtype("<f4"), torch.float32),
@@ -72,3 +76,8 @@ def package_version(name: str = "ecrt") -> str:
         return version(name)
     except PackageNotFoundError:
         return "unknown"
+
+
+def package_versions() -> dict[str, str]:
+    """Installed versions of the packages that a result depends on."""
+    return {name: package_version(name) for name in PACKAGES}

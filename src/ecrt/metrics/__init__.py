@@ -2,8 +2,12 @@
 
 from ecrt.metrics.calibration import expected_calibration_error, fit_temperature, reliability_bins, scale_by_temperature
 from ecrt.metrics.classification import (
-    better_beyond_noise,
-    better_under_weights,
+    FREQUENCY_GROUPS,
+    class_scores,
+    confused_pairs,
+    confusion,
+    frequency_group,
+    mean_of_finite,
     mean_over_classes,
     nll_per_sample,
     top_k_hits,
@@ -18,22 +22,45 @@ from ecrt.metrics.multilabel import (
     multilabel_metrics,
     top_k_accuracy,
 )
-from ecrt.metrics.prediction_files import Predictions, read_prediction_table, read_predictions
-from ecrt.metrics.predictions import measure_predictions, prediction_metrics, single_numbers
+from ecrt.metrics.predictions import (
+    Predictions,
+    measure_predictions,
+    prediction_metrics,
+    read_prediction_table,
+    read_predictions,
+    single_numbers,
+)
 from ecrt.metrics.priors import PRIORS, PriorName, class_prior_of, shift_prior
-from ecrt.metrics.significance import holm
+from ecrt.metrics.regression import regression_metrics, target_groups
+from ecrt.metrics.significance import (
+    Estimate,
+    Pair,
+    better_under_weights,
+    corrected_estimate,
+    half_width,
+    holm,
+    paired,
+)
 
 __all__ = [
+    "FREQUENCY_GROUPS",
     "PRIORS",
+    "Estimate",
+    "Pair",
     "Predictions",
     "PriorName",
     "bce_per_row",
     "best_thresholds",
-    "better_beyond_noise",
     "better_under_weights",
     "class_prior_of",
+    "class_scores",
+    "confused_pairs",
+    "confusion",
+    "corrected_estimate",
     "expected_calibration_error",
     "fit_temperature",
+    "frequency_group",
+    "half_width",
     "holm",
     "hsic",
     "hsic_test",
@@ -41,18 +68,22 @@ __all__ = [
     "label_f1",
     "max_abs_correlation",
     "mean_correlation_coefficient",
+    "mean_of_finite",
     "mean_over_classes",
     "measure_predictions",
     "micro_f1",
     "multilabel_metrics",
     "nll_per_sample",
+    "paired",
     "prediction_metrics",
     "read_prediction_table",
     "read_predictions",
+    "regression_metrics",
     "reliability_bins",
     "scale_by_temperature",
     "shift_prior",
     "single_numbers",
+    "target_groups",
     "top_k_accuracy",
     "top_k_hits",
 ]

@@ -12,15 +12,6 @@ from scipy.special import log_softmax
 from ecrt.errors import InputError
 from ecrt.metrics.classification import nll_per_sample
 
-__all__ = [
-    "clip_log_proba",
-    "expected_calibration_error",
-    "fit_temperature",
-    "lowest_temperature",
-    "reliability_bins",
-    "scale_by_temperature",
-]
-
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 

@@ -8,8 +8,6 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import rankdata
 
-__all__ = ["hsic", "hsic_test", "max_abs_correlation", "mean_correlation_coefficient"]
-
 Array = NDArray[np.float64]
 
 FEWEST_ROWS = 6

@@ -6,17 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
-from ecrt.metrics.groups import mean_of_finite
-
-__all__ = [
-    "bce_per_row",
-    "best_thresholds",
-    "label_average_precision",
-    "label_f1",
-    "micro_f1",
-    "multilabel_metrics",
-    "top_k_accuracy",
-]
+from ecrt.metrics.classification import mean_of_finite
 
 Array = NDArray[np.float64]
 Indicator = NDArray[np.bool_]

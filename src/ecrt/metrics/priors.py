@@ -10,8 +10,6 @@ from scipy.special import log_softmax
 
 from ecrt.errors import InputError
 
-__all__ = ["PRIORS", "PriorName", "class_prior_of", "shift_prior"]
-
 Array = NDArray[np.float64]
 PriorName = Literal["balanced", "training"]
 

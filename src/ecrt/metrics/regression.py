@@ -6,9 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecrt.data.density import N_REGIONS, TargetRegions
-from ecrt.metrics.groups import FREQUENCY_GROUPS, frequency_group
-
-__all__ = ["geometric_mean_error", "regression_metrics", "target_groups"]
+from ecrt.metrics.classification import FREQUENCY_GROUPS, frequency_group
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
 from ecrt.metrics import reliability_bins
-from ecrt.metrics.groups import class_scores, confusion
+from ecrt.metrics.classification import class_scores, confusion
 from ecrt.report.drawing import (
     GREY,
     INK,

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ecrt.metrics.groups import FREQUENCY_GROUPS
+from ecrt.metrics.classification import FREQUENCY_GROUPS
 from ecrt.report.drawing import INK, MINORITY, OTHERS, count_axis, legend_below, place_labels, svg
 from ecrt.report.inside_figures import candidate_panel
 from ecrt.report.model_figures import BESIDE, MOST_NAMED_POINTS

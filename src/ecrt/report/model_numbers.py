@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ecrt.metrics.groups import FREQUENCY_GROUPS, frequency_group
+from ecrt.metrics.classification import FREQUENCY_GROUPS, frequency_group
 from ecrt.report.drawing import GREY, INK, MINORITY, OTHERS, PALETTE, count_axis, legend_below, svg, svg_figure
 from ecrt.report.model_tables import Entry, SheetTable, column_table, count_entry, number_entry
 from ecrt.report.model_words import versions_text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ecrt.data import HEADINGS
-from ecrt.metrics.groups import FREQUENCY_GROUPS, class_scores, confused_pairs, frequency_group
+from ecrt.metrics.classification import FREQUENCY_GROUPS, class_scores, confused_pairs, frequency_group
 from ecrt.report.model_figures import MOST_MATRIX_CLASSES
 from ecrt.report.model_findings import chance_correlation
 from ecrt.report.model_words import METRIC_TEXTS, percent, taken_for, weakest_first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ecrt.metrics.groups import class_scores, confused_pairs
+from ecrt.metrics.classification import class_scores, confused_pairs
 from ecrt.report.rendering import short_label
 from ecrt.runs.records import Evaluation, ModelFacts
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,9 @@ from ecrt.data import thin_out
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier
 from ecrt.estimators.options import log_class_prior
+from ecrt.io import package_versions
 from ecrt.metrics import PRIORS, class_prior_of, prediction_metrics, shift_prior, single_numbers
 from ecrt.runs.records import ClassFacts, Curve, Evaluation, ModelFacts, SourcePoints
-
-__all__ = ["Evaluation", "evaluate", "package_versions", "training_curves"]
 
 Labels = NDArray[np.int64]
 
@@ -134,11 +132,6 @@ def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> SourcePoints:
         synthetic=np.asarray(synthetic, dtype=np.float64)[:, columns],
         synthetic_y=np.searchsorted(clf.classes_, drawn),
     )
-
-
-def package_versions() -> dict[str, str]:
-    """Versions of the packages that matter."""
-    return {name: version(name) for name in ("ecrt", "torch", "scikit-learn", "numpy")}
 
 
 def training_curves(estimator: Any) -> tuple[Curve, ...]:

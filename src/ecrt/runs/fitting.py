@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from ecrt.disk import write_json, write_text
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.inputs import resolve_device
 from ecrt.estimators.refitting import refit
+from ecrt.io import package_versions
 from ecrt.runs.config import FitConfig
 from ecrt.runs.decisions import make_decision
 from ecrt.runs.folder import CONFIG_FILE, HISTORY_FILE, MODEL_FOLDER, TARGET_FILE, VERSIONS_FILE
@@ -27,7 +27,6 @@ from ecrt.training import interrupted_at_once, stop_requested
 
 __all__ = ["Fitted", "fit_file"]
 
-PACKAGES = ("ecrt", "numpy", "pandas", "scikit-learn", "scipy", "torch", "zuko")
 STOPPED = "training was interrupted; every part is in its best finished state"
 NOT_REFITTED = "the fit on all rows was interrupted; this is the tested model, of {} rows"
 
@@ -142,9 +141,7 @@ def _write(
     write_text(output / CONFIG_FILE, config.as_yaml())
     columns = [column.state() for column in data.columns]
     write_json(output / TARGET_FILE, {"task": target.task, "names": target.names, "columns": columns})
-    write_json(
-        output / VERSIONS_FILE, {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
-    )
+    write_json(output / VERSIONS_FILE, {"python": platform.python_version()} | package_versions())
     if found is not None:
         found.write(output)
     model.save(output / MODEL_FOLDER)

@@ -12,10 +12,18 @@ from scipy.special import expit
 
 from ecrt.disk import read_arrays, write_arrays, write_json
 from ecrt.estimators.options import log_class_prior
-from ecrt.metrics.groups import FREQUENCY_GROUPS, frequency_group, mean_of_finite
-from ecrt.metrics.multilabel import label_average_precision, label_f1, multilabel_metrics
-from ecrt.metrics.regression import regression_metrics, target_groups
-from ecrt.runs.evaluation import package_versions, training_curves
+from ecrt.io import package_versions
+from ecrt.metrics import (
+    FREQUENCY_GROUPS,
+    frequency_group,
+    label_average_precision,
+    label_f1,
+    mean_of_finite,
+    multilabel_metrics,
+    regression_metrics,
+    target_groups,
+)
+from ecrt.runs.evaluation import training_curves
 from ecrt.runs.records import (
     ARRAYS_FILE,
     FORMAT,

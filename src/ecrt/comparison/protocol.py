@@ -1,11 +1,14 @@
-"""Compare methods on one table: the same splits, the same tuning, tested for more than noise."""
+"""Compare methods on one table: the same splits, the same tuning, and tests for more than noise."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,27 +19,55 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from ecrt.comparison.checks import warnings_of
-from ecrt.comparison.methods import METHODS, choose_methods
-from ecrt.comparison.results import Comparison, collect
-from ecrt.comparison.running import Plan, run
-from ecrt.comparison.scoring import choose_measure
-from ecrt.comparison.space import optuna_library
-from ecrt.comparison.splits import Splitter, make_splitter
-from ecrt.comparison.store import Store, fingerprint
+from ecrt.comparison.methods import METHODS, Method, choose_methods
+from ecrt.comparison.results import MEASURES, Comparison, choose_measure, collect
+from ecrt.comparison.splits import Splitter, make_splitter, warnings_of
+from ecrt.comparison.store import Store, Validation, fingerprint
+from ecrt.comparison.tuning import Objective, optuna_library, tune
 from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows, rows_of_table
 from ecrt.disk import locked
 from ecrt.errors import InputError, warn_user
-from ecrt.metrics import PRIORS, PriorName
-from ecrt.training import Progress, SilentProgress
+from ecrt.estimators import BaselineClassifier
+from ecrt.io import package_versions
+from ecrt.metrics import PRIORS, Predictions, PriorName, class_prior_of, shift_prior
+from ecrt.training import Progress, SilentProgress, one_thread
 
-__all__ = ["TRIALS", "compare"]
+Rows = NDArray[np.int64]
+Array = NDArray[np.float64]
 
 TRIALS = 10
 """Trials for each method and split, where neither their number nor their time is given."""
 
 REFERENCE = "logit-adjusted"
-PACKAGES = ("ecrt", "imbalanced-learn", "numpy", "optuna", "pandas", "scikit-learn", "scipy", "torch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What all runs of a comparison share.
+
+    Attributes
+    ----------
+    metric, prior : what tuning aims at.
+    trials, budget : how long it may go on for each method and split; one of them is None.
+    """
+
+    metric: str
+    prior: PriorName
+    trials: int | None
+    budget: float | None
+
+    def __post_init__(self) -> None:
+        trials, budget = self.trials, self.budget
+        if trials is not None and budget is not None:
+            raise InputError(
+                "Tuning ends after a number of trials or after some seconds: give trials or budget, not both."
+            )
+        if (trials is not None and trials < 1) or (budget is not None and not budget > 0):
+            raise InputError(f"trials={trials}, budget={budget}: at least one trial, or more than no time, is needed.")
+        if self.prior not in PRIORS:
+            raise InputError(f"There is no class prior {self.prior!r} to compare under: use balanced or training.")
+        if trials is None and budget is None:
+            object.__setattr__(self, "trials", TRIALS)
 
 
 def compare(
@@ -98,12 +129,12 @@ def compare(
     chosen = reference or (REFERENCE if REFERENCE in names else names[0])
     if chosen not in names:
         raise InputError(f"The reference {chosen!r} is not among the methods: {', '.join(names)}.")
-    plan = _plan(choose_measure(metric, len(labels)), prior, trials, budget)
+    plan = Plan(metric=choose_measure(metric, len(labels)), prior=prior, trials=trials, budget=budget)
     splitter = make_splitter(codes, groups=groups, times=times, n_seeds=seeds, test_size=test_size)
     settings = {
         "title": title, "methods": list(names), "reference": chosen, "metric": plan.metric, "prior": plan.prior,
         "seeds": seeds, "splits": splitter.kind, "test_size": test_size, "trials": plan.trials, "budget": plan.budget,
-        "data": fingerprint(table, codes, splitter.groups, splitter.times), "versions": _versions(),
+        "data": fingerprint(table, codes, splitter.groups, splitter.times), "versions": package_versions(),
     }  # fmt: skip
     tested = [np.bincount(codes[splitter.outer(seed)[1]], minlength=len(labels)) for seed in range(seeds)]
     data = {
@@ -182,27 +213,6 @@ def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64], l
     return encoder.typed(X), [str(label) for label in classes], codes.astype(np.int64), rows
 
 
-def _plan(metric: str, prior: str, trials: int | None, budget: float | None) -> Plan:
-    if trials is not None and budget is not None:
-        raise InputError("Tuning ends after a number of trials or after some seconds: give trials or budget, not both.")
-    if (trials is not None and trials < 1) or (budget is not None and not budget > 0):
-        raise InputError(f"trials={trials}, budget={budget}: at least one trial, or more than no time, is needed.")
-    if prior not in PRIORS:
-        raise InputError(f"There is no class prior {prior!r} to compare under: use balanced or training.")
-    n_trials = TRIALS if trials is None and budget is None else trials
-    return Plan(metric=metric, prior="training" if prior == "training" else "balanced", trials=n_trials, budget=budget)
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
-
-
 @contextmanager
 def _folder(output: str | PathLike[str] | None) -> Iterator[Path]:
     if output is not None:
@@ -210,3 +220,121 @@ def _folder(output: str | PathLike[str] | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="ecrt-compare-") as folder:
         yield Path(folder)
+
+
+def run(
+    name: str, seed: int, X: pd.DataFrame, splitter: Splitter, plan: Plan, folder: Path | None
+) -> tuple[dict[str, Any], Predictions | None]:
+    """Record and predictions of one run; a run that fails has a record with its error and no predictions."""
+    method = METHODS[name]
+    started = time.perf_counter()
+    train, test = splitter.outer(seed)
+    # A worker that outlived its parent may still be at it, and keep trials in the same folder.
+    alone = nullcontext() if folder is None or not folder.is_dir() else locked(folder, wait=True)
+    with alone, one_thread(), warnings.catch_warnings():
+        # What libraries remark on a fit among hundreds is no news to the user; failures are recorded.
+        warnings.simplefilter("ignore")
+        if plan.budget is not None:
+            _load_all()
+        objective = _objective(method, seed, X, splitter, plan)
+        tuned = tune(
+            method, objective, higher_is_better=MEASURES[plan.metric].higher_is_better, seed=_stream(name, seed),
+            trials=plan.trials, budget=plan.budget, folder=folder,
+        )  # fmt: skip
+        tuning, refitting = time.perf_counter() - started, time.perf_counter()
+        predictions, error = None, tuned.error
+        if not error:
+            try:
+                predictions = _fit_predict(method, tuned.parameters, seed, X, splitter.y, train, test)
+            except Exception as fault:  # the other methods go on; this one is reported as failed
+                error = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
+    if predictions is not None and tuned.validation is not None:
+        predictions = Predictions(**vars(predictions) | {"validation": tuned.validation})
+    record = {
+        "method": name,
+        "seed": seed,
+        "error": error,
+        "parameters": tuned.parameters,
+        "validation": tuned.value,
+        "trials": {"finished": tuned.n_finished, "failed": tuned.n_failed, "cut": tuned.n_cut},
+        "train_rows": len(train),
+        "test_rows": len(test),
+        "seconds": {
+            "tuning": tuned.seconds,  # of all trials, those of a run that was killed included
+            "overhead": round(max(tuning - tuned.seconds, 0.0), 3),
+            "refit": round(time.perf_counter() - refitting, 3),
+        },
+    }
+    return record, predictions
+
+
+@cache
+def _load_all() -> None:
+    """Fit a tiny network once in a process: torch loads much of itself then, which should be on nobody's account."""
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["a", "b"])
+    BaselineClassifier(method="erm", head="mlp", epochs=1, device="cpu", random_state=0).fit(X, np.arange(40) % 2)
+
+
+def _objective(method: Method, seed: int, X: pd.DataFrame, splitter: Splitter, plan: Plan) -> Objective:
+    fitted, judged = splitter.inner(splitter.outer(seed)[0], seed)
+    classes = np.unique(splitter.y[splitter.outer(seed)[0]])
+
+    def objective(parameters: Mapping[str, Any]) -> tuple[float, Validation]:
+        said = _fit_predict(method, parameters, seed, X, splitter.y, fitted, judged)
+        value = float(said.metrics(plan.prior)[plan.metric])
+        # Columns of all training classes: a class that no trial was fitted on is impossible, its rows are left out.
+        columns = np.searchsorted(classes, np.unique(splitter.y[fitted]))
+        log_proba = np.full((len(judged), len(classes)), -np.inf)
+        log_proba[:, columns] = said.log_proba
+        return value, (log_proba, np.where(said.y >= 0, columns[said.y], -1))
+
+    return objective
+
+
+def _fit_predict(
+    method: Method, parameters: Mapping[str, Any], seed: int, X: pd.DataFrame, y: Rows, train: Rows, test: Rows
+) -> Predictions:
+    """Fit on some rows and predict others, under the balanced prior."""
+    classes, labels, counts = np.unique(y[train], return_inverse=True, return_counts=True)
+    model = method.build(parameters, seed).fit(X.iloc[train], labels)
+    log_proba = _log_proba(model, X.iloc[test])
+    if log_proba.shape != (len(test), len(classes)):
+        raise ValueError(f"{log_proba.shape[1]} probabilities for {len(classes)} classes")
+    balanced = shift_prior(log_proba, class_prior_of(method.prior, counts), class_prior_of("balanced", counts))
+    place = np.searchsorted(classes, y[test])
+    known = classes[np.minimum(place, len(classes) - 1)] == y[test]
+    return Predictions(
+        log_proba=balanced, y=np.where(known, place, -1), counts=counts.astype(np.int64), prior="balanced"
+    )
+
+
+def _log_proba(model: Any, X: pd.DataFrame) -> Array:
+    with np.errstate(divide="ignore"):  # a probability of zero is minus infinity
+        found = model.predict_log_proba(X) if hasattr(model, "predict_log_proba") else np.log(model.predict_proba(X))
+    return np.asarray(found, dtype=np.float64)
+
+
+def _stream(name: str, seed: int) -> int:
+    """A seed of the sampler for each method: the same settings for none but by chance."""
+    return int(np.random.SeedSequence([seed, *name.encode()]).generate_state(1)[0])
+
+
+@contextmanager
+def dask_cluster(address: str | None) -> Iterator[None]:
+    """Within this block joblib sends its tasks to the Dask scheduler at an address; ``None`` changes nothing.
+
+    The workers need the same packages. One thread each serves best: ``dask worker ADDRESS --nthreads 1``.
+    """
+    if address is None:
+        yield
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise InputError("A cluster needs Dask: pip install 'ecrt[cluster]'.") from error
+    try:
+        client = Client(address, timeout="5s")  # type: ignore[no-untyped-call]
+    except (OSError, TimeoutError, ValueError) as error:
+        raise InputError(f"No Dask scheduler answers at {address}: {error}") from error
+    with client, joblib.parallel_config(backend="dask"):
+        yield
