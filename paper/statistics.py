@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ecrt.comparison.statistics import Estimate, corrected_estimate
+from ecrt.metrics import Estimate, corrected_estimate
 
 __all__ = [
     "bootstrap_texts",

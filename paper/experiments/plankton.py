@@ -19,7 +19,7 @@ from sklearn.model_selection import train_test_split
 from ecrt.data import stratified_holdout
 from ecrt.errors import ECRTWarning
 from ecrt.estimators import BaselineClassifier, ECRTClassifier
-from ecrt.metrics import class_prior_of, corrected_estimate, mean_over_classes, nll_per_sample, shift_prior
+from ecrt.metrics import class_prior_of, mean_over_classes, nll_per_sample, shift_prior
 from paper.data import load_embeddings
 from paper.statistics import class_bootstrap_text, resplit_estimate
 

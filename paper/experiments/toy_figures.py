@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from ecrt.augmentation import Augmentation, augment
 from ecrt.data import SyntheticData, assign_roles, henon, toy_sources
 from ecrt.metrics import PRIORS, max_abs_correlation, mean_correlation_coefficient, nll_per_sample
-from ecrt.metrics.mmd import mmd_rbf
 from ecrt.stages import AugmentConfig, DemixConfig, DemixResult, HeadConfig
 from ecrt.training import TrainingConfig
+from paper.experiments.mmd import mmd_rbf
 from paper.experiments.one_flow import Sample, balanced_log_proba, find_sources, paper_flow, paper_share, score, split
 from paper.statistics import difference, figure, groups, observations, table, values
 

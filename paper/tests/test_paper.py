@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ecrt.errors import InputError
-from ecrt.metrics.mmd import mmd_rbf
 from pages import Outline
 from paper.__main__ import app
 from paper.data.idx import load_mnist, read_idx
 from paper.experiments import extreme_sizes, toy_figures
+from paper.experiments.mmd import mmd_rbf
 from paper.experiments.toy_figures import equivalent_size
 from paper.page.page import judge_claims, render_paper, summarise_paper, write_paper_page
 from paper.page.results import PaperResults
