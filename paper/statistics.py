@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import f as f_distribution
+from scipy.stats import ttest_ind
 
 from ecrt.metrics import Estimate, corrected_estimate
 
 __all__ = [
+    "Estimate",
     "bootstrap_texts",
     "class_bootstrap_text",
     "difference",
@@ -26,7 +29,9 @@ __all__ = [
     "paired_bootstrap",
     "resplit_estimate",
     "signed",
+    "spread_ratio",
     "table",
+    "unpaired_difference",
     "values",
 ]
 
@@ -76,6 +81,32 @@ def difference(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Estima
     '0.15 ± 0.64'
     """
     return estimate([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
+
+
+def unpaired_difference(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Estimate:
+    """The same of two samples with nothing in common, by Welch's interval.
+
+    >>> unpaired_difference({0: 0.5, 1: 0.7}, {2: 0.4, 3: 0.5}).text(2)
+    '0.15 ± 0.69'
+    """
+    first, second = list(ours.values()), list(theirs.values())
+    gap = float(np.mean(first) - np.mean(second))
+    if min(len(first), len(second)) < 2:
+        return Estimate(mean=gap, half_width=None, p_value=None)
+    interval = ttest_ind(first, second, equal_var=False).confidence_interval(CONFIDENCE)
+    return Estimate(mean=gap, half_width=float(interval.high - interval.low) / 2, p_value=None)
+
+
+def spread_ratio(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Estimate:
+    """Logarithm of the ratio of standard deviations, with the 95 % interval of the F distribution.
+
+    >>> spread_ratio({0: 0.1, 1: 0.5, 2: 0.9}, {0: 0.5, 1: 0.51, 2: 0.49}).text(2)
+    '3.69 ± 1.83'
+    """
+    first, second = list(ours.values()), list(theirs.values())
+    ratio = float(np.log(np.std(first, ddof=1) / np.std(second, ddof=1)))
+    ends = f_distribution.ppf([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], len(first) - 1, len(second) - 1)
+    return Estimate(mean=ratio, half_width=float(np.log(ends).max()) / 2, p_value=None)
 
 
 def signed(found: Estimate, decimals: int = 4) -> str:

@@ -24,6 +24,9 @@ __all__ = [
     "frequency_figures",
     "mean_of_size",
     "recall_of_size",
+    "sensitivity_entries",
+    "size_entries",
+    "size_name",
 ]
 
 Row = dict[str, Any]
@@ -131,15 +134,55 @@ def by_strength(results: PaperResults, kind: str) -> dict[float, list[Row]]:
     """Runs on iNaturalist with such augmentation, one of each split, by its strength; 0 is of every kind."""
     found: dict[float, list[Row]] = {}
     for row in results.rows("inaturalist", part="ECRT"):
-        for one in row.get("strengths", ()):
-            if one["kind"] == kind or one["weight"] == 0:
-                found.setdefault(one["weight"], []).append(one)
+        of_kind = (one for one in row.get("strengths", ()) if one["kind"] == kind or one["weight"] == 0)
+        for weight, one in {one["weight"]: one for one in of_kind}.items():
+            found.setdefault(weight, []).append(one)
     return dict(sorted(found.items()))
 
 
 def recall_of_size(run: Row, low: float, high: float) -> float:
     """Mean recall of classes with ``low`` to ``high`` training rows in a run."""
     return mean_of_size(*averaged_by_class([run["by_class"]], "recall"), low, high)
+
+
+def size_entries(rows: Sequence[Row]) -> list[Row]:
+    """F1 and recall of every run, as means over minority classes and over the others."""
+    limit = SIZES[-1][1]
+    found = []
+    for row in rows:
+        for what, run in row.get("runs", {}).items():
+            for classes, low, high in (("minority", 0.0, limit), ("majority", limit, np.inf)):
+                means = {
+                    metric: mean_of_size(*averaged_by_class([run["by_class"]], metric), low, high)
+                    for metric in ("f1", "recall")
+                }
+                found.append({"what": what, "seed": row["cell"]["seed"], "classes": classes, **means})
+    return found
+
+
+def sensitivity_entries(results: PaperResults) -> list[Row]:
+    """By size of minority classes, what the best strength of augmentation has over the worst one, on every split.
+
+    Which these are is decided by the means over splits.
+    """
+    runs = [mine for kind in ("permutation", "parametric") for mine in by_strength(results, kind).values()]
+    found: list[Row] = []
+    for low, high in SIZES if runs else ():
+        recalls = [np.array([recall_of_size(run, low, high) for run in mine]) for mine in runs]
+        means = [float(of.mean()) for of in recalls]
+        if np.isfinite(means).all():
+            gaps = recalls[int(np.argmax(means))] - recalls[int(np.argmin(means))]
+            found += [{"size": size_name(low, high), "seed": seed, "sensitivity": gap} for seed, gap in enumerate(gaps)]
+    return found
+
+
+def size_name(low: int, high: int) -> str:
+    """Classes of a size, in words.
+
+    >>> size_name(0, 20)
+    '1 to 19 rows'
+    """
+    return f"{max(low, 1)} to {high - 1} rows"
 
 
 def _strengths(results: PaperResults) -> FigureBlock | None:
@@ -165,7 +208,7 @@ def _strengths(results: PaperResults) -> FigureBlock | None:
         return draw
 
     sizes: dict[str, Callable[[Row], float]] = {
-        f"{max(low, 1)} to {high - 1} rows": partial(recall_of_size, low=low, high=high) for low, high in SIZES
+        size_name(low, high): partial(recall_of_size, low=low, high=high) for low, high in SIZES
     }
     return FigureBlock(
         "iNaturalist: sensitivity to λ by minority size (figure “Sensitivity analysis”, supplement E)",

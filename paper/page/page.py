@@ -12,18 +12,17 @@ from markupsafe import Markup
 from ecrt.disk import write_text
 from ecrt.errors import InputError
 from ecrt.report.rendering import FigureBlock, environment
-from paper.page.claims import SYNTHETIC_CLAIMS
-from paper.page.claims_real import REAL_CLAIMS
+from paper.page.claims import CLAIMS, SECTIONS
+from paper.page.judging import Verdict, judge
 from paper.page.panels import paper_figures
-from paper.page.results import PaperResults, Verdict
+from paper.page.results import PaperResults
 from paper.page.tables import BesideTable, beside_tables
 
 __all__ = ["JudgedClaim", "PaperPage", "judge_claims", "render_paper", "summarise_paper", "write_paper_page"]
 
-SECTIONS = ("ECRT efficiency", "Ablations", "Extreme classification", "Imbalanced data learning", "Supplement A",
-            "Supplement A.4", "Supplement C", "Supplement D", "Supplement E")  # fmt: skip
 MARKS: dict[Verdict, str] = {
-    "holds": "yes", "holds in part": "partly", "does not hold": "no", "not run here": "cannot-tell"
+    "holds": "yes", "holds in part": "partly", "within noise": "cannot-tell", "does not hold": "no",
+    "not run here": "cannot-tell",
 }  # fmt: skip
 FIGURES = "paper-figures"
 TEMPLATES = {".html": "paper.html", ".md": "paper.md"}
@@ -69,11 +68,8 @@ class PaperPage:
 
 def judge_claims(results: PaperResults) -> list[JudgedClaim]:
     """What results say of every claim, in the paper's order."""
-    claims = []
-    for claim in sorted((*SYNTHETIC_CLAIMS, *REAL_CLAIMS), key=lambda claim: SECTIONS.index(claim.section)):
-        found = claim.judge(results)
-        claims.append(JudgedClaim(claim.section, claim.text, found.verdict, found.evidence))
-    return claims
+    judged = ((claim, judge(claim, results)) for claim in CLAIMS)
+    return [JudgedClaim(claim.section, claim.text, found.verdict, found.evidence) for claim, found in judged]
 
 
 def summarise_paper(results: PaperResults) -> PaperPage:

@@ -1,36 +1,17 @@
-"""What the page on the paper is made from: result files in a folder, and what a claim can come out as."""
+"""What the page on the paper is made from: result files in a folder."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ecrt.errors import InputError
+from paper.statistics import observations
 
-__all__ = ["Claim", "Judgement", "PaperResults", "Verdict", "beyond_noise", "judged", "number", "plus_minus"]
+__all__ = ["PaperResults", "number", "plus_minus"]
 
 Row = dict[str, Any]
-Verdict = Literal["holds", "holds in part", "does not hold", "not run here"]
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """Whether a claim holds here, and the figures that say so."""
-
-    verdict: Verdict
-    evidence: str
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Something the paper says, in our words, and how results decide on it."""
-
-    section: str
-    text: str
-    judge: Callable[[PaperResults], Judgement]
 
 
 class PaperResults:
@@ -47,6 +28,7 @@ class PaperResults:
             raise InputError(f"There is no folder {folder}: run an experiment first, such as python -m paper toy.")
         self.folder = folder
         self.files: dict[str, Row] = {}
+        self._entries: dict[str, list[Row]] = {}
         self.trials: list[str] = []
         for file in sorted(folder.glob("*.json")):
             content = json.loads(file.read_text(encoding="utf-8"))
@@ -66,6 +48,12 @@ class PaperResults:
         lines = self.files.get(name, {}).get("summary", [])
         return [line for line in lines if wanted.items() <= line.items()]
 
+    def entries(self, name: str) -> list[Row]:
+        """All runs of an experiment, flattened."""
+        if name not in self._entries:
+            self._entries[name] = observations(self.files.get(name, {}).get("rows", []))
+        return self._entries[name]
+
     def value(self, name: str, metric: str, **wanted: Any) -> float | None:
         """One number of one line."""
         lines = [line for line in self.summary(name, **wanted) if metric in line]
@@ -76,14 +64,6 @@ class PaperResults:
         return [row for row in self.files.get(name, {}).get("rows", []) if wanted.items() <= row["cell"].items()]
 
 
-def judged(parts: list[bool], evidence: str) -> Judgement:
-    """All, some or none of the parts of a claim hold."""
-    if not parts:
-        return Judgement("not run here", "No results yet.")
-    verdict: Verdict = "holds" if all(parts) else "holds in part" if any(parts) else "does not hold"
-    return Judgement(verdict, evidence)
-
-
 def number(value: float | None, decimals: int = 3) -> str:
     """A number as it is shown; a dash for none.
 
@@ -91,15 +71,6 @@ def number(value: float | None, decimals: int = 3) -> str:
     ('0.123', '–')
     """
     return "–" if value is None else f"{value:.{decimals}f}"
-
-
-def beyond_noise(gain: float, half_width: float | None) -> bool:
-    """Whether a gain is positive by more than its interval; a single seed has none, and its sign decides.
-
-    >>> beyond_noise(0.02, 0.01), beyond_noise(0.02, 0.03)
-    (True, False)
-    """
-    return gain > (half_width or 0.0)
 
 
 def plus_minus(gain: float, half_width: float | None, decimals: int = 4) -> str:

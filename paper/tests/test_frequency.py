@@ -132,23 +132,25 @@ def test_claims_on_frequency_follow_the_figures(folder, ecrt_rare, verdict):
     assert found["ERM and LDAM favour the frequent classes on iNaturalist."].verdict == verdict
     gain = found["On iNaturalist the F1 of rare labels gains most."]
     assert gain.verdict == ("holds" if ecrt_rare > 0.2 else "does not hold")
-    assert f"{ecrt_rare - 0.2:+.3f} on minority classes and -0.100" in gain.evidence
+    assert f"ERM, minority: {ecrt_rare:.3f} against 0.200 ({ecrt_rare - 0.2:+.4f} ± 0.0000)" in gain.evidence
+    assert f"minority and others: {ecrt_rare - 0.2:.3f} against -0.100" in gain.evidence
 
 
 def test_sensitivity_to_the_strength_is_a_mean_over_splits(folder):
-    """The rarest classes gain twice as much by strength on one split as on the other; frequent ones do not."""
+    """The rarest classes gain most by strength, on one split a little more than on the other; frequent ones do not."""
     found = rows()
-    for row_, slope in zip([one for one in found if one["cell"]["part"] == "ECRT"], (0.1, 0.2), strict=True):
+    for row_, slope in zip([one for one in found if one["cell"]["part"] == "ECRT"], (0.15, 0.17), strict=True):
         row_["strengths"] = [
             {"kind": kind, "weight": weight, **run([0.8] * 3 + [0.3, 0.3 + slope * weight / 2, 0.3 + slope * weight])}
             for kind in ("parametric", "permutation") for weight in (0.0, 0.5, 1.0)
         ]  # fmt: skip
     results = folder("inaturalist", found)
-    assert {weight: len(runs) for weight, runs in by_strength(results, "permutation").items()} == {0: 4, 0.5: 2, 1: 2}
+    assert {weight: len(runs) for weight, runs in by_strength(results, "permutation").items()} == {0: 2, 0.5: 2, 1: 2}
     text = "Smaller minority classes are more sensitive to the strength of augmentation."
     claim = next(claim for claim in judge_claims(results) if claim.text == text)
     assert claim.verdict == "holds"
-    assert "0.150 with 1 to 19 rows, 0.075 with 20 to 49 rows, 0.000 with 50 to 119 rows" in claim.evidence
+    assert "1 to 19 rows and 20 to 49 rows: 0.160 against 0.080 (+0.0800 ± 0.0635)" in claim.evidence
+    assert "20 to 49 rows and 50 to 119 rows: 0.080 against 0.000 (+0.0800 ± 0.0635)" in claim.evidence
 
 
 def test_claims_without_results_are_not_judged(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,9 +19,13 @@ from paper.data.idx import load_mnist, read_idx
 from paper.experiments import extreme_sizes, toy_figures
 from paper.experiments.mmd import mmd_rbf
 from paper.experiments.toy_figures import equivalent_size
+from paper.page.claims import CLAIMS
+from paper.page.judging import Best, Claim, Comparison, Less, judge
 from paper.page.page import judge_claims, render_paper, summarise_paper, write_paper_page
 from paper.page.results import PaperResults
 from paper.published import EXTREME, TABLE_1
+
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 def naive_mmd(x, y, bandwidth):
@@ -144,6 +149,26 @@ def extreme_lines(top1):
     return lines
 
 
+def extreme_rows(top1):
+    """Two draws of every size: all methods are level, but the oracle has a little more top-1."""
+    return [
+        {"cell": {"preset": "ours", "draw": draw, "n_classes": 1000, "n_per_class": size, "steps": 10}, "seconds": 1.0,
+         **{method: {"top1": top1 + 0.01 * (method == "oracle") + 1e-6 * draw, "top5": 4 * top1, "nll": 3.0}
+            for method in extreme_sizes.METHODS}}
+        for draw in (0, 1) for size in extreme_sizes.SIZES
+    ]  # fmt: skip
+
+
+def ablation_rows(without):
+    """The base, and the likelihood left out, over four draws of the toy."""
+    top1 = {"base": [0.8] * 4, "likelihood weight 0": without}
+    return [
+        {"cell": {"data": "toy", "variant": name, "seed": seed, "draw": seed}, "mcc": 0.9,
+         "runs": {name: {"top1": value, "nll": 0.5}}}
+        for name, values in top1.items() for seed, value in enumerate(values)
+    ]  # fmt: skip
+
+
 def write_results(folder, name, lines, rows=(), command=None):
     folder.mkdir(exist_ok=True)
     content = {
@@ -159,22 +184,29 @@ def verdicts(folder):
 
 def test_claims_follow_the_figures(tmp_path):
     beyond = "ECRT works well (here: beyond the paper's figures)."
-    write_results(tmp_path / "good", "extreme-sizes", extreme_lines(0.11))
+    write_results(tmp_path / "good", "extreme-sizes", [], extreme_rows(0.11))
     assert verdicts(tmp_path / "good")[beyond].verdict == "holds"
     assert "21 of 21" in verdicts(tmp_path / "good")[beyond].evidence
     assert verdicts(tmp_path / "good")["ERM is hardly better than guessing."].verdict == "does not hold"
     assert verdicts(tmp_path / "good")["Our own bar: close to the oracle that knows f."].verdict == "holds in part"
-    write_results(tmp_path / "bad", "extreme-sizes", extreme_lines(0.002))
+    write_results(tmp_path / "bad", "extreme-sizes", [], extreme_rows(0.002))
     assert verdicts(tmp_path / "bad")[beyond].verdict == "holds in part"  # the NLL alone
     assert verdicts(tmp_path / "bad")["ERM is hardly better than guessing."].verdict == "holds"
     assert verdicts(tmp_path / "bad")["Naive GCL drifts among solutions."].verdict == "not run here"
 
 
 def test_a_gain_within_noise_is_no_gain(tmp_path):
-    line = {"what": "likelihood weight 0", "data": "toy", "seeds": 5, "top1": 0.8, "nll": 0.5, "mcc": 0.9}
-    for name, width, verdict in (("noise", 0.05, "does not hold"), ("clear", 0.01, "holds")):
-        write_results(tmp_path / name, "ablations", [line | {"top1_gain": -0.02, "top1_gain_half_width": width}])
+    for name, without, verdict in (
+        ("noise", [0.7, 0.8, 0.85, 0.77], "within noise"),
+        ("clear", [0.78, 0.77, 0.78, 0.79], "holds"),
+        ("against", [0.82, 0.83, 0.82, 0.81], "does not hold"),
+    ):
+        write_results(tmp_path / name, "ablations", [], ablation_rows(without))
         assert verdicts(tmp_path / name)["The likelihood helps."].verdict == verdict
+    assert (
+        "toy: 0.800 against 0.820 (-0.0200 ± 0.0130)"
+        in verdicts(tmp_path / "against")["The likelihood helps."].evidence
+    )
 
 
 def test_trial_runs_decide_nothing(tmp_path):
@@ -218,8 +250,65 @@ def test_page_and_markdown(tmp_path):
 
 
 def test_command_writes_the_page(tmp_path, monkeypatch):
-    write_results(tmp_path / "results", "extreme-sizes", extreme_lines(0.11))
+    write_results(tmp_path / "results", "extreme-sizes", extreme_lines(0.11), extreme_rows(0.11))
     monkeypatch.setenv("ECRT_RESULTS", str(tmp_path / "results"))
     found = CliRunner().invoke(app, ["page"])
     assert found.exit_code == 0, found.output
     assert "21 of 21" in (tmp_path / "results" / "page.html").read_text()
+
+
+# --- judging ------------------------------------------------------------------------------------------------------
+
+
+def runs_of(**values):
+    """Made-up rows of a recipe with a top-1 for each seed of each method."""
+    return [
+        {"cell": {"method": name, "seed": seed}, "top1": top1}
+        for name, of in values.items() for seed, top1 in of.items()
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "verdict"),
+    [
+        ({"ours": {"what": "a"}, "theirs": {"what": "b"}}, "0.620 against 0.520 (+0.1000 ± 0.0000)", "holds"),
+        ({"ours": {"what": "b"}, "theirs": {"what": "a"}}, "(-0.1000 ± 0.0000)", "does not hold"),
+        ({"ours": {"what": "b"}, "theirs": {"what": "a"}, "lower": True}, "(+0.1000 ± 0.0000)", "holds"),
+        ({"ours": {"what": "a"}, "theirs": {"what": "b"}, "within": True}, "(+0.1000 ± 0.0000)", "does not hold"),
+        ({"ours": {"what": "b"}, "theirs": {"what": "a"}, "within": True}, "(-0.1000 ± 0.0000)", "holds"),
+        ({"ours": {"what": "b"}, "theirs": {"what": "a"}, "margin": 0.11}, "(+0.0100 ± 0.0000)", "holds"),
+        ({"ours": {"what": "b"}, "theirs": {"what": "a"}, "times": 0.5}, "(+0.2100 ± 0.1271)", "holds"),
+        ({"ours": {"what": "a"}, "theirs": 0.6}, "0.620 against 0.600 (+0.0200 ± 0.2541)", "within noise"),
+        ({"ours": {"what": "a"}, "theirs": Best({}, without=("a", "else"))}, "against 0.520 of b", "holds"),
+        ({"ours": {"what": "a"}, "theirs": {"what": "elsewhere"}}, "(+0.0200 ± 0.1217)", "within noise"),
+        ({"ours": Less({"what": "a"}, {"what": "b"}), "theirs": 0.05}, "0.100 against 0.050 (+0.0500", "holds"),
+        ({"ours": {"what": "a"}, "theirs": {"what": "nowhere"}}, "No results yet.", "not run here"),
+    ],
+)
+def test_a_comparison_is_judged_by_its_interval(tmp_path, options, text, verdict):
+    a, b = {0: 0.60, 1: 0.64}, {0: 0.50, 1: 0.54}
+    write_results(tmp_path, "made-up", [], runs_of(a=a, b=b, elsewhere={7: 0.58, 8: 0.62}))
+    comparison = Comparison(label="x", file="made-up", metric="top1", **options)
+    found = judge(Claim("", "", "Top-1", (comparison,)), PaperResults(tmp_path))
+    assert found.verdict == verdict
+    assert text in found.evidence
+
+
+def test_deviations_are_compared_by_their_ratio(tmp_path):
+    wide, narrow = dict(enumerate([0.1, 0.5, 0.9, 0.3, 0.7])), dict(enumerate([0.50, 0.51, 0.49, 0.5, 0.5]))
+    write_results(tmp_path, "made-up", [], runs_of(wide=wide, narrow=narrow))
+    for ours, theirs, verdict in (("wide", "narrow", "holds"), ("narrow", "wide", "does not hold")):
+        sides = {"ours": {"what": ours}, "theirs": {"what": theirs}}
+        comparison = Comparison(label="x", file="made-up", metric="top1", spread=True, **sides)
+        assert judge(Claim("", "", "", (comparison,)), PaperResults(tmp_path)).verdict == verdict
+
+
+def test_every_comparison_of_every_claim_finds_its_runs():
+    """A name that is misspelt would only leave a comparison out."""
+    results = PaperResults(RESULTS)
+    for claim in CLAIMS:
+        for comparison in claim.comparisons:
+            alone = judge(Claim("", "", "", (comparison,)), results)
+            # In the extreme data every class is a minority.
+            left_out = "majority augmented too" in str(comparison.ours) and comparison.label == "extreme"
+            assert (alone.verdict == "not run here") == left_out, comparison
