@@ -25,7 +25,10 @@ def pinned(name: str) -> dict[str, Version]:
 
 def floors() -> dict[str, Version]:
     extras = PROJECT["optional-dependencies"]
-    texts = [*PROJECT["dependencies"], *(text for name, group in extras.items() if name not in ("dev", "docs") for text in group)]
+    texts = [
+        *PROJECT["dependencies"],
+        *(text for name, group in extras.items() if name not in ("dev", "docs") for text in group),
+    ]
     found = {}
     for requirement in map(Requirement, texts):
         (bound,) = requirement.specifier

@@ -156,6 +156,55 @@ def test_a_column_that_changes_its_kind_is_named(table):
     encoder = TableEncoder.learn(table)
     with pytest.raises(InputError, match=r"Column 'age' held numbers .* now 'old'"):
         encoder.encode(table.assign(age="old"))
+    with pytest.raises(InputError, match=r"Column 'age' held numbers .* now dates"):
+        encoder.encode(table.assign(age=table["since"]))
+
+
+@pytest.mark.parametrize("written", [
+    lambda days: days.astype("int64"), lambda days: days.astype("int64") / 1e9,
+    lambda days: days.dt.strftime("%Y%m%d").astype(int), lambda days: days.dt.strftime("%d.%m.%Y"),
+    lambda days: days.dt.strftime("%m/%d/%Y"),
+])  # fmt: skip
+def test_what_is_no_plain_date_is_not_taken_for_one(table, written):
+    encoder = TableEncoder.learn(table)
+    same = table.assign(since=table["since"].dt.strftime("%Y-%m-%d %H:%M:%S"))
+    np.testing.assert_array_equal(encoder.encode(same), encoder.encode(table))
+    np.testing.assert_array_equal(
+        encoder.encode(table.assign(since=table["since"].dt.date)),
+        encoder.encode(table.assign(since=table["since"].dt.normalize())),
+    )
+    with pytest.warns(ECRTWarning, match="'since': 100% no dates"):
+        encoder.encode(table.assign(since=written(table["since"])))
+
+
+@pytest.mark.parametrize("form", ["{:.1f}", "{:.1e}", "{:.1f}%", "decimal comma", "day"])
+def test_numbers_and_dates_that_are_text_are_said(form):
+    amounts = np.random.default_rng(0).normal(size=N)
+    words = [form.format(value) for value in amounts]
+    if form == "decimal comma":
+        words = [f"{value:.1f}".replace(".", ",") for value in amounts]
+    if form == "day":
+        words = [f"{row % 20 + 1:02d}.05.2021" for row in range(N)]
+    frame = pd.DataFrame({"x": words})
+    with pytest.warns(ECRTWarning, match=r"Columns \['x'\] hold numbers or dates as text"):
+        assert kinds(TableEncoder.learn(frame)) == {"x": "category"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TableEncoder.learn(frame.astype("category"))
+        TableEncoder.learn(pd.DataFrame({"x": [f"{row % 25:05d}" for row in range(N)]}))
+
+
+def test_masked_values_are_refused():
+    X, y = np.random.default_rng(0).normal(size=(N, 2)), np.array([0, 1] * (N // 2))
+    hidden = np.ma.masked_array(X, mask=X > 1)
+    clf = ECRTClassifier(demixing="none", head="linear").fit(X, y)
+    for ask in (
+        clf.predict,
+        lambda rows: clf.fit(rows, y),
+        lambda rows: clf.fit(X, np.ma.masked_array(y, X[:, 0] > 1)),
+    ):
+        with pytest.raises(InputError, match="Masked values"):
+            ask(hidden)
 
 
 def test_state_restores_the_encoder(table):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from decimal import Decimal
 from typing import Any, Literal, cast
 
@@ -129,6 +131,12 @@ class TableEncoder:
             warn_user(
                 f"Columns {left_out} are left out: they hold nothing, or like identifiers another value in every row."
             )
+        written = [one.name for place, one in enumerate(columns) if _is_written(one, table.iloc[:, place])]
+        if written:
+            warn_user(
+                f"Columns {written[:MOST_NAMED]} hold numbers or dates as text, and are read as categories. Turn them "
+                "to numbers or dates first (pandas.to_numeric, pandas.to_datetime), or make them Categorical."
+            )
         return cls(tuple(columns))
 
     @property
@@ -248,6 +256,22 @@ def _category(name: str, counts: pd.Series[Any], flagged: bool, many: bool) -> C
     )  # fmt: skip
 
 
+def _is_written(column: Column, values: pd.Series[Any]) -> bool:
+    """Whether a category is of text that says decimal numbers or dates; whole numbers may well be codes."""
+    if column.kind != "category" or isinstance(values.dtype, pd.CategoricalDtype):
+        return False
+    words = [word for word in (*column.levels, *column.rare) if word != MISSING]
+    return (
+        len(words) >= ROWS_TO_JUDGE / 2 and sum(WRITTEN.fullmatch(word) is not None for word in words) > len(words) / 2
+    )
+
+
+WRITTEN = re.compile(
+    r"[+-]?[0-9]*[.,][0-9]+(?:[eE][+-]?[0-9]+)?\s*[%$€£]?|[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{2,4}(?:[T ,].*)?"
+)
+ISO_DATE = r"\d{4}[-/]\d{1,2}[-/]\d{1,2}([T ]\d{1,2}:\d{2}.*)?$"
+
+
 def _share(which: NDArray[np.bool_], what: str) -> str:
     share = which.mean() if len(which) else 0.0
     return f"{share:.0%} {what}" if share >= 0.01 else f"{which.sum()} {what}" if share > 0 else ""
@@ -273,7 +297,7 @@ def _counts_rows(present: pd.Series[Any]) -> bool:
 
 def _are_dates(text: pd.Series[Any]) -> bool:
     """Whether strings are dates such as 2021-05-30 or 2021-05-30 12:00, each of them."""
-    looks = text.str.match(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}([T ]\d{1,2}:\d{2}.*)?$")
+    looks = text.str.match(ISO_DATE)
     return bool(looks.all()) and bool(_as_dates(text).notna().all())
 
 
@@ -281,6 +305,9 @@ def _as_dates(values: pd.Series[Any]) -> pd.Series[Any]:
     if isinstance(values.dtype, pd.PeriodDtype):
         values = values.dt.to_timestamp()
     form = None if is_datetime64_any_dtype(values.dtype) else "mixed"
+    if form is not None:  # no numbers, whose unit nobody knows, and no text in which day and month may be swapped
+        dates = values.map(lambda value: isinstance(value, date) or re.match(ISO_DATE, str(value).strip()) is not None)
+        values = values.astype(object).where(dates.astype(bool), None)
     return pd.to_datetime(values, errors="coerce", utc=True, format=form).dt.tz_localize(None)
 
 
@@ -294,6 +321,8 @@ def _date_parts(values: pd.Series[Any]) -> Array:
 
 def _numbers(values: pd.Series[Any]) -> Array:
     """Values as numbers, durations as seconds; NaN where there is none."""
+    if is_datetime64_any_dtype(values.dtype):
+        raise InputError(f"Column {values.name!r} held numbers when the model was fitted, now dates.")
     try:
         values = values.dt.total_seconds() if is_timedelta64_dtype(values.dtype) else values
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)

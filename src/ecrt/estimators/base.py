@@ -175,7 +175,7 @@ class EstimatorBase(BaseEstimator):
 
     def _read_rows(self, X: Any) -> Array:
         """X as numbers, read as in ``fit``."""
-        if self.table_ is not None and self.table_.plain and isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
+        if self.table_ is not None and self.table_.plain and type(X) is np.ndarray and X.dtype.kind in "fiub":
             numbers = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
             return self.table_.filled(numbers)
         rows, _ = self._validated(X, "no_validation", reset=False)
@@ -197,6 +197,8 @@ class EstimatorBase(BaseEstimator):
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         least = 2 if reset else 1
         X = X.to_pandas() if hasattr(X, "to_pandas") else X
+        if np.ma.is_masked(X) or np.ma.is_masked(y):
+            raise InputError("Masked values would be used as if they were not: pass X.filled(numpy.nan), and all of y.")
         if isinstance(X, pd.DataFrame):
             validate_data(self, X, y, reset=reset, skip_check_array=True)
             if X.shape[0] < least or X.shape[1] == 0:
