@@ -29,7 +29,7 @@ def rng_of(seed: int) -> np.random.Generator:
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch):
     """A fifth of the draws will do to tell 0.025 from 0.05."""
-    monkeypatch.setattr(importlib.import_module("ecrt.diagnostics.unique_feature"), "DRAWS", 39)
+    monkeypatch.setattr(importlib.import_module("ecrt.diagnostics.features"), "DRAWS", 39)
 
 
 def too_many(n_tests: int) -> int:

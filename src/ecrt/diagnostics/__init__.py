@@ -1,15 +1,34 @@
-"""Measures only: does the assumption hold, are features memorised, what does the minority show of its own?"""
+"""Measures only: do the assumptions hold, are features memorised, what do the minority classes have of their own?"""
 
-from ecrt.diagnostics.dependence import ClassDependence, Dependence, class_dependence
-from ecrt.diagnostics.gaussianity import Gaussianity, SourceShape, source_gaussianity
-from ecrt.diagnostics.gridding import ClassGrid, class_grids
-from ecrt.diagnostics.memorisation import Memorisation, feature_memorisation
-from ecrt.diagnostics.minority_gap import MinorityGap, minority_gap
-from ecrt.diagnostics.sources import ClassDiagnosis, SourceDiagnostics, SourceRows, diagnose_sources, theory_matrix
-from ecrt.diagnostics.stability import Stability, source_stability
-from ecrt.diagnostics.unique_feature import UniqueFeature, unique_feature
+from ecrt.diagnostics.features import (
+    Memorisation,
+    MinorityGap,
+    UniqueFeature,
+    feature_memorisation,
+    minority_gap,
+    unique_feature,
+)
+from ecrt.diagnostics.sources import (
+    COARSE,
+    ClassDependence,
+    ClassDiagnosis,
+    ClassGrid,
+    Dependence,
+    Gaussianity,
+    SourceDiagnostics,
+    SourceRows,
+    SourceShape,
+    Stability,
+    class_dependence,
+    class_grids,
+    diagnose_sources,
+    source_gaussianity,
+    source_stability,
+    theory_matrix,
+)
 
 __all__ = [
+    "COARSE",
     "ClassDependence",
     "ClassDiagnosis",
     "ClassGrid",

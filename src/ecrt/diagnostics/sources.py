@@ -1,24 +1,54 @@
-"""Do the sources behave as the theory asks? Measured for every class, whether it took part in de-mixing or not."""
+"""Do the sources behave as the theory asks, and as augmentation takes them to?
+
+Every fit measures the first: independence, likelihood and the theorem's conditions, class by class. A diagnosis also
+tests independence before and after de-mixing, the Gaussian shape, what permutation could draw, and whether other seeds
+find the same sources.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import jarque_bera, kurtosis, norm, skew
 
-from ecrt.flows import ClassPrior, Demixer
-from ecrt.metrics import hsic, max_abs_correlation
-
-__all__ = ["ClassDiagnosis", "SourceDiagnostics", "SourceRows", "diagnose_sources", "theory_matrix"]
+from ecrt.flows import ClassPrior, Demixer, within_class_residuals
+from ecrt.metrics import holm, hsic, hsic_test, max_abs_correlation, mean_correlation_coefficient
+from ecrt.metrics.significance import LEVEL
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 ROUND_TRIPS = 256
 """Rows that are sent through the de-mixing and back."""
+
+FEWEST_TESTED = 12
+"""With fewer rows of a class only a gross dependence could be told from chance."""
+
+MOST_TESTED, MOST_COLUMNS, MOST_CLASSES = 100, 6, 20
+"""What is tested of a class, and how many classes are: the work grows with the square of the rows."""
+
+FEWEST_SHAPED = 20
+"""Rows of a class from which its residuals can be standardised without much change of their shape."""
+
+MOST_SHAPED, MOST_SOURCES, DRAWS = 5000, 64, 999
+
+STRONG = 0.5
+"""Skewness or excess kurtosis (over two) from which the departure is more than a blemish."""
+
+COARSE = 0.5
+"""A gap between neighbouring values, in standard deviations, from which a grid is plain to see."""
+
+MOST_COMPARED = 2000
+"""Rows that the sources of several fits are compared on."""
+
+
+# --- every fit: the conditions of the theory -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,3 +183,305 @@ def _round_trip_error(demixer: Demixer, measured: SourceRows) -> float:
         spread = np.maximum(measured.spread, 1e-12)
         return float((np.abs(restored.numpy() - measured.first) / spread).max(initial=0.0))
     return float(np.abs(demixer(restored).numpy() - s).max(initial=0.0))
+
+
+# --- independence before and after de-mixing -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassDependence:
+    """One class.
+
+    Attributes
+    ----------
+    n_rows : rows it was measured on.
+    minority : whether the class is called minority.
+    hsic_z, hsic_s : largest normalised HSIC of two features, and of two sources.
+    p_z, p_s : permutation p-values, Holm-corrected over the classes; NaN where there are too few rows to tell.
+    """
+
+    label: Any
+    n_rows: int
+    minority: bool
+    hsic_z: float
+    hsic_s: float
+    p_z: float
+    p_s: float
+
+    @property
+    def told(self) -> bool:
+        """Whether there were rows enough."""
+        return bool(np.isfinite(self.p_s))
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """All classes that were tested: every minority class first, as far as there is room."""
+
+    classes: tuple[ClassDependence, ...]
+    n_columns: int
+
+    def dependent(self, *, after: bool = True) -> list[ClassDependence]:
+        """Classes whose coordinates are dependent beyond chance."""
+        return [one for one in self.classes if (one.p_s if after else one.p_z) < LEVEL]
+
+    @property
+    def told(self) -> list[ClassDependence]:
+        """Classes with rows enough."""
+        return [one for one in self.classes if one.told]
+
+
+def class_dependence(
+    z: Array, s: Array, y: Labels, classes: NDArray[Any], minority: NDArray[np.bool_], rng: np.random.Generator
+) -> Dependence:
+    """Test features and sources for independence in each class: HSIC, with permutations for its chance.
+
+    Parameters
+    ----------
+    z, s : features and sources of the same rows; those columns are tested along which classes differ most.
+    y : class indices.
+    classes, minority : labels, and which of them are minority.
+    """
+    counts, labels = np.bincount(y, minlength=len(classes)), classes.tolist()
+    order = np.lexsort((-counts, ~minority))
+    order = order[counts[order] > 0]
+    rare, others = order[minority[order]], order[~minority[order]]
+    taken_rare = rare[: max(MOST_CLASSES // 2, MOST_CLASSES - len(others))]
+    chosen = np.concatenate([taken_rare, others[: MOST_CLASSES - len(taken_rare)]])
+    columns_z, columns_s = _telling_columns(z, y), _telling_columns(s, y)
+    # Holm asks the smallest p-value to lie below the level over the number of classes.
+    n_permutations = max(199, int(np.ceil(2 * len(chosen) / LEVEL)) - 1)
+    found = []
+    for label in chosen:
+        rows = rng.permutation(np.flatnonzero(y == label))[:MOST_TESTED]
+        tests = [(float("nan"), float("nan"))] * 2
+        if len(rows) >= FEWEST_TESTED:
+            tests = [
+                hsic_test(values[np.ix_(rows, columns)], rng, n_permutations=n_permutations)
+                for values, columns in ((z, columns_z), (s, columns_s))
+            ]
+        found.append((int(label), len(rows), tests))
+    adjusted = [holm([tests[side][1] for _, _, tests in found]) for side in (0, 1)]
+    return Dependence(
+        tuple(
+            ClassDependence(
+                label=labels[label], n_rows=n_rows, minority=bool(minority[label]), hsic_z=tests[0][0],
+                hsic_s=tests[1][0], p_z=p_z, p_s=p_s,
+            )
+            for (label, n_rows, tests), p_z, p_s in zip(found, *adjusted, strict=True)
+        ),
+        n_columns=len(columns_s),
+    )  # fmt: skip
+
+
+def _telling_columns(values: Array, y: Labels) -> Labels:
+    """Columns with the largest ratio of between-class to within-class variance."""
+    residuals, means, _ = within_class_residuals(values, y)
+    within = residuals.var(axis=0)
+    ratio = means.var(axis=0) / np.where(within > 0, within, np.inf)
+    return np.sort(np.argsort(-ratio, kind="stable")[:MOST_COLUMNS])
+
+
+# --- Gaussian shape --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceShape:
+    """Standardised residuals of one source, pooled over classes.
+
+    Attributes
+    ----------
+    source : its place among the sources.
+    skewness, excess_kurtosis : 0 for a Gaussian.
+    p_value : of the Jarque-Bera statistic, Holm-corrected over sources.
+    """
+
+    source: int
+    skewness: float
+    excess_kurtosis: float
+    p_value: float
+
+    @property
+    def strong(self) -> bool:
+        """Whether the departure is beyond chance, and large."""
+        return self.p_value < LEVEL and max(abs(self.skewness), abs(self.excess_kurtosis) / 2) > STRONG
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gaussianity:
+    """All sources that were tested; none where no class has rows enough.
+
+    Attributes
+    ----------
+    sources : the furthest from Gaussian first.
+    n_rows, n_classes : residuals of each source, and classes that they come from.
+    quantiles : Gaussian quantiles, and those of the residuals of the three worst sources, column by column.
+    """
+
+    sources: tuple[SourceShape, ...]
+    n_rows: int
+    n_classes: int
+    quantiles: Array
+
+    @property
+    def strong(self) -> list[SourceShape]:
+        """Sources that depart from the Gaussian beyond chance, and by much."""
+        return [one for one in self.sources if one.strong]
+
+
+def source_gaussianity(s: Array, y: Labels, rng: np.random.Generator) -> Gaussianity:
+    """Test each source's standardised residuals for the Gaussian shape.
+
+    Residuals divided by the standard deviation of few rows are less spread out than Gaussian ones. The null
+    distribution is therefore drawn: Gaussian numbers in classes of the same sizes, treated alike. It is the same for
+    every source.
+
+    References
+    ----------
+    Jarque and Bera (1987), A test for normality of observations and regression residuals.
+    """
+    counts = np.bincount(y)
+    rows = np.flatnonzero(counts[y] >= FEWEST_SHAPED)
+    if len(rows) > MOST_SHAPED:
+        rows = _whole_classes(y, rows, rng)
+    if len(rows) == 0:
+        return Gaussianity(sources=(), n_rows=0, n_classes=0, quantiles=np.empty((0, 0)))
+    y, s = y[rows], s[rows, :MOST_SOURCES]
+    residuals = _standardised(s, y)
+    statistic = np.atleast_1d(jarque_bera(residuals, axis=0).statistic)
+    null = np.concatenate([
+        np.atleast_1d(jarque_bera(_standardised(rng.standard_normal((len(y), 27)), y), axis=0).statistic)
+        for _ in range(DRAWS // 27)
+    ])  # fmt: skip
+    p_values = holm(((null[:, None] >= statistic).sum(axis=0) + 1) / (len(null) + 1))
+    order = np.argsort(-statistic, kind="stable")
+    skewness, excess = np.atleast_1d(skew(residuals, axis=0)), np.atleast_1d(kurtosis(residuals, axis=0))
+    return Gaussianity(
+        sources=tuple(
+            SourceShape(
+                source=int(at), skewness=float(skewness[at]), excess_kurtosis=float(excess[at]), p_value=p_values[at]
+            )
+            for at in order
+        ),
+        n_rows=len(y),
+        n_classes=len(np.unique(y)),
+        quantiles=_quantiles(residuals[:, order[:3]]),
+    )
+
+
+def _standardised(s: Array, y: Labels) -> Array:
+    """Every class to mean zero and variance one, column by column."""
+    _, member, counts = np.unique(y, return_inverse=True, return_counts=True)
+    order = np.argsort(member, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    sums = np.add.reduceat(s[order], starts)
+    residuals = s - (sums / counts[:, None])[member]
+    variance = np.add.reduceat(residuals[order] ** 2, starts) / (counts[:, None] - 1)
+    return np.asarray(residuals / np.sqrt(np.maximum(variance, 1e-300))[member])
+
+
+def _whole_classes(y: Labels, rows: Labels, rng: np.random.Generator) -> Labels:
+    """Rows of classes drawn at random until there are enough; a large class is cut."""
+    share = max(MOST_SHAPED // max(len(np.unique(y[rows])), 1), FEWEST_SHAPED)
+    parts, total = [], 0
+    for label in rng.permutation(np.unique(y[rows])):
+        part = rng.permutation(rows[y[rows] == label])[:share]
+        parts.append(part)
+        total += len(part)
+        if total >= MOST_SHAPED:
+            break
+    return np.sort(np.concatenate(parts))
+
+
+def _quantiles(residuals: Array) -> Array:
+    share = np.linspace(0.005, 0.995, 100)
+    return np.column_stack([norm.ppf(share), np.quantile(residuals, share, axis=0)])
+
+
+# --- the grid that permutation draws from ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassGrid:
+    """What permutation could draw for one minority class.
+
+    Attributes
+    ----------
+    n_rows : samples of the class.
+    distinct : different values of a source, in the median source.
+    gap : distance between neighbouring values, averaged over the range, in units of the spread within classes; median
+        over sources. Infinite with a single sample.
+    """
+
+    label: Any
+    n_rows: int
+    distinct: float
+    gap: float
+
+    @property
+    def coarse(self) -> bool:
+        """Whether a grid would be plain to see."""
+        return self.gap > COARSE
+
+
+def class_grids(
+    s: Array, y: Labels, classes: NDArray[Any], minority: NDArray[np.bool_], within_variance: Array
+) -> tuple[ClassGrid, ...]:
+    """Distinct values and gaps of each minority class's sources, the rarest class first.
+
+    Permutation draws each coordinate from the class's own values: n samples give a grid of n values an axis.
+
+    Parameters
+    ----------
+    within_variance : variance of each source within the de-mixing classes: what a cloud should look like.
+    """
+    counts, labels = np.bincount(y, minlength=len(classes)), classes.tolist()
+    spread = np.sqrt(np.maximum(within_variance, 1e-300))
+    grids = []
+    for label in np.flatnonzero(minority & (counts > 0)):
+        values = np.sort(s[y == label], axis=0)
+        distinct = 1 + (np.diff(values, axis=0) > 1e-9 * spread).sum(axis=0)
+        width = (values[-1] - values[0]) / spread
+        gap = np.where(distinct > 1, width / np.maximum(distinct - 1, 1), np.inf)
+        grids.append(
+            ClassGrid(
+                label=labels[label], n_rows=int(counts[label]),
+                distinct=float(np.median(distinct)), gap=float(np.median(gap)),
+            )
+        )  # fmt: skip
+    return tuple(sorted(grids, key=lambda grid: grid.n_rows))
+
+
+# --- other seeds -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stability:
+    """Mean correlation coefficient (MCC) of every two fits on the same rows, 1 for the same sources; empty for one."""
+
+    pairs: tuple[float, ...]
+
+    @property
+    def lowest(self) -> float:
+        """The least alike two."""
+        return min(self.pairs, default=float("nan"))
+
+    @property
+    def mean(self) -> float:
+        """Of all pairs."""
+        return float(np.mean(self.pairs)) if self.pairs else float("nan")
+
+
+def source_stability(sources: Sequence[Array]) -> Stability:
+    """Compare the sources that several fits give to the same rows, up to order, sign and stretching of each.
+
+    >>> s = np.random.default_rng(0).normal(size=(50, 2))
+    >>> source_stability([s, -s[:, ::-1]]).pairs
+    (1.0,)
+    """
+    return Stability(
+        tuple(
+            round(mean_correlation_coefficient(first[:MOST_COMPARED], second[:MOST_COMPARED]), 12)
+            for first, second in combinations(sources, 2)
+        )
+    )

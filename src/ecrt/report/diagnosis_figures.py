@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ecrt.diagnostics import Dependence, Gaussianity, Memorisation, MinorityGap, Stability, UniqueFeature
-from ecrt.diagnostics.gridding import COARSE
+from ecrt.diagnostics import COARSE, Dependence, Gaussianity, Memorisation, MinorityGap, Stability, UniqueFeature
 from ecrt.report.drawing import GREY, INK, MINORITY, OTHERS, PALETTE, count_axis, legend_below, svg
 from ecrt.report.rendering import short, short_label
 from ecrt.runs.diagnosis import Diagnosis

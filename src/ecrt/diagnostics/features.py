@@ -1,8 +1,4 @@
-"""Do the minority classes vary where the majority does not?
-
-A mechanism learned from the majority says nothing about a direction in which the majority hardly varies. If rare
-classes vary there, and are told apart by it, transfer takes from them what they had.
-"""
+"""What features show: are they memorised, does the minority vary where the majority does not, do they beat sources?"""
 
 from __future__ import annotations
 
@@ -14,25 +10,134 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from ecrt.metrics import half_width
+from ecrt.metrics.significance import LEVEL
 from ecrt.nn import column_spread
-
-__all__ = ["UniqueFeature", "unique_feature"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-LEVEL = 0.05
+PERMUTATIONS = 199
+
+MARKED = 1.2
+"""Held-out residuals so many times as large, squared, are more than a blemish."""
+
+FEWEST_SEEN = 3
+"""Rows of a class that its mean is taken from."""
+
+MOST_CELLS = 5_000_000
+"""Rows times columns: every permutation goes over all of them."""
+
 LARGE = 2.0
 """Minority variance, in units of the majority's along the same direction, from which a feature is called unique."""
 
-FEWEST_ROWS = 4
+FEWEST_VARIED = 4
 """Rows of a class: two for each half."""
 
-DRAWS, SPLITS, MOST_ROWS = 199, 5, 200
+DRAWS, SPLITS, MOST_VARIED = 199, 5, 200
 POWER_STEPS = 30
 
 RIDGE = 1e-2
 """Added to the majority's covariance, as a share of its mean variance: what is below it is as good as constant."""
+
+FEWEST_CLASSES = 3
+"""With fewer, classes cannot show how much they differ: rows have to."""
+
+
+# --- memorised features ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Memorisation:
+    """Squared distances from class means.
+
+    Attributes
+    ----------
+    ratio : mean over held-out rows, over that of rows seen in training; 1 where nothing is memorised.
+    p_value : chance of such a ratio if it made no difference whether a row was seen.
+    n_seen, n_held_out : rows of classes that have both.
+    seen, held_out : the distances, in units of the mean over seen rows, at most 1,000 of each.
+    """
+
+    ratio: float
+    p_value: float
+    n_seen: int
+    n_held_out: int
+    seen: Array
+    held_out: Array
+
+    @property
+    def memorised(self) -> bool:
+        """Whether it is beyond chance, and matters."""
+        return self.p_value < LEVEL and self.ratio > MARKED
+
+
+def feature_memorisation(z: Array, y: Labels, seen: NDArray[np.bool_], rng: np.random.Generator) -> Memorisation | None:
+    """Compare distances from class means of rows seen and not seen; ``None`` where no class has both.
+
+    The means are those of the seen rows, each row's own left out, so that both kinds stand alike. The chance comes from
+    giving the mark "seen" to other rows of the same class.
+
+    Parameters
+    ----------
+    z : features, measured in units of their spread over all rows.
+    seen : whether the encoder was trained on a row.
+    """
+    most = max(MOST_CELLS // max(z.shape[1], 1), 2000)
+    if len(z) > most:
+        some = np.sort(rng.permutation(len(z))[:most])
+        z, y, seen = z[some], y[some], seen[some]
+    scale = z.std(axis=0)
+    z = z[:, scale > 0] / scale[scale > 0]
+    n_seen = np.bincount(y, weights=seen)
+    n_other = np.bincount(y, weights=~seen)
+    usable = (n_seen >= FEWEST_SEEN) & (n_other >= 1)
+    rows = np.flatnonzero(usable[y])
+    if len(rows) == 0 or z.shape[1] == 0:
+        return None
+    z, y, seen = z[rows], y[rows], seen[rows]
+    distance = _distances(z, y, seen)
+    ratio = _ratio(distance, seen)
+    reached = 0
+    for _ in range(PERMUTATIONS):
+        order = _shuffle_within(y, rng)
+        shuffled = np.empty_like(seen)
+        shuffled[order[0]] = seen[order[1]]
+        reached += _ratio(_distances(z, y, shuffled), shuffled) >= ratio
+    unit = distance[seen].mean()
+    return Memorisation(
+        ratio=ratio,
+        p_value=(reached + 1) / (PERMUTATIONS + 1),
+        n_seen=int(seen.sum()),
+        n_held_out=int((~seen).sum()),
+        seen=distance[seen][:1000] / max(unit, 1e-300),
+        held_out=distance[~seen][:1000] / max(unit, 1e-300),
+    )
+
+
+def _distances(z: Array, y: Labels, seen: NDArray[np.bool_]) -> Array:
+    """Squared distance from the mean of the other seen rows of the class, per column."""
+    n = np.bincount(y, weights=seen)
+    sums = np.zeros((len(n), z.shape[1]))
+    np.add.at(sums, y[seen], z[seen])
+    squares = ((z - sums[y] / np.maximum(n, 1)[y, None]) ** 2).mean(axis=1)
+    # Leaving a row out of its own mean stretches its deviation by n / (n - 1); the mean of n - 1 rows is also a little
+    # further off than that of n, which both kinds are corrected for.
+    stretch = np.where(seen, (n / np.maximum(n - 1, 1))[y], 1.0) ** 2
+    expected = np.where(seen, (1 + 1 / np.maximum(n - 1, 1))[y], (1 + 1 / np.maximum(n, 1))[y])
+    return np.asarray(squares * stretch / expected)
+
+
+def _ratio(distance: Array, seen: NDArray[np.bool_]) -> float:
+    return float(distance[~seen].mean() / max(distance[seen].mean(), 1e-300))
+
+
+def _shuffle_within(y: Labels, rng: np.random.Generator) -> tuple[Labels, Labels]:
+    """Rows sorted by class, and the same with the rows of each class in another order."""
+    return np.argsort(y, kind="stable"), np.lexsort((rng.random(len(y)), y))
+
+
+# --- features of the minority alone ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,6 +177,9 @@ class UniqueFeature:
 def unique_feature(z: Array, y: Labels, minority: NDArray[np.bool_], rng: np.random.Generator) -> UniqueFeature | None:
     """Look for the direction in which the minority varies and the majority does not.
 
+    A mechanism learned from the majority says nothing about such a direction. If rare classes vary there, and differ by
+    it, transfer takes from them what they had.
+
     The test holds its level whatever the classes' distributions, as long as minority classes are no different in kind:
     what chance alone finds is measured on majority classes treated the same way.
 
@@ -85,13 +193,13 @@ def unique_feature(z: Array, y: Labels, minority: NDArray[np.bool_], rng: np.ran
     ``None`` where no minority class has four rows, or the majority fewer than two classes' worth of rows.
     """
     counts = np.bincount(y, minlength=len(minority))
-    rare = np.flatnonzero(minority & (counts >= FEWEST_ROWS))
-    majority = np.flatnonzero(~minority & (counts >= 2 * FEWEST_ROWS))
+    rare = np.flatnonzero(minority & (counts >= FEWEST_VARIED))
+    majority = np.flatnonzero(~minority & (counts >= 2 * FEWEST_VARIED))
     if len(rare) == 0 or len(majority) == 0:
         return None
     z = (z - z.mean(axis=0)) / np.where((spread := column_spread(z)) > 0, spread, 1.0)
-    rows_of = {int(m): rng.permutation(np.flatnonzero(y == m))[:MOST_ROWS] for m in np.concatenate([rare, majority])}
-    sizes = np.minimum(counts[rare], MOST_ROWS)
+    rows_of = {int(m): rng.permutation(np.flatnonzero(y == m))[:MOST_VARIED] for m in np.concatenate([rare, majority])}
+    sizes = np.minimum(counts[rare], MOST_VARIED)
     group = min(len(rare), max(len(majority) // 3, 1))
     by_classes = comb(len(majority), group) >= 2 / LEVEL and len(majority) - group >= 2
     group = group if by_classes else len(rare)
@@ -182,7 +290,7 @@ def _random_rows(
         left[at] = left[at][size:]
     touched = [at for at, rows in enumerate(left) if len(rows) < len(parts[at])]
     # A group of one row has no variance; it only comes up where rare classes have nearly all rows.
-    groups = [rows for rows in groups if len(rows) >= FEWEST_ROWS] or [parts[0]]
+    groups = [rows for rows in groups if len(rows) >= FEWEST_VARIED] or [parts[0]]
     return groups, [parts[at] for at in touched], [left[at] for at in touched]
 
 
@@ -206,3 +314,57 @@ def _largest_direction(residuals: Array, rng: np.random.Generator) -> Array:
         direction = np.asarray(residuals.T @ (residuals @ direction))
         direction = direction / max(float(np.linalg.norm(direction)), 1e-300)
     return direction
+
+
+# --- features against sources ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinorityGap:
+    """What h(s) saves on h(z), in nats of balanced log-loss on held-out rows of the minority.
+
+    Attributes
+    ----------
+    gain, low, high : mean with its 95 % interval; positive where sources are better.
+    loss_z, loss_s : mean log-loss by features and by sources, classes counted alike.
+    n_classes, n_rows : measured on.
+    over : whether the interval is over classes, whose rows share a few training samples, or over rows.
+    """
+
+    gain: float
+    low: float
+    high: float
+    loss_z: float
+    loss_s: float
+    n_classes: int
+    n_rows: int
+    over: Literal["classes", "rows"]
+
+
+def minority_gap(loss_z: Array, loss_s: Array, y: Labels) -> MinorityGap | None:
+    """Compare losses of the same held-out rows, all of minority classes; ``None`` with fewer than two rows.
+
+    >>> gap = minority_gap(np.array([1.0, 1.2, 2.0, 2.2]), np.array([0.5, 0.7, 1.6, 1.6]), np.array([0, 0, 1, 1]))
+    >>> round(gap.gain, 3), gap.over
+    (0.5, 'rows')
+    """
+    _, member, counts = np.unique(y, return_inverse=True, return_counts=True)
+    if len(y) < 2:
+        return None
+    by_class = [np.bincount(member, weights=losses) / counts for losses in (loss_z, loss_s)]
+    saved = by_class[0] - by_class[1]
+    gain, n = float(saved.mean()), len(saved)
+    if n >= FEWEST_CLASSES:
+        over: Literal["classes", "rows"] = "classes"
+        error, freedom = float(saved.std(ddof=1)) / np.sqrt(n), n - 1
+    else:
+        over = "rows"
+        centred = (loss_z - loss_s) - saved[member]
+        freedom = max(len(y) - n, 1)
+        variance = float((centred**2).sum()) / freedom
+        error = np.sqrt(variance * float((1 / counts).sum())) / n
+    width = half_width(float(error), freedom)
+    return MinorityGap(
+        gain=gain, low=gain - width, high=gain + width, loss_z=float(by_class[0].mean()),
+        loss_s=float(by_class[1].mean()), n_classes=n, n_rows=len(y), over=over,
+    )  # fmt: skip
