@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 from ecrt.cli import app
 from ecrt.errors import ECRTError
-from ecrt.io.container import JSON_NAME, sealed, tensor_name
+from ecrt.io.model_files import JSON_NAME, sealed, tensor_name
 from ecrt.runs.folder import TARGET_FILE, seal_run
 from ecrt.runs.measured import Measured, task_of
 from ecrt.runs.records import Evaluation

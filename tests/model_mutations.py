@@ -25,7 +25,7 @@ from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.estimators.saved import load, save_estimator
 from ecrt.estimators.transformer import ECRTTransformer
-from ecrt.io.container import JSON_NAME, sealed, tensor_name
+from ecrt.io.model_files import JSON_NAME, sealed, tensor_name
 
 SMALL_FLOW = {"demixing": "flow", "epochs": 2, "flow_hidden": (6, 5), "critic_width": 4, "n_restarts": 1}
 
@@ -89,7 +89,9 @@ HOSTILE: list[Any] = [
     1e-320, "", "0", "x", "None", "linear", "flow", "own", "../../etc/passwd", "\x00", "\ud800", "é" * 99, "a" * 9999,
     [], {}, [[]], [None], [0], [1.5], ["x", "x"], [10**12, 10**12], list(range(200)), [[[[[[[[]]]]]]]], {"x": 1},
     {"$tuple": []}, {"$tuple": [1, "x"]}, {"$float": "nan"}, {"$float": "inf"}, {"$float": 3}, {"$float": "x"},
-    {"$tuple": 1, "$float": 2}, {"$history": {}}, {"$restart": {}}, {"$": 1},
+    {"$tuple": 1, "$float": 2}, {"$object": {}}, {"$object": {"kind": "History", "fields": {}}}, {"$": 1},
+    {"$object": {"kind": "Restart", "fields": {"n_blocks": 1, "held_out_contrast": 0.5, "history": 3, "error": ""}}},
+    {"$module": "x"}, "tensors",
     {"$array": {"dtype": "<U99999999", "values": ["x", "y"]}}, {"$array": {"dtype": "object", "values": [1, "x"]}},
     {"$array": {"dtype": "<f8", "values": [1.0, 2.0, 3.0, 4.0]}}, {"$array": {"dtype": "O", "values": []}},
     {"dtype": "<i8", "values": [1, 2, 3, 4]}, {"dtype": "<U1", "values": ["xx", "y"]},
@@ -219,11 +221,12 @@ def forged_document(original: Original, rng: random.Random) -> Files:
     """Values replaced, removed, renamed, added or swapped, under a digest that fits."""
     document = copy.deepcopy(original.content["document"])
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
-        # Parts alike, the many fields of tables and histories no more often than others.
-        part = rng.choice(list(document)) if document else None
-        if part is None:
+        # Every attribute and option as often as any other, the many fields of tables and histories included.
+        roots = [(part, key) for part in document if isinstance(document[part], dict) for key in document[part]]
+        root = rng.choice([*((part,) for part in document), *roots]) if document else None
+        if root is None:
             break
-        path = rng.choice([(part,), *((part, *more) for more in places(document[part]))])
+        path = rng.choice([root, *((*root, *more) for more in places(inside(document, root)))])
         holder, key = inside(document, path[:-1]), path[-1]
         match rng.randrange(8):
             case 0 | 1 | 2:

@@ -8,6 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +18,7 @@ from ecrt.cli import app
 from ecrt.data import ColumnReading, ReadOptions, read_data
 from ecrt.data.columns import decide_columns, read_columns
 from ecrt.errors import ECRTWarning, InputError
+from ecrt.io import BadContentError, typed
 
 ROWS = 60
 RNG = np.random.default_rng(0)
@@ -294,7 +296,8 @@ def test_a_new_file_is_read_as_the_first_was(tmp_path):
     lines = [";".join(row) for row in zip(rows, days, colours, ["a", "b"] * 30, strict=True)]
     first.write_text("\n".join(["x;day;colour;label", *lines]))
     data = read_data(first, target=["label"])
-    columns = [ColumnReading.from_state(json.loads(json.dumps(column.state()))) for column in data.columns]
+    plain = json.loads(json.dumps(msgspec.to_builtins(data.columns)))
+    columns = typed(plain, list[ColumnReading], "columns")
     assert columns == list(data.columns)
     # Two rows that would be read otherwise if they were judged alone.
     later.write_text("label;colour;day;x\na;red;03/04/2022;1,234\nb;green;05/04/2022;7\n")
@@ -314,8 +317,9 @@ def test_a_new_file_is_read_as_the_first_was(tmp_path):
     later.write_text("x;day\n1;03/04/2022\n")
     with pytest.raises(InputError, match=r"lacks the columns \['colour'\]"):
         read_data(later, columns=columns)
-    with pytest.raises(InputError, match="not read in a way"):
-        ColumnReading.from_state(data.columns[0].state() | {"kind": "magic"})
+    for wrong in ({"kind": "magic"}, {"missing": "3"}, {"levels": [1]}, {"more": 1}):
+        with pytest.raises(BadContentError, match="columns: "):
+            typed([plain[0] | wrong], list[ColumnReading], "columns")
 
 
 def test_a_target_is_missing_only_where_it_is_empty(tmp_path):

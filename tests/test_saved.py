@@ -22,19 +22,10 @@ from torch.utils.data import TensorDataset
 from ecrt.errors import InputError, ModelFileError
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.saved import load, save_estimator
-from ecrt.io import (
-    BadContentError,
-    array_from_plain,
-    array_to_plain,
-    container,
-    from_plain,
-    open_model,
-    to_plain,
-    write_model,
-    writing,
-)
+from ecrt.io import BadContentError, from_plain, model_files, open_model, to_plain, write_model
 from ecrt.io.card import escape
-from ecrt.io.parse import parse_json
+from ecrt.io.parsing import parse_json
+from ecrt.io.values import array_from_plain, array_to_plain
 from model_mutations import SMALL_FLOW, Original, forged, memory_limit, originals, try_many
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
@@ -289,7 +280,7 @@ def test_what_cannot_be_saved(fitted, table, tmp_path):
         save_estimator(Special(**QUICK, demixing="linear", head="linear").fit(*table), tmp_path / "model")
     broken = ECRTClassifier(**QUICK, demixing="linear", head="linear").fit(*table)
     broken.head_.weight.data[0, 0] = torch.nan
-    with pytest.raises(InputError, match=r"could not be loaded.*head\.weight.*NaN"):
+    with pytest.raises(InputError, match=r"could not be loaded.*head_\.weight.*NaN"):
         save_estimator(broken, tmp_path / "model")
     broken.set_params(device=object())
     with pytest.raises(InputError, match="The option device cannot be saved"):
@@ -316,11 +307,11 @@ def test_errors_name_the_file_and_what_to_do(fitted, tmp_path):
 
 
 def test_other_versions_and_formats(fitted, tmp_path, monkeypatch):
-    monkeypatch.setattr(container, "FORMAT_VERSION", 2)
-    monkeypatch.setattr(container, "package_version", lambda: "9.0")
+    monkeypatch.setattr(model_files, "FORMAT_VERSION", 3)
+    monkeypatch.setattr(model_files, "package_version", lambda: "9.0")
     save_estimator(fitted, tmp_path)
     monkeypatch.undo()
-    with pytest.raises(ModelFileError, match=r"written by ecrt '9\.0' in format 2; this is ecrt .*Install the version"):
+    with pytest.raises(ModelFileError, match=r"written by ecrt '9\.0' in format 3; this is ecrt .*Install the version"):
         load(tmp_path)
     (tmp_path / "model.json").write_text('{"format": "something else"}')
     with pytest.raises(ModelFileError, match="not an ecrt model"):
@@ -421,7 +412,7 @@ def test_values_of_every_kind_come_back():
 
 # --- saves that are cut short -----------------------------------------------------------------------
 
-STEPS = ("os.replace", "os.fsync", "os.open", "os.close", "os.unlink", "writing.sealed")
+STEPS = ("os.replace", "os.fsync", "os.open", "os.close", "os.unlink", "model_files.sealed")
 
 
 @pytest.fixture(scope="module")
@@ -473,7 +464,7 @@ def killed_at(step, clf, folder, *, after):
 
         for name in STEPS:
             module, function = name.split(".")
-            owner = os if module == "os" else writing
+            owner = os if module == "os" else model_files
             setattr(owner, function, deadly(getattr(owner, function)))
         save_estimator(clf, folder)
 
@@ -597,38 +588,45 @@ def test_mutated_files_give_our_error_alone(models, tmp_path):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"demixer": {"n_features": 10**12}}, "n_features"),
-        ({"demixer": {"n_signal": 2**24, "n_kept": 2**24, "n_features": 2**24}}, "shape"),
-        ({"demixer": {"flow": {"hidden": [2**24, 2**24]}}}, "shape"),
-        ({"demixer": {"flow": {"hidden": [1] * 10**5}}}, "a list of 100000"),
-        ({"demixer": {"flow": {"n_blocks": 4096}}}, "missing"),
-        (
-            {"encoder": {"kind": "resnet18", "in_features": 2**24, "n_features": None, "width": 1, "dtype": None}},
-            "8 feat",
-        ),
-        ({"encoder": {"kind": "builtins.eval"}}, "not one of"),
+        ({"attributes": {"demixer_": 10**12}}, "demixer_: Expected `int`"),
+        ({"attributes": {"demixer_": 2**24}}, "sources of"),
+        ({"attributes": {"demixer_": True}}, "demixer_"),
+        ({"attributes": {"encoder_": {"kind": "builtins.eval"}}}, "encoder_: Invalid enum value"),
+        ({"attributes": {"encoder_": {"kind": "resnet18"}}}, "missing"),
+        ({"attributes": {"encoder_": {"kind": "identity", "hidden": [1]}}}, "unknown field `hidden`"),
         ({"estimator": "os.system"}, "not one of"),
         ({"estimator": "LinearDemixing"}, "not one of"),
-        ({"head": {"kind": "mlp", "hidden": [2**24], "dropout": 0.1}}, "missing"),
-        ({"n_examples": 2**40}, "shape"),
+        ({"estimator": {}}, "not one of"),
+        ({"attributes": {"head_": 1.0}}, "head_: Expected `float` < 1.0"),
+        ({"attributes": {"head_name_": "gaussian"}}, "The head is 'linear', not 'gaussian'"),
+        ({"attributes": {"_examples": {"x": "tensors"}}}, "not the fields"),
+        ({"attributes": {"class_counts_": [1, 2]}}, "should be in the tensor file"),
         ({"options": {"encoder": "identity", "no_such": 1}}, "no options"),
         ({"options": {"epochs": -1}}, "epochs"),
-        ({"options": {"class_prior": [1.0]}}, "class prior"),
+        ({"options": {"class_prior": [1.0]}}, "class_prior"),
         ({"options": {"encoder": None}}, "encoder"),
-        ({"classes": {"values": ["x", "x", "y", "z"]}}, "in order"),
-        ({"classes": {"dtype": "<U99999999"}}, "bytes for each"),
-        ({"demixing": "linear"}, "flow"),
-        ({"n_features_in": 99}, "n_features_in"),
-        ({"table": {"columns": []}}, "columns"),
-        ({"attributes": {"metrics_": 3}}, "no attribute"),
-        ({"attributes": {"predict": {}}}, "no attribute"),
-        ({"unknown": 3}, "not known here: 'unknown'"),
+        ({"options": {"encoder": {"$module": "Sequential"}}}, "encoder"),
+        ({"attributes": {"classes_": {"values": ["x", "x", "y", "z"]}}}, "in order"),
+        ({"attributes": {"classes_": {"dtype": "<U99999999"}}}, "bytes for each"),
+        ({"attributes": {"classes_": {"shape": 3}}}, "unknown field"),
+        ({"attributes": {"demixing_": "linear"}}, "flow"),
+        ({"attributes": {"n_features_in_": 99}}, "n_features_in_"),
+        ({"attributes": {"table_": {"columns": []}}}, "columns"),
+        ({"attributes": {"metrics_": 3}}, "metrics_: Expected `object`"),
+        ({"attributes": {"predict": {}}}, "not known here: 'predict'"),
+        ({"attributes": {"thresholds_": None}}, "several labels"),
+        ({"attributes": {"history_": {"x": {"$object": {"kind": "system", "fields": {}}}}}}, "unknown kind 'system'"),
+        ({"attributes": {"history_": {"x": {"$object": {"kind": "History", "fields": {}}}}}}, "other fields"),
+        ({"attributes": {"history_": {"x": {"$module": "x", "y": 1}}}}, "not known here"),
+        ({"unknown": 3}, "'unknown'"),
     ],
-    ids=range(23),
+    ids=str,
 )
 def test_forged_documents_are_refused_before_anything_is_built(models, tmp_path, change, problem):
     def merged(value, change):
-        return {**value, **{k: merged(value.get(k, {}), v) if isinstance(v, dict) else v for k, v in change.items()}}
+        if not (isinstance(value, dict) and isinstance(change, dict) and change):
+            return change
+        return {**value, **{key: merged(value.get(key), part) for key, part in change.items()}}
 
     original = models[0]
     document = merged(original.content["document"], change)
@@ -641,8 +639,46 @@ def test_forged_documents_are_refused_before_anything_is_built(models, tmp_path,
     assert time.perf_counter() - start < 2
 
 
+@pytest.mark.parametrize(
+    ("number", "name", "shape", "problem"),
+    [
+        (0, "demixer_.flow.blocks.0.hyper.0.weight", [2**24, 0], "not those of a network"),
+        (0, "demixer_.flow.blocks.0.hyper.0.weight", [2**40, 0], "not those of a network"),
+        (0, "demixer_.flow.blocks.9999.hyper.0.weight", [0], "missing"),
+        (0, "demixer_.linear.weight.left_kr", [2**40, 0], "missing"),
+        (0, "demixer_.linear.kept_k", [2**24, 2**24, 0], "shape"),
+        (0, "_examples.s", [0, 2**40], "shape"),
+        (0, "head_.0.weight", [2**24, 2**24, 0], "not known here"),
+        (1, "_examples.y", [0], "shape"),
+        (2, "head_.head.0.weight", [0, 2**40], "not those of a network"),
+        (4, "encoder_.encoder.0.weight", [2**24, 0], "not those of a network"),
+        (6, "bin_counts_", [0], "shape"),
+        (6, "regions_.edges", [0], "regions of the target"),
+    ],
+    ids=str,
+)
+def test_sizes_are_checked_before_anything_is_built(models, tmp_path, number, name, shape, problem):
+    original = models[number]
+    length = int.from_bytes(original.tensors[:8], "little")
+    header, data = json.loads(original.tensors[8 : 8 + length]), original.tensors[8 + length :]
+    if name in header:  # its bytes go with it
+        start, end = header[name]["data_offsets"]
+        data = data[:start] + data[end:]
+        for entry in header.values():
+            entry["data_offsets"] = [at - (end - start) * (at >= end) for at in entry["data_offsets"]]
+    dtype = "I64" if name in ("demixer_.linear.kept_k", "_examples.y", "bin_counts_") else "F64"
+    place = header[name]["data_offsets"][0] if name in header else 0
+    header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [place, place]}
+    text = json.dumps(header).encode()
+    files = forged(original, original.content["document"], len(text).to_bytes(8, "little") + text + data)
+    (tmp_path / "model.json").write_bytes(files.json)
+    (tmp_path / files.name).write_bytes(files.tensors)
+    with memory_limit(2**28), pytest.raises(ModelFileError, match=problem):
+        load(tmp_path, encoder=original.encoder)
+
+
 def test_no_code_is_ever_read_from_files():
-    source = Path(container.__file__).parents[1]
+    source = Path(model_files.__file__).parents[1]
     forbidden = re.compile(
         r"torch\.load\(|(import|from) (pickle|dill|cloudpickle|marshal|shelve)|joblib\.load|allow_pickle=True"
     )

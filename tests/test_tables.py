@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from ecrt import ECRTClassifier
 from ecrt.data import TableEncoder
 from ecrt.errors import ECRTWarning, InputError
+from ecrt.io import BadContentError, to_plain, typed
 
 N = 60
 
@@ -209,7 +210,7 @@ def test_masked_values_are_refused():
 
 def test_state_restores_the_encoder(table):
     encoder = TableEncoder.learn(table)
-    again = TableEncoder.from_state(json.loads(json.dumps(encoder.state())))
+    again = typed(json.loads(json.dumps(to_plain(encoder, "table"))), TableEncoder, "table")
     assert again == encoder
     np.testing.assert_array_equal(again.encode(table), encoder.encode(table))
 
@@ -218,11 +219,11 @@ def test_state_restores_the_encoder(table):
     key=st.sampled_from(["name", "kind", "fill", "flagged", "levels", "rare", "many"]),
     value=st.none() | st.integers() | st.text() | st.lists(st.integers() | st.text() | st.floats()),
 )
-def test_a_state_that_is_rubbish_is_an_input_error(key, value):
+def test_a_state_that_is_rubbish_is_refused(key, value):
     state = {"name": "a", "kind": "number", "fill": [0.0], "flagged": False, "levels": [], "rare": [], "many": False}
     try:
-        column = TableEncoder.from_state({"columns": [state | {key: value}]}).columns[0]
-    except InputError:
+        column = typed({"columns": [state | {key: value}]}, TableEncoder, "table").columns[0]
+    except BadContentError:
         return
     assert len(column.names_out) == 1
 
@@ -282,5 +283,5 @@ def test_warnings_name_the_line_of_the_user():
 
 @pytest.mark.parametrize("columns", [[np.zeros(3)], [np.float64(1)], [7], ["a"], 7, [{}]])
 def test_columns_that_are_none_are_refused(columns):
-    with pytest.raises(InputError, match="columns of the table cannot be read"):
-        TableEncoder.from_state({"columns": columns})
+    with pytest.raises(BadContentError, match="table: "):
+        typed({"columns": columns}, TableEncoder, "table")

@@ -10,13 +10,15 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype, is_timedelta64_dtype
 
@@ -94,8 +96,7 @@ class ReadOptions:
                 raise InputError(f"--types {name}={kind}: use {', '.join(TYPES)}.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ColumnReading:
+class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How a column was read, and how the same column of a new file is to be read.
 
     Attributes
@@ -142,32 +143,17 @@ class ColumnReading:
         """Whether the column is learned from."""
         return self.role == "input" and self.kind in ("number", "category", "date")
 
-    def state(self) -> dict[str, Any]:
-        """All that is said of it, in plain values."""
-        said = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-        return {name: value for name, value in said.items() if value or name == "name"}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> ColumnReading:
-        """The reading that ``state`` was taken from; an ``InputError`` if there can be none."""
-        try:
-            found = cls(**{**state, "levels": tuple(state.get("levels", ())), "na": tuple(state.get("na", ()))})
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise InputError(f"How a column is read cannot be told: {error}") from error
-        texts = (found.name, found.decimal, found.thousands, found.unit, found.writing, found.note)
+    def check(self) -> None:
+        """Refuse a reading that came from a file, and that no table could have given."""
         writings = {"number": ("", *SPECIAL), "date": (*DATES,), "category": ("", "truth", "lists")}
         if (
-            found.kind not in get_args(ColumnKind)
-            or found.role not in get_args(Role)
-            or not all(isinstance(text, str) for text in (*texts, *found.levels, *found.na))
-            or not all(type(count) is int and count >= 0 for count in (found.missing, found.unreadable))
-            or found.writing not in writings.get(found.kind, (found.writing,))
-            or found.decimal not in ("", ".", ",")
-            or not set(found.thousands) <= set(",. '")
-            or len(set(found.levels)) < len(found.levels)
+            min(self.missing, self.unreadable) < 0
+            or self.writing not in writings.get(self.kind, (self.writing,))
+            or self.decimal not in ("", ".", ",")
+            or not set(self.thousands) <= set(",. '")
+            or len(set(self.levels)) < len(self.levels)
         ):
-            raise InputError(f"Column {found.name!r} is not read in a way that is known.")
-        return found
+            raise InputError(f"Column {self.name!r} is not read in a way that is known.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from datetime import date
 from decimal import Decimal
-from typing import Any, Literal, cast
+from functools import cached_property
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -48,8 +49,7 @@ NOT_AS_FITTED = "Values that the model knows nothing of"
 """How the warning begins that says so of new rows."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
+class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How one column is read.
 
     Attributes
@@ -70,6 +70,15 @@ class Column:
     levels: tuple[str, ...] = ()
     rare: tuple[str, ...] = ()
     many: bool = False
+
+    def __post_init__(self) -> None:
+        if (
+            len(self.fill) != {"number": 1, "date": len(DATE_PARTS)}.get(self.kind, 0)
+            or not np.isfinite(self.fill).all()
+            or len(set(self.levels)) != len(self.levels)
+            or (self.kind == "category") != bool(self.levels)
+        ):
+            raise InputError(f"Column {self.name!r} is not one that a table could have.")
 
     @property
     def names_out(self) -> list[str]:
@@ -103,19 +112,15 @@ class Column:
 DATE_PARTS = ("year", "month", "day", "hour", "weekday", "seconds since 1970")
 
 
-@dataclass(frozen=True)
-class TableEncoder:
-    """Columns as numbers; made by ``learn``, and again from its ``state`` when a model is loaded.
-
-    ``plain`` says whether all are columns of numbers that had no gaps, so that an array need only be ``filled``.
-    """
+class TableEncoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """Columns as numbers; made by ``learn``, and again from its columns when a model is loaded."""
 
     columns: tuple[Column, ...]
-    plain: bool = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        plain = all(column.kind == "number" and not column.flagged for column in self.columns)
-        object.__setattr__(self, "plain", plain)
+    @cached_property
+    def plain(self) -> bool:
+        """Whether all are columns of numbers that had no gaps, so that an array need only be ``filled``."""
+        return all(column.kind == "number" and not column.flagged for column in self.columns)
 
     @classmethod
     def learn(cls, table: pd.DataFrame) -> TableEncoder:
@@ -177,39 +182,6 @@ class TableEncoder:
         if not np.isnan(numbers.sum()):
             return numbers
         return np.where(np.isnan(numbers), np.concatenate([column.fill for column in self.columns]), numbers)
-
-    def state(self) -> dict[str, Any]:
-        """All that was learned, in plain values."""
-        return {"columns": [asdict(column) for column in self.columns]}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> TableEncoder:
-        """The encoder that ``state`` was taken from; an ``InputError`` if there can be none."""
-        try:
-            if set(state) != {"columns"}:
-                raise InputError("A table needs its columns, and nothing else.")
-            return cls(tuple(_column_from_state(column) for column in state["columns"]))
-        except (TypeError, ValueError, LookupError) as error:
-            raise InputError(f"The columns of the table cannot be read: {error}") from error
-
-
-def _column_from_state(state: dict[str, Any]) -> Column:
-    lists = {name: tuple(state[name]) for name in ("fill", "levels", "rare")}
-    column: Any = Column(**{**state, **lists})
-    numbers = {"number": 1, "date": len(DATE_PARTS)}.get(column.kind, 0)
-    if (
-        column.kind not in ("number", "category", "date", "left out")
-        or not isinstance(column.name, str)
-        or not isinstance(column.flagged, bool)
-        or not isinstance(column.many, bool)
-        or len(column.fill) != numbers
-        or not all(isinstance(value, float) and np.isfinite(value) for value in column.fill)
-        or not all(isinstance(level, str) for level in (*column.levels, *column.rare))
-        or len(set(column.levels)) != len(column.levels)
-        or (column.kind == "category") != bool(column.levels)
-    ):
-        raise InputError(f"Column {column.name!r} is not one that a table could have.")
-    return cast(Column, column)
 
 
 def _learn_column(name: str, values: pd.Series[Any]) -> Column:

@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 
 from ecrt.estimators.effects import set_options
 from ecrt.estimators.options import fits_linear_head_at_once
-from ecrt.io import pack_head
+from ecrt.io import head_shape
 
 __all__ = ["fitted_choices", "refit"]
 
@@ -20,25 +20,25 @@ def fitted_choices(estimator: Any) -> dict[str, Any]:
     How long a network is trained, and how much a Gaussian head shares variances, is found anew from the rows.
     """
     check_is_fitted(estimator)
-    head, _ = pack_head(estimator.head_)
+    head = head_shape(estimator.head_)
     chosen: dict[str, Any] = {"demixing": estimator.demixing_, "head": estimator.head_name_}
     if estimator.demixer_.flow is not None:
         chosen["flow_blocks"] = len(estimator.demixer_.flow.blocks)
-    if head["kind"] == "mlp":
-        chosen["head_hidden"] = tuple(head["hidden"])
+    if head.kind == "mlp":
+        chosen["head_hidden"] = head.hidden
     if hasattr(estimator, "weighted_"):
         chosen |= {
             "region_mass": float(estimator.region_mass_),
             "augmentation": estimator.augmentation_,
             "weighted": bool(estimator.weighted_),
         }
-        if head["kind"] == "linear":
+        if head.kind == "linear":
             chosen["weight_decay"] = float(estimator.history_["head_setting"])
         return chosen
     chosen = {**getattr(estimator, "selection_", {"options": {}})["options"], "selection": None, **chosen}
-    if head["kind"] == "mlp":
-        chosen["head_dropout"] = head["dropout"]
-    if head["kind"] == "linear" and fits_linear_head_at_once(estimator):
+    if head.kind == "mlp":
+        chosen["head_dropout"] = head.dropout
+    if head.kind == "linear" and fits_linear_head_at_once(estimator):
         chosen["weight_decay"] = float(estimator.history_["head_setting"])
     if len(estimator.minority_classes_) and estimator.minority != "all":
         chosen["minority"] = estimator.minority_classes_.tolist()

@@ -1,38 +1,357 @@
-"""Fitted estimators to files and back."""
+"""Fitted estimators to files and back: what each of them has to keep, declared attribute by attribute.
+
+A new attribute of a fitted estimator is one line in a table below. What no kind can say of it alone, such as that two
+attributes must agree, stands in the ``check`` of the estimator.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
+from msgspec import Meta
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from ecrt.data import TableEncoder, rows_of_table
+from ecrt.data.density import TargetRegions
+from ecrt.diagnostics.sources import ClassDiagnosis, SourceDiagnostics
 from ecrt.errors import InputError
 from ecrt.estimators.baseline import BaselineClassifier
+from ecrt.estimators.baseline_methods import BASELINE_METHODS, resolve_options
 from ecrt.estimators.classifier import ECRTClassifier
+from ecrt.estimators.options import log_class_prior
 from ecrt.estimators.regressor import ECRTRegressor
-from ecrt.estimators.saved_base import Document, Tensors
-from ecrt.estimators.saved_baseline import baseline_facts, pack_baseline, unpack_baseline
-from ecrt.estimators.saved_classes import (
-    classifier_facts,
-    pack_classifier,
-    pack_transformer,
-    transformer_facts,
-    unpack_classifier,
-    unpack_transformer,
-)
-from ecrt.estimators.saved_regressor import pack_regressor, regressor_facts, unpack_regressor
 from ecrt.estimators.transformer import ECRTTransformer
-from ecrt.io import BadContentError, CardFacts, Fields, TensorStore, as_read, model_card, open_model, write_model
+from ecrt.io import (
+    Array,
+    BadContentError,
+    CardFacts,
+    CardRow,
+    DemixerNetwork,
+    EncoderNetwork,
+    HeadNetwork,
+    Kind,
+    Labels,
+    Record,
+    Rows,
+    Subset,
+    Value,
+    as_read,
+    encoder_width,
+    from_plain,
+    head_shape,
+    model_card,
+    open_model,
+    pack,
+    to_plain,
+    typed,
+    unpack,
+    write_model,
+)
 
 __all__ = ["load", "save_estimator"]
 
 QUICKLY_VERIFIED = 2**26
 """Bytes of tensors that take no time to compare with their digest."""
+
+# --- what is kept -----------------------------------------------------------------------------------
+
+Attributes = dict[str, Kind]
+
+INPUT: Attributes = {
+    "n_features_in_": Value(Annotated[int, Meta(ge=1, le=2**31)], optional=True),
+    "feature_names_in_": Labels("columns", optional=True),
+    "table_": Value(TableEncoder | None),
+    "demixer_": DemixerNetwork(),
+    "encoder_": EncoderNetwork(),
+    "history_": Value(dict[str, Any]),
+    "interrupted_": Value(str, optional=True),
+    "metrics_": Value(dict[str, Any], optional=True),
+    "metrics_of_": Value(str, optional=True),
+}
+"""Of every estimator."""
+
+CLASSES: Attributes = {
+    "classes_": Labels("classes"),
+    "class_counts_": Array("classes", int, least=0),
+    "minority_classes_": Subset("classes_"),
+}
+"""Of every estimator that knows classes."""
+
+SOURCES: Attributes = {
+    "signal_weight_": Array("sources"),
+    "head_scale_": Array("sources"),
+    "within_variance_": Array("sources", positive=True),
+    "demixing_": Value(Literal["none", "linear", "flow"]),
+}
+
+
+def _diagnosis(labels: str, *, positions: bool = False) -> Attributes:
+    fields = {
+        "classes": Rows(ClassDiagnosis, labels, positions),
+        "round_trip_error": Value(float),
+        "enough_classes": Value(bool),
+        "smallest_singular_value": Value(float),
+    }
+    return {"_diagnosis": Record(SourceDiagnostics, fields)}
+
+
+CLASSIFIER: Attributes = {
+    **CLASSES,
+    **INPUT,
+    **SOURCES,
+    **_diagnosis("classes_"),
+    "demixed_on_": Subset("classes_"),
+    "head_name_": Value(Literal["linear", "mlp", "gaussian"]),
+    "head_": HeadNetwork("classes"),
+    "_examples": Record(tuple, {"s": Array("examples sources"), "y": Array("examples", int, least=0, below="classes")}),
+    "multilabel_": Value(bool),
+    "sparse_output_": Value(bool, optional=True),
+    "label_log_odds_": Array("2 classes", optional=True),
+    "thresholds_": Array("classes", nullable=True, optional=True),
+    "selection_": Value(dict[str, Any], optional=True),
+}
+
+TRANSFORMER: Attributes = {
+    **CLASSES,
+    **INPUT,
+    **_diagnosis("classes_"),
+    "signal_weight_": SOURCES["signal_weight_"],
+    "demixed_on_": Subset("classes_"),
+    "reconstruction_error_": Value(float),
+}
+
+REGRESSOR: Attributes = {
+    "bin_counts_": Array("classes", int, least=1),
+    "minority_bins_": Subset("bin_counts_", positions=True),
+    "demixed_on_": Subset("bin_counts_", positions=True),
+    **INPUT,
+    **SOURCES,
+    **_diagnosis("bin_counts_", positions=True),
+    "regions_": Record(
+        TargetRegions,
+        {
+            "center": Array("outputs"),
+            "scale": Array("outputs", positive=True),
+            "axis": Array("outputs"),
+            "edges": Array("edges"),
+            "counts": Array("regions", int, least=0),
+        },
+    ),
+    "head_name_": Value(Literal["linear", "mlp"]),
+    "head_": HeadNetwork("outputs"),
+    "_examples": Record(tuple, {"s": Array("examples sources"), "y": Array("examples outputs")}),
+    "one_output_": Value(bool),
+    "weighted_": Value(bool),
+    "region_mass_": Value(Annotated[float, Meta(ge=0, le=1)]),
+    "augmentation_": Value(Literal["none", "interpolated", "donors"]),
+}
+
+BASELINE: Attributes = {
+    **CLASSES,
+    **INPUT,
+    "head_": HeadNetwork("classes"),
+    "model_": Value(None),
+    "multilabel_": Value(bool),
+    "end_to_end_": Value(bool),
+    "_powered": Array("features", bool),
+}
+
+# --- what must agree --------------------------------------------------------------------------------
+
+
+def _refuse(problem: str, *, when: bool) -> None:
+    if when:
+        raise BadContentError(problem)
+
+
+def _check_classes(clf: Any) -> None:
+    classes = clf.classes_
+    try:
+        in_order = len(classes) >= 2 and bool((classes[1:] > classes[:-1]).all())
+    except TypeError:
+        in_order = False
+    bad = not in_order or (classes.dtype.kind == "f" and not np.isfinite(classes).all())
+    _refuse("The classes are not at least two different labels in order.", when=bad)
+    _refuse("A class has no samples.", when=clf.class_counts_.min() < 1)
+
+
+def _check_labels(clf: Any) -> None:
+    names = clf.classes_.tolist()
+    _refuse("The labels are not at least two different ones.", when=len(names) < 2 or len(set(names)) < len(names))
+
+
+def _check_demixing(demixing: str, estimator: Any) -> None:
+    differs = (demixing == "flow") != (estimator.demixer_.flow is not None)
+    _refuse(f"De-mixing is {demixing!r}, but the flow says otherwise.", when=differs)
+
+
+def _check_head(estimator: Any) -> None:
+    kind = head_shape(estimator.head_).kind
+    _refuse(f"The head is {kind!r}, not {estimator.head_name_!r}.", when=estimator.head_name_ != kind)
+
+
+def _check_classifier(clf: ECRTClassifier) -> None:
+    (_check_labels if clf.multilabel_ else _check_classes)(clf)
+    of_labels = [hasattr(clf, name) for name in ("sparse_output_", "label_log_odds_", "thresholds_")]
+    _refuse("It has some attributes of a model of several labels.", when=set(of_labels) != {clf.multilabel_})
+    _check_demixing(clf.demixing_, clf)
+    _check_head(clf)
+    log_class_prior(clf)
+
+
+def _check_transformer(transformer: ECRTTransformer) -> None:
+    _check_classes(transformer)
+    _check_demixing(transformer.demixing, transformer)
+
+
+def _check_regressor(reg: ECRTRegressor) -> None:
+    _check_demixing(reg.demixing_, reg)
+    _check_head(reg)
+    regions = reg.regions_
+    fits = len(regions.edges) == len(regions.counts) + 1 and bool((np.diff(regions.edges) > 0).all())
+    _refuse("The regions of the target are none.", when=not fits or not len(regions.counts))
+    outputs = len(regions.center)
+    _refuse(f"There are {outputs} outputs.", when=outputs < 1 or (reg.one_output_ and outputs > 1))
+    _refuse("There are no bins, or no examples.", when=not len(reg.bin_counts_) or not len(reg._examples[0]))
+
+
+def _check_baseline(clf: BaselineClassifier) -> None:
+    _refuse("A rival takes one label for each row.", when=clf.multilabel_)
+    _check_classes(clf)
+    log_class_prior(clf)
+    resolve_options(clf.method, clf.loss, clf.loss_options, clf.method_options)
+
+
+def _check_input(estimator: Any, own_encoder: bool) -> None:
+    """Columns of X, table and encoder must fit together."""
+    encoder, table = estimator.encoder_, estimator.table_
+    width = estimator.demixer_.linear.n_features if type(encoder) is nn.Identity else encoder_width(encoder)
+    width = None if own_encoder else width
+    n_columns = getattr(estimator, "n_features_in_", None)
+    names = getattr(estimator, "feature_names_in_", None)
+    if table is not None:
+        n_out = len(table.names_out)
+        _refuse(f"Its table gives {n_out} columns, not {width}.", when=width is not None and n_out != width)
+        width = len(table.columns)
+    needs_columns = n_columns is None and (names is not None or table is not None)
+    _refuse("A table needs n_features_in_.", when=needs_columns)
+    differs = n_columns is not None and width is not None and n_columns != width
+    _refuse(f"n_features_in_ is {n_columns}, not {width}.", when=differs)
+    known = [] if table is None else [column.name for column in table.columns]
+    _refuse("feature_names_in_ are not the names of its columns.", when=names is not None and names.tolist() != known)
+
+
+# --- what the card tells ----------------------------------------------------------------------------
+
+
+def _demixing_of(estimator: Any, demixing: str) -> dict[str, str]:
+    return {"De-mixing": f"{demixing}, {estimator.demixer_.linear.n_signal} sources"}
+
+
+def _classifier_choices(clf: ECRTClassifier) -> dict[str, str]:
+    return _demixing_of(clf, clf.demixing_) | {
+        "Augmentation of minority classes": clf.augmentation,
+        "Head": clf.head_name_,
+        "Class prior of predictions": str(clf.class_prior),
+    }
+
+
+def _transformer_choices(transformer: ECRTTransformer) -> dict[str, str]:
+    lost = {"What sources leave out of the features, root mean square": f"{transformer.reconstruction_error_:.2g}"}
+    return _demixing_of(transformer, transformer.demixing) | lost
+
+
+def _regressor_choices(reg: ECRTRegressor) -> dict[str, str]:
+    return _demixing_of(reg, reg.demixing_) | {
+        "Head": reg.head_name_,
+        "Loss": reg.loss,
+        "Mass of regions, power of density taken off": f"{reg.region_mass_:g}",
+        "Synthetic samples": reg.augmentation_,
+    }
+
+
+def _baseline_choices(clf: BaselineClassifier) -> dict[str, str]:
+    return {
+        "Method": f"{clf.method} ({BASELINE_METHODS[clf.method].reference.rstrip('.')})",
+        "Head": "trained with the encoder" if clf.end_to_end_ else clf.head,
+        "Class prior of predictions": str(clf.class_prior),
+    }
+
+
+def _class_rows(estimator: Any) -> list[CardRow]:
+    """Classes, or bins of the target in their place."""
+    if hasattr(estimator, "classes_"):
+        labels, names = estimator.classes_, estimator.classes_.tolist()
+        counts, minority = estimator.class_counts_, estimator.minority_classes_
+    else:
+        counts, minority = estimator.bin_counts_, estimator.minority_bins_
+        labels = np.arange(len(counts))
+        names = [f"bin {number} of the target" for number in labels]
+    demixed = np.isin(labels, getattr(estimator, "demixed_on_", labels[:0]))
+    return [CardRow(*row) for row in zip(names, counts.tolist(), np.isin(labels, minority), demixed, strict=True)]
+
+
+def _card(estimator: Any, saved: _Saved, *, own_encoder: bool) -> str:
+    """The model card. ``columns_read_``, how a file was read, is not stored: a loaded model reads tables alone."""
+    columns = getattr(estimator, "columns_read_", ())
+    if not columns and hasattr(estimator, "feature_names_in_") and estimator.table_ is not None:
+        columns = [row.cells for row in rows_of_table(estimator.table_)]
+    encoder = type(estimator.encoder_).__name__ if own_encoder else str(estimator.encoder)
+    interrupted = {"Interrupted": estimator.interrupted_} if hasattr(estimator, "interrupted_") else {}
+    facts = CardFacts(
+        estimator=type(estimator).__name__,
+        n_features=getattr(estimator, "n_features_in_", None),
+        n_sources=estimator.demixer_.linear.n_signal,
+        classes=_class_rows(estimator),
+        chosen={"Encoder": encoder} | saved.choices(estimator) | interrupted,
+        diagnostics=getattr(estimator, "_diagnosis", None),
+        metrics=getattr(estimator, "metrics_", {}),
+        metrics_of=getattr(estimator, "metrics_of_", ""),
+        columns=columns,
+        own_encoder=own_encoder,
+        use=saved.use,
+    )
+    return model_card(facts)
+
+
+# --- to files and back ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """How one class of estimators is saved.
+
+    Attributes
+    ----------
+    attributes : all that a fit learns, in the order of reading: sizes and labels first.
+    check : refuses attributes and options that do not agree.
+    choices : what the card tells of the model.
+    use : the method to show on the card.
+    """
+
+    estimator: type[Any]
+    attributes: Attributes
+    check: Callable[[Any], None]
+    choices: Callable[[Any], dict[str, str]]
+    use: str = "predict_proba"
+
+
+SAVED = {
+    saved.estimator.__name__: saved
+    for saved in (
+        _Saved(BaselineClassifier, BASELINE, _check_baseline, _baseline_choices),
+        _Saved(ECRTClassifier, CLASSIFIER, _check_classifier, _classifier_choices),
+        _Saved(ECRTRegressor, REGRESSOR, _check_regressor, _regressor_choices, "predict"),
+        _Saved(ECRTTransformer, TRANSFORMER, _check_transformer, _transformer_choices, "transform"),
+    )
+}
+"""Classes are looked up here, never by a name in a file."""
 
 
 def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
@@ -47,19 +366,26 @@ def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
     """
     check_is_fitted(estimator)
     name = type(estimator).__name__
-    if name not in MAPPINGS or type(estimator) is not MAPPINGS[name].estimator:
-        raise InputError(f"{name} cannot be saved; only {sorted(MAPPINGS)} can.")
-    document, tensors = MAPPINGS[name].pack(estimator)
-    document["estimator"] = name
-    own = document["encoder"]["kind"] == "own"
+    if name not in SAVED or type(estimator) is not SAVED[name].estimator:
+        raise InputError(f"{name} cannot be saved; only {sorted(SAVED)} can.")
+    saved = SAVED[name]
+    if getattr(estimator, "model_", None) is not None:
+        raise InputError(
+            f"method={estimator.method!r} is a {type(estimator.model_).__name__} and cannot be saved: files hold our "
+            "own networks only. Keep it with joblib.dump, and read it back only where you trust the file."
+        )
+    if "_diagnosis" in saved.attributes:
+        _ = estimator.diagnostics_  # measured now, if not before
+    options = {key: to_plain(value, f"The option {key}") for key, value in _options(estimator).items()}
+    own_encoder = _holds_module(options)
+    attributes, tensors = pack(estimator, saved.attributes, own_encoder=own_encoder)
+    document = {"estimator": name, "options": options, "attributes": attributes}
     try:  # what is written must load: find out now
-        _unpack(*as_read(document, tensors), encoder=estimator.encoder_ if own else None)
+        own_encoder = attributes["encoder_"]["kind"] == "own"
+        _unpack(*as_read(document, tensors), estimator.encoder_ if own_encoder else None)
     except BadContentError as error:
         raise InputError(f"This {name} cannot be saved, for it could not be loaded: {error}") from error
-    facts = MAPPINGS[name].facts(estimator, own)
-    if hasattr(estimator, "interrupted_"):
-        facts = replace(facts, chosen={**facts.chosen, "Interrupted": estimator.interrupted_})
-    write_model(path, document, tensors, model_card(facts))
+    write_model(path, document, tensors, _card(estimator, saved, own_encoder=own_encoder))
 
 
 def load(path: str | PathLike[str], encoder: nn.Module | None = None) -> Any:
@@ -86,28 +412,41 @@ def load(path: str | PathLike[str], encoder: nn.Module | None = None) -> Any:
     return estimator
 
 
-def _unpack(document: Document, tensors: Mapping[str, Any], encoder: nn.Module | None) -> Any:
-    store = TensorStore(tensors)
-    with Fields(document, "document") as fields:
-        mapping = MAPPINGS[fields.text("estimator", MAPPINGS)]
-        estimator = mapping.unpack(mapping.estimator, fields, store, encoder)
-    store.end()
+def _options(estimator: Any) -> dict[str, Any]:
+    """Options of an estimator, with a stand-in for those that cannot be kept."""
+    options: dict[str, Any] = estimator.get_params(deep=False)
+    if callable(options.get("minority")):
+        options["minority"] = estimator.minority_classes_.tolist() or 1  # no class has fewer samples than one
+    if isinstance(options["random_state"], np.random.RandomState):
+        options["random_state"] = None
+    return options
+
+
+def _holds_module(plain: Any) -> bool:
+    """Whether options, as JSON, hold a torch module."""
+    if isinstance(plain, dict):
+        return "$module" in plain or any(map(_holds_module, plain.values()))
+    return isinstance(plain, list) and any(map(_holds_module, plain))
+
+
+def _unpack(document: Mapping[str, Any], tensors: Mapping[str, Any], encoder: nn.Module | None) -> Any:
+    if document.keys() != {"estimator", "options", "attributes"}:
+        raise BadContentError(f"It holds {sorted(document)[:5]}, not an estimator, options and attributes.")
+    name = document["estimator"]
+    if not isinstance(name, str) or name not in SAVED:
+        raise BadContentError(f"The estimator is {str(name)[:60]!r}, not one of {sorted(SAVED)}.")
+    saved = SAVED[name]
+    options, attributes = (typed(document[part], dict[str, Any], part) for part in ("options", "attributes"))
+    found = unpack(attributes, saved.attributes, tensors, encoder)
+    values = {key: from_plain(value, f"options.{key[:60]}", encoder) for key, value in options.items()}
+    if unknown := values.keys() - set(saved.estimator._get_param_names()):
+        raise BadContentError(f"{name} has no options {sorted(unknown)[:5]}.")
+    estimator = saved.estimator(**values)
+    vars(estimator).update(found)
+    try:
+        estimator._validate_params()
+        _check_input(estimator, encoder is not None)
+        saved.check(estimator)
+    except (TypeError, ValueError) as error:
+        raise BadContentError(f"An option cannot be what it is: {str(error)[:300]}") from error
     return estimator
-
-
-@dataclass(frozen=True)
-class _Mapping:
-    """How one class of estimators goes to files and back. Classes are looked up here, never by a name in a file."""
-
-    estimator: type[Any]
-    pack: Callable[[Any], tuple[Document, Tensors]]
-    unpack: Callable[[type[Any], Fields, TensorStore, nn.Module | None], Any]
-    facts: Callable[[Any, bool], CardFacts]
-
-
-MAPPINGS = {
-    "BaselineClassifier": _Mapping(BaselineClassifier, pack_baseline, unpack_baseline, baseline_facts),
-    "ECRTClassifier": _Mapping(ECRTClassifier, pack_classifier, unpack_classifier, classifier_facts),
-    "ECRTRegressor": _Mapping(ECRTRegressor, pack_regressor, unpack_regressor, regressor_facts),
-    "ECRTTransformer": _Mapping(ECRTTransformer, pack_transformer, unpack_transformer, transformer_facts),
-}

@@ -10,16 +10,13 @@ from typing import Any
 
 from ecrt.data import HEADINGS
 from ecrt.diagnostics import SourceDiagnostics
-from ecrt.io.container import package_version
-
-__all__ = ["CardFacts", "CardRow", "escape", "model_card"]
+from ecrt.io.versions import package_versions
 
 MOST_ROWS = 50
 """Classes that are listed one by one."""
 
 LONGEST_TEXT = 80
 LONGEST_CELL = 200
-PACKAGES = ("ecrt", "torch", "scikit-learn", "numpy")
 SPECIAL = re.compile(r"[&<>|`*\[\]!\\~$@#]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])", re.IGNORECASE)
 
 
@@ -168,7 +165,7 @@ def _metric_rows(metrics: dict[Any, Any], group: str) -> list[str]:
 def _loading(facts: CardFacts) -> list[str]:
     argument = ", encoder=my_encoder" if facts.own_encoder else ""
     needs = ["# my_encoder: the module that was given for fitting, built the same way"] if facts.own_encoder else []
-    versions = ", ".join(f"{name} {package_version(name)}" for name in PACKAGES)
+    versions = ", ".join(f"{name} {number}" for name, number in package_versions().items())
     return [
         "\n## How to load\n\n```python",
         "import ecrt\n",

@@ -1,22 +1,53 @@
-"""Values that JSON has no form for (tuples, arrays of labels, NaN) as JSON and back, types kept."""
+"""Plain values as JSON and back, with what JSON has no form for: tuples, NaN, vectors of labels, objects of ours."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 import pandas as pd
+from msgspec import Meta
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from torch import nn
 
 from ecrt.errors import InputError
-from ecrt.io.fields import BadContentError, Fields
-
-__all__ = ["array_from_plain", "array_to_plain", "from_plain", "number_from_plain", "number_to_plain", "to_plain"]
+from ecrt.io.parsing import BadContentError, typed
+from ecrt.stages import Restart
+from ecrt.training import History
 
 ITEM_SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8)}
+MOST_ITEMS = 10**6
 MOST_ARRAY_BYTES = 64 * 2**20
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+OBJECTS: dict[str, type[Any]] = {}
+"""Classes whose objects may stand among plain values. A name in a file is looked up here, and nowhere else."""
+
+
+def register(*classes: type[Any]) -> None:
+    """Let objects of these classes be saved among plain values: dataclasses, or scikit-learn's estimators.
+
+    What is saved are the fields of a dataclass, whose types are checked on the way back, and the parameters of an
+    estimator, which must pass its own check (``check``, else ``_validate_params``).
+    """
+    OBJECTS.update({kind.__name__: kind for kind in classes})
+
+
+register(History, Restart)
+
+
+class _Object(msgspec.Struct, forbid_unknown_fields=True):
+    kind: str
+    fields: dict[str, Any]
+
+
+class _Array(msgspec.Struct, forbid_unknown_fields=True):
+    dtype: Annotated[str, Meta(max_length=10)]
+    values: Annotated[list[Any], Meta(max_length=MOST_ITEMS)]
 
 
 def to_plain(value: Any, where: str) -> Any:
@@ -34,7 +65,7 @@ def to_plain(value: Any, where: str) -> Any:
             raise InputError(f"{where} cannot be saved: {value} is too large.")
         return int(value)
     if isinstance(value, (float, np.floating)):
-        return number_to_plain(float(value))
+        return float(value) if math.isfinite(value) else {"$float": str(float(value))}
     if isinstance(value, tuple):
         return {"$tuple": [to_plain(item, where) for item in value]}
     if isinstance(value, (list, set, frozenset)):
@@ -45,39 +76,65 @@ def to_plain(value: Any, where: str) -> Any:
         return {str(key): to_plain(item, where) for key, item in value.items()}
     if isinstance(value, (np.ndarray, pd.Series, pd.Index)):
         return {"$array": array_to_plain(np.asarray(value), where)}
-    raise InputError(f"{where} cannot be saved: it is of type {type(value).__name__}.")
+    name = type(value).__name__
+    if type(value) is OBJECTS.get(name):
+        fields = {field: to_plain(item, f"{where}, {field}") for field, item in _fields(value).items()}
+        return {"$object": {"kind": name, "fields": fields}}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    if isinstance(value, nn.Module):
+        return {"$module": name}
+    raise InputError(f"{where} cannot be saved: it is of type {name}.")
 
 
-def from_plain(value: Any, where: str) -> Any:
-    """The value that ``to_plain`` was given."""
+def from_plain(value: Any, where: str, module: nn.Module | None = None) -> Any:
+    """The value that ``to_plain`` was given; ``module`` stands for a torch module, which is not saved itself."""
     if isinstance(value, list):
-        return [from_plain(item, where) for item in value]
+        return [from_plain(item, where, module) for item in value]
     if not isinstance(value, dict):
         return value
-    tags = [key for key in value if key.startswith("$")]
-    if not tags:
-        return {key: from_plain(item, where) for key, item in value.items()}
-    with Fields(value, where) as fields:
-        if tags[0] == "$tuple":
-            return tuple(from_plain(item, where) for item in fields.items("$tuple", 10**6))
-        if tags[0] == "$float":
-            return NOT_FINITE[fields.text("$float", NOT_FINITE)]
-        if tags[0] == "$array":
-            return array_from_plain(fields.raw("$array"), where)
-    raise BadContentError(f"{where} holds a value of unknown kind {tags[0][:60]!r}.")
+    tag = next((key for key in value if key.startswith("$")), None)
+    if tag is None:
+        return {key: from_plain(item, where, module) for key, item in value.items()}
+    content = value[tag]
+    if len(value) > 1:
+        raise BadContentError(f"{where} holds a value with fields that are not known here.")
+    if tag == "$tuple" and isinstance(content, list):
+        return tuple(from_plain(item, where, module) for item in content)
+    if tag == "$float":
+        return NOT_FINITE[typed(content, Literal["nan", "inf", "-inf"], where)]
+    if tag == "$array":
+        return array_from_plain(content, where)
+    if tag == "$object":
+        return _object(typed(content, _Object, where), where, module)
+    if tag == "$module":
+        return module
+    raise BadContentError(f"{where} holds a value of unknown kind {tag[:60]!r}.")
 
 
-def number_to_plain(value: float) -> Any:
-    """A number as JSON, which knows neither NaN nor infinity."""
-    return value if math.isfinite(value) else {"$float": str(value)}
+def _fields(value: Any) -> dict[str, Any]:
+    if isinstance(value, BaseEstimator):
+        return value.get_params(deep=False)
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
-def number_from_plain(value: Any, where: str) -> float:
-    """A number, NaN and infinity included."""
-    value = from_plain(value, where)
-    if type(value) not in (int, float):
-        raise BadContentError(f"{where} is not a number.")
-    return float(value)
+def _object(described: _Object, where: str, module: nn.Module | None) -> Any:
+    kind = OBJECTS.get(described.kind)
+    if kind is None:
+        raise BadContentError(f"{where} holds an object of unknown kind {described.kind[:60]!r}.")
+    is_estimator = issubclass(kind, BaseEstimator)
+    names = kind._get_param_names() if is_estimator else [field.name for field in dataclasses.fields(kind)]
+    if described.fields.keys() != set(names):
+        raise BadContentError(f"{where} holds a {described.kind} with other fields than {sorted(names)}.")
+    fields = {name: from_plain(item, f"{where}.{name}", module) for name, item in described.fields.items()}
+    if not is_estimator:
+        return typed(fields, kind, where)
+    part = kind(**fields)
+    try:
+        getattr(part, "check", part._validate_params)()
+    except (TypeError, ValueError) as error:
+        raise BadContentError(f"{where} holds a {described.kind} that cannot be: {str(error)[:300]}") from error
+    return part
 
 
 def array_to_plain(array: NDArray[Any], where: str) -> dict[str, Any]:
@@ -96,9 +153,8 @@ def array_to_plain(array: NDArray[Any], where: str) -> dict[str, Any]:
 
 def array_from_plain(value: Any, where: str) -> NDArray[Any]:
     """The vector that ``array_to_plain`` was given."""
-    with Fields(value, where) as fields:
-        dtype = _dtype(fields.text("dtype"), where)
-        values = [from_plain(item, where) for item in fields.items("values", 10**6)]
+    found = typed(value, _Array, where)
+    dtype, values = _dtype(found.dtype, where), [from_plain(item, where) for item in found.values]
     allowed = {"b": (bool,), "i": (int,), "u": (int,), "f": (float,), "U": (str,), "O": (str, int, float, bool)}
     if not all(type(item) in allowed[dtype.kind] for item in values):
         raise BadContentError(f"{where} holds values that are not of its dtype {dtype.str}.")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -139,7 +140,7 @@ def _write(
     found: Evaluation | Measured | None,
 ) -> None:
     write_text(output / CONFIG_FILE, config.as_yaml())
-    columns = [column.state() for column in data.columns]
+    columns = msgspec.to_builtins(data.columns)
     write_json(output / TARGET_FILE, {"task": target.task, "names": target.names, "columns": columns})
     write_json(output / VERSIONS_FILE, {"python": platform.python_version()} | package_versions())
     if found is not None:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import pandas as pd
+from msgspec import Meta
 from sklearn.metrics import confusion_matrix
 
 from ecrt.data import LABEL_SEPARATOR, ColumnReading, DataFile, Images, ReadOptions, column_rows, read_data
@@ -18,7 +20,7 @@ from ecrt.data.tables import NOT_AS_FITTED
 from ecrt.disk import check_writable, recover, replacing
 from ecrt.errors import ECRTWarning, InputError, ModelFileError, warn_user
 from ecrt.estimators import load
-from ecrt.io import BadContentError, Fields, read_json, read_text
+from ecrt.io import read_json, read_text
 from ecrt.runs.config import FitConfig, read_config
 from ecrt.runs.decisions import Decision, make_decision
 from ecrt.runs.folder import CONFIG_FILE, MODEL_FOLDER, TARGET_FILE, check_run
@@ -77,36 +79,40 @@ def open_run(folder: Path, **changes: Any) -> FittedRun:
     if changes.keys() & {"threshold", "costs"}:
         config = replace(config, **({"threshold": None, "costs": None} | changes))
     model = load(_model_folder(folder))
-    task, names, columns = _read_target_file(folder / TARGET_FILE, model)
+    target = _read_target_file(folder / TARGET_FILE, model)
+    task = target.task
     if task == "classification":
         config = replace(config, class_prior=changes.get("class_prior", prior))
         model.set_params(class_prior=config.prior)
     elif changes:
         raise InputError(f"{sorted(changes)} can be changed for a classification only; the task is {task}.")
-    return FittedRun(model, config, task, names, columns)
+    return FittedRun(model, config, task, target.names, target.columns)
 
 
-def _read_target_file(file: Path, model: Any) -> tuple[TaskName, tuple[str, ...], tuple[ColumnReading, ...]]:
+class _TargetFile(msgspec.Struct, forbid_unknown_fields=True):
+    """What ``target.json`` says."""
+
+    task: TaskName
+    names: Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)]
+    columns: Annotated[tuple[ColumnReading, ...], Meta(max_length=MOST_NAMES)]
+
+
+def _read_target_file(file: Path, model: Any) -> _TargetFile:
     try:
-        with Fields(read_json(file), file.name) as fields:
-            task, names = cast(TaskName, fields.text("task", ESTIMATORS)), fields.items("names", MOST_NAMES)
-            columns = tuple(ColumnReading.from_state(state) for state in fields.items("columns", MOST_NAMES))
-    except BadContentError as error:
-        raise error.of_file(file) from error
+        found: _TargetFile = read_json(file, _TargetFile)
+        for column in found.columns:
+            column.check()
     except InputError as error:
         raise ModelFileError(file, str(error)) from error
+    task, n_names = found.task, len(found.names)
     fits = type(model) is ESTIMATORS[task] and getattr(model, "multilabel_", False) == (task == "multilabel")
-    if (
-        not fits
-        or (task != "classification" and len(names) != _outputs(model))
-        or not all(isinstance(name, str) for name in names)
-    ):
-        raise ModelFileError(file, f"It speaks of {len(names)} targets of a {task}, which the model beside it is not.")
-    used = [column.name for column in columns if column.is_used]
+    if not fits or (task != "classification" and n_names != _outputs(model)):
+        raise ModelFileError(file, f"It speaks of {n_names} targets of a {task}, which the model beside it is not.")
+    used = [column.name for column in found.columns if column.is_used]
     known = list(getattr(model, "feature_names_in_", ()))
     if used != known or len(set(used)) < len(used):
         raise ModelFileError(file, f"It names other columns ({used[:5]}) than the model beside it has ({known[:5]}).")
-    return task, tuple(names), columns
+    return found
 
 
 def _outputs(model: Any) -> int:
@@ -250,10 +256,10 @@ def _as_read(run: FittedRun, data: DataFile) -> list[ColumnReading]:
     for column in run.columns:
         problem = problems.get(column.name)
         if column.is_used and problem is None:
-            found.append(replace(column, missing=0, note=""))
+            found.append(msgspec.structs.replace(column, missing=0, note=""))
         elif column.is_used and problem is not None:
             note = str(problem).removeprefix(f"{column.name!r}: ") if problem.share else ""
-            found.append(replace(column, missing=problem.missing, note=note))
+            found.append(msgspec.structs.replace(column, missing=problem.missing, note=note))
     return found
 
 

@@ -1,0 +1,191 @@
+"""JSON, YAML and text from a stranger: of bounded size and depth, with the types that they should have."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any
+
+import msgspec
+import numpy as np
+import yaml
+
+from ecrt.disk import plain_bytes
+from ecrt.errors import InputError, ModelFileError
+
+MOST_JSON_BYTES = 32 * 2**20
+MOST_TEXT_BYTES = 2**20
+MOST_VALUES = 2_000_000
+"""Values and objects in a JSON file: each costs some hundred bytes of memory."""
+
+MOST_YAML_EVENTS = 10_000
+"""Values, keys, and beginnings and ends of lists."""
+
+DEEPEST = 32
+LONGEST_INTEGER = 20
+LONGEST_FLOAT = 40
+CHUNK = 2**20
+
+
+class BadContentError(Exception):
+    """What is wrong inside a model file, and what to do; whoever knows the file makes it a ``ModelFileError``."""
+
+    def __init__(self, problem: str, advice: str | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.advice = problem, advice
+
+    def of_file(self, path: object) -> ModelFileError:
+        """The error to raise."""
+        return ModelFileError(path, self.problem, *([] if self.advice is None else [self.advice]))
+
+
+def typed(value: Any, kind: Any, where: str) -> Any:
+    """A value of plain JSON as a type: a ``msgspec.Struct``, a dataclass, or whatever else msgspec knows.
+
+    Nothing is guessed: ``"1"`` is no number, and a Struct that forbids unknown fields refuses them.
+
+    >>> typed({"a": 1}, dict[str, str], "The file")
+    Traceback (most recent call last):
+    ecrt.io.parsing.BadContentError: The file: Expected `str`, got `int` - at `$[...]`.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: letters that UTF-8 does not have
+        raise BadContentError(f"{where}: {str(error)[:300]}.") from error
+
+
+def parse_json(data: bytes) -> Any:
+    """The value that the bytes stand for; no key may be there twice."""
+    if len(data) > MOST_JSON_BYTES:
+        raise BadContentError(f"The JSON is {len(data)} bytes long; at most {MOST_JSON_BYTES} are read.")
+    _check_structure(data)
+    try:
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_number,
+            parse_constant=_constant,
+        )
+    except (ValueError, RecursionError) as error:
+        raise BadContentError(f"It is not JSON: {str(error)[:200]}.") from error
+
+
+def canonical(value: Any) -> bytes:
+    """The one way to write a value: what digests are taken of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+
+
+def _check_structure(data: bytes) -> None:
+    """Bound depth and number of values before the parser, which recurses, sees them."""
+    # Without escapes, every second stretch between quotes lies inside a string.
+    plain = np.frombuffer(data.replace(rb"\\", b"").replace(rb"\"", b""), dtype=np.uint8)
+    quotes, depth, values = 0, 0, 1
+    for start in range(0, len(plain), CHUNK):
+        part = plain[start : start + CHUNK]
+        before = quotes + np.cumsum(part == ord('"'))
+        outside = part[before % 2 == 0]
+        opened, closed = np.isin(outside, (ord("["), ord("{"))), np.isin(outside, (ord("]"), ord("}")))
+        depths = depth + np.cumsum(opened.astype(np.int64) - closed)
+        values += int(opened.sum()) + int((outside == ord(",")).sum())
+        if depths.max(initial=0) > DEEPEST:
+            raise BadContentError(f"It is nested more than {DEEPEST} deep.")
+        if values > MOST_VALUES:
+            raise BadContentError(f"It holds more than {MOST_VALUES} values.")
+        quotes, depth = int(before[-1]), int(depths[-1]) if len(depths) else depth
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("an object has the same key twice")
+    return result
+
+
+def _integer(text: str) -> int:
+    if len(text) > LONGEST_INTEGER:
+        raise ValueError(f"a whole number of {len(text)} digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text) if len(text) <= LONGEST_FLOAT else math.inf
+    if not math.isfinite(value):
+        raise ValueError("a number that is too long or too large")
+    return value
+
+
+def _constant(text: str) -> Any:
+    raise ValueError(f"{text} is not allowed")
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """A short text."""
+    try:
+        return plain_bytes(path, MOST_TEXT_BYTES).decode("utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text in UTF-8.") from error
+
+
+def read_json(path: str | os.PathLike[str], kind: Any = Any) -> Any:
+    """A JSON file, with the limits of a model's; ``kind`` is the type that it must have, as for ``typed``."""
+    try:
+        return typed(parse_json(plain_bytes(path, MOST_JSON_BYTES)), kind, "It is not as ecrt writes it")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except BadContentError as error:
+        raise InputError(f"{path} cannot be read. {error.problem}") from error
+
+
+def read_yaml(path: str | os.PathLike[str]) -> Any:
+    """A YAML file of plain values: no aliases, which let a few lines stand for gigabytes, and no key twice."""
+    try:
+        return parse_yaml(read_text(path))
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} cannot be read: {error}.") from error
+
+
+def parse_yaml(text: str) -> Any:
+    """The value that a text in YAML stands for; ``ValueError`` if it is none, or not a plain one."""
+    try:
+        depth = 0
+        for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+                raise ValueError("anchors and aliases (& and *) are not read")
+            if depth > DEEPEST or number > MOST_YAML_EVENTS:
+                raise ValueError(f"it is nested more than {DEEPEST} deep, or longer than any settings")
+        value = yaml.load(text, Loader=_Loader)
+        _check_plain(value)
+        return value
+    except (yaml.YAMLError, OverflowError, RecursionError, TypeError, AttributeError, LookupError) as error:
+        raise ValueError(f"it is not YAML: {' '.join(str(error).split())[:200]}") from error
+
+
+def _check_plain(value: Any) -> None:
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            _check_plain(key)
+            _check_plain(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            _check_plain(entry)
+    elif not isinstance(value, (str, bool, int, float, type(None))):
+        raise ValueError(f"it holds a {type(value).__name__}: put quotes around a value that is a text")
+    elif isinstance(value, int) and abs(value) >= 2**64:
+        raise ValueError("it holds a whole number of more than 19 digits")
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML's safe loader, which takes no key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        if len(found) != len(node.value):
+            raise yaml.constructor.ConstructorError(None, None, "the same key twice", node.start_mark)
+        return found
