@@ -77,8 +77,7 @@ def _describe(known: KnownData) -> None:
     tell(f"  home: {known.home}")
     tell(f"  terms: {known.terms}")
     for file in known.files:
-        checksum = f"md5 {file.md5} ({file.source})" if file.md5 else "no checksum is published; the first one is kept"
-        tell(f"  file: {file.url}, {file.size}, {checksum}")
+        tell(f"  file: {file.url}, {file.size}, md5 {file.md5} ({file.source})")
     if known.by_hand:
         tell(f"  by hand: {known.by_hand}")
     tell("")

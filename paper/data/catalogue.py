@@ -17,14 +17,14 @@ class RemoteFile:
     Attributes
     ----------
     size : in words, as the publisher gives it.
-    md5 : checksum; ``None`` where none is known. The one found at the first download is then kept beside the file.
+    md5 : checksum.
     source : who published the checksum.
     """
 
     url: str
     size: str
-    md5: str | None = None
-    source: str = ""
+    md5: str
+    source: str
 
     @property
     def name(self) -> str:

@@ -1,21 +1,17 @@
-"""Downloads that can be interrupted, are verified, and leave no half of a file behind as a whole one."""
+"""Downloads by pooch: verified, and with no half of a file left behind as a whole one. They can be interrupted."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 import tarfile
-import zipfile
 from collections.abc import Callable
-from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import IO
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from typing import Any
 
-from ecrt.disk import write_json
+import pooch
+import requests
+
 from ecrt.errors import InputError
 from paper.data.catalogue import KnownData, RemoteFile
 
@@ -23,11 +19,11 @@ __all__ = ["Report", "default_folder", "download", "fetch", "unpack"]
 
 CHUNK = 1 << 18
 TIMEOUT = 60
-RECORD = "checksums.json"
-"""Checksums found at the first download of files that nobody publishes one of."""
 
 Report = Callable[[int, int | None], None]
 """Told how many bytes of a file are there, and of how many, where the server says that."""
+
+pooch.get_logger().setLevel("WARNING")
 
 
 def default_folder() -> Path:
@@ -53,90 +49,50 @@ def fetch(known: KnownData, folder: Path, report: Callable[[RemoteFile], Report]
 
 
 def download(file: RemoteFile, folder: Path, report: Report = lambda *_: None) -> Path:
-    """Download a file, going on where an earlier try stopped, and verify it.
+    """Download a file that is not there, or whose checksum is another one, and verify it.
 
-    The bytes collect in NAME.part, which gets its name only when the checksum agrees.
+    The bytes collect in NAME.part, so that the next try goes on where this one stops.
     """
-    whole, part = folder / file.name, folder / f"{file.name}.part"
-    if whole.is_file():
-        _verify(file, whole, _digest(whole))
-        report(whole.stat().st_size, whole.stat().st_size)
-        return whole
-    _collect(file, part, report)
-    digest = _digest(part)
+    part = folder / f"{file.name}.part"
+
+    def collect(url: str, output: str, _: Any) -> None:
+        _add_what_is_missing(url, part, report)
+        part.replace(output)
+
     try:
-        _verify(file, part, digest)
+        found = pooch.retrieve(file.url, f"md5:{file.md5}", fname=file.name, path=folder, downloader=collect)
     except InputError:
-        part.unlink()  # going on from it could never end well
         raise
-    _record(file, folder, digest)
-    part.replace(whole)
-    return whole
-
-
-def _collect(file: RemoteFile, part: Path, report: Report) -> None:
-    """Add what is missing to the part that is there."""
-    there = part.stat().st_size if part.is_file() else 0
-    request = Request(file.url, headers={"User-Agent": "ecrt"} | ({"Range": f"bytes={there}-"} if there else {}))
-    try:
-        with urlopen(request, timeout=TIMEOUT) as response:
-            if there and response.status != 206:  # the server sends it from the start
-                there = 0
-            total = _total(response, there)
-            with part.open("ab" if there else "wb") as out:
-                _copy(response, out, there, total, report)
-    except HTTPError as error:
-        if error.code == 416 and there:  # nothing is left to send: the part is whole, or is not what it should be
-            report(there, there)
-            return
-        raise InputError(f"{file.url}: the server answers {error.code} {error.reason}.") from error
-    except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
-        reason = getattr(error, "reason", error)
+    except requests.RequestException as error:
         rest = f" What has come stays in {part}: the same command goes on from there." if part.is_file() else ""
-        raise InputError(f"{file.url} cannot be read: {reason}.{rest}") from error
-
-
-def _total(response: HTTPResponse, there: int) -> int | None:
-    length = response.headers.get("Content-Length")
-    return there + int(length) if length and length.isdigit() else None
-
-
-def _copy(response: HTTPResponse, out: IO[bytes], there: int, total: int | None, report: Report) -> None:
-    done = there
-    while block := response.read(CHUNK):
-        out.write(block)
-        done += len(block)
-        report(done, total)
-    if total is not None and done < total:
-        raise HTTPException(f"the connection ended after {done:,} of {total:,} bytes")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-
-
-def _verify(file: RemoteFile, path: Path, digest: str) -> None:
-    expected = file.md5 or _recorded(path.parent).get(file.name)
-    if expected is not None and digest != expected:
+        raise InputError(f"{file.url} cannot be read: {error}.{rest}") from error
+    except ValueError as error:
         raise InputError(
-            f"{path.name} has the checksum {digest} and should have {expected}: it is damaged, or another version. "
-            + ("Delete it and try again." if path.name == file.name else "It was removed; try again.")
-        )
+            f"{file.name} should have the checksum {file.md5}, and what came from {file.url} has another one: it is "
+            "damaged, or another version. It was removed; try again."
+        ) from error
+    return Path(found)
 
 
-def _recorded(folder: Path) -> dict[str, str]:
-    record = folder / RECORD
-    return dict(json.loads(record.read_text(encoding="utf-8"))) if record.is_file() else {}
-
-
-def _record(file: RemoteFile, folder: Path, digest: str) -> None:
-    if file.md5 is None:
-        found = _recorded(folder) | {file.name: digest}
-        write_json(folder / RECORD, found)
-
-
-# --- archives -----------------------------------------------------------------------------------------------------
+def _add_what_is_missing(url: str, part: Path, report: Report) -> None:
+    there = part.stat().st_size if part.is_file() else 0
+    headers = {"Range": f"bytes={there}-"} if there else {}
+    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+        if response.status_code == 416 and there:  # nothing is left to send: the checksum says if the part is whole
+            return
+        if not response.ok:
+            raise InputError(f"{url}: the server answers {response.status_code} {response.reason}.")
+        if response.status_code != 206:  # the server sends it from the start
+            there = 0
+        length = response.headers.get("Content-Length", "")
+        total = there + int(length) if length.isdigit() else None
+        with part.open("ab" if there else "wb") as out:
+            for block in response.iter_content(CHUNK):
+                out.write(block)
+                there += len(block)
+                report(there, total)
+    if total is not None and there < total:
+        raise requests.ConnectionError(f"the connection ended after {there:,} of {total:,} bytes")
 
 
 def unpack(archive: Path) -> Path:
@@ -145,23 +101,14 @@ def unpack(archive: Path) -> Path:
     All goes to a folder of its own first, so that an interruption leaves nothing that looks complete; NAME.unpacked
     says that it was done.
     """
-    is_zip = archive.suffix == ".zip"
-    if not is_zip and not archive.name.endswith((".tar.gz", ".tgz", ".tar")):
+    done, aside = (archive.with_name(f"{archive.name}.{ending}") for ending in ("unpacked", "unpacking"))
+    if done.is_file() or not archive.name.endswith((".zip", ".tar.gz", ".tgz", ".tar")):
         return archive
-    done = archive.with_name(f"{archive.name}.unpacked")
-    if done.is_file():
-        return archive
-    aside = archive.with_name(f"{archive.name}.unpacking")
     shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
     try:
-        if is_zip:
-            with zipfile.ZipFile(archive) as content:
-                content.extractall(aside)
-        else:
-            with tarfile.open(archive) as content:
-                content.extractall(aside, filter="data")
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
+        # A tar file may name places outside; a zip file cannot.
+        shutil.unpack_archive(archive, aside, filter=None if archive.suffix == ".zip" else "data")
+    except (shutil.ReadError, tarfile.TarError, EOFError) as error:
         raise InputError(f"{archive} cannot be unpacked: {error}") from error
     for item in aside.iterdir():
         place = archive.parent / item.name
