@@ -28,8 +28,7 @@ from ecrt.cli import app
 from ecrt.errors import ECRTError
 from ecrt.io.model_files import JSON_NAME, sealed, tensor_name
 from ecrt.runs.folder import TARGET_FILE, seal_run
-from ecrt.runs.measured import Measured, task_of
-from ecrt.runs.records import Evaluation
+from ecrt.runs.records import Evaluation, Measured, task_of
 from model_mutations import HOSTILE, Findings, damage, deep, inside, nearby, places
 
 Craft = Callable[[Path], None]

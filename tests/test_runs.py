@@ -20,7 +20,7 @@ from ecrt.data import DataFile
 from ecrt.errors import InputError
 from ecrt.runs import FitConfig, open_run, read_config
 from ecrt.runs.decisions import make_decision
-from ecrt.runs.tasks import read_target
+from ecrt.runs.targets import read_target
 from ecrt.training.loop import _run_epoch
 
 QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]

@@ -9,7 +9,8 @@ import pytest
 
 from ecrt import ECRTClassifier, ECRTRegressor, InputError
 from ecrt.report import write_model_page
-from ecrt.runs.measured import Measured, measure_labels, measure_numbers, task_of
+from ecrt.runs.evaluation import measure_labels, measure_numbers
+from ecrt.runs.records import Measured, task_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
 

@@ -25,7 +25,7 @@ from ecrt.report.model_tables import (
 )
 from ecrt.report.model_words import candidate_name, listed, percent, quoted, versions_text
 from ecrt.report.rendering import FigureBlock, short, short_label
-from ecrt.runs.measured import Measured
+from ecrt.runs.records import Measured
 
 __all__ = ["LabelsPage", "summarise_labels"]
 

@@ -17,7 +17,7 @@ from ecrt.report.drawing import GREY, INK, MINORITY, OTHERS, PALETTE, count_axis
 from ecrt.report.model_tables import Entry, SheetTable, column_table, count_entry, number_entry
 from ecrt.report.model_words import versions_text
 from ecrt.report.rendering import FigureBlock, short
-from ecrt.runs.measured import Measured
+from ecrt.runs.records import Measured
 
 __all__ = ["NumbersPage", "summarise_numbers"]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecrt.disk import write_text
+from ecrt.metrics import PRIORS
 from ecrt.report.model_blocks import (
     confusion_block,
     dependence_block,
@@ -28,8 +29,7 @@ from ecrt.report.model_tables import (
 )
 from ecrt.report.model_words import PRIOR_TEXTS, data_sentences, model_facts, prior_sentences
 from ecrt.report.rendering import FigureBlock, fill, short
-from ecrt.runs.measured import Measured, task_of
-from ecrt.runs.records import PRIORS, Evaluation
+from ecrt.runs.records import Evaluation, Measured, task_of
 
 __all__ = ["ModelPage", "PriorView", "render_model", "summarise_model", "write_model_page"]
 

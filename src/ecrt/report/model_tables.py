@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ecrt.data import HEADINGS
+from ecrt.metrics import PRIORS
 from ecrt.metrics.classification import FREQUENCY_GROUPS, class_scores, confused_pairs, frequency_group
 from ecrt.report.model_figures import MOST_MATRIX_CLASSES
 from ecrt.report.model_findings import chance_correlation
 from ecrt.report.model_words import METRIC_TEXTS, percent, taken_for, weakest_first
 from ecrt.report.rendering import short, short_label
-from ecrt.runs.records import PRIORS, Evaluation
+from ecrt.runs.records import Evaluation
 
 __all__ = [
     "GROUP_TEXTS",

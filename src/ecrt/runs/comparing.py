@@ -12,7 +12,7 @@ import pandas as pd
 from ecrt.comparison import Comparison, compare
 from ecrt.data import ReadOptions, read_data
 from ecrt.errors import InputError, warn_user
-from ecrt.runs.tasks import read_target
+from ecrt.runs.targets import read_target
 
 __all__ = ["compare_file"]
 

@@ -16,7 +16,8 @@ import yaml
 from ecrt.data import ReadOptions
 from ecrt.errors import InputError
 from ecrt.io import parse_yaml, read_yaml
-from ecrt.runs.tasks import ESTIMATORS, TaskName
+from ecrt.runs.records import TaskName
+from ecrt.runs.targets import ESTIMATORS
 
 __all__ = ["FitConfig", "read_config"]
 

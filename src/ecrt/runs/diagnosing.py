@@ -41,7 +41,7 @@ from ecrt.estimators.options import trains_encoder
 from ecrt.estimators.selection import PLAIN, Selection
 from ecrt.metrics import nll_per_sample
 from ecrt.runs.diagnosis import Diagnosis
-from ecrt.runs.tasks import read_target
+from ecrt.runs.targets import read_target
 from ecrt.stages import sources_of
 from ecrt.training import BarProgress, Progress, SilentProgress
 

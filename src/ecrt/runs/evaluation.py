@@ -6,22 +6,48 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 from sklearn.utils import _safe_indexing, column_or_1d
 from torch.utils.data import Dataset, Subset
 
 from ecrt.data import thin_out
 from ecrt.errors import InputError
-from ecrt.estimators import ECRTClassifier
+from ecrt.estimators import ECRTClassifier, ECRTRegressor
 from ecrt.estimators.options import log_class_prior
 from ecrt.io import package_versions
-from ecrt.metrics import PRIORS, class_prior_of, prediction_metrics, shift_prior, single_numbers
-from ecrt.runs.records import ClassFacts, Curve, Evaluation, ModelFacts, SourcePoints
+from ecrt.metrics import (
+    FREQUENCY_GROUPS,
+    PRIORS,
+    class_prior_of,
+    frequency_group,
+    label_average_precision,
+    label_f1,
+    mean_of_finite,
+    multilabel_metrics,
+    prediction_metrics,
+    regression_metrics,
+    shift_prior,
+    single_numbers,
+    target_groups,
+)
+from ecrt.runs.records import ClassFacts, Curve, Evaluation, Measured, ModelFacts, SourcePoints
+from ecrt.runs.targets import Target
 
+Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 MOST_POINTS, POINTS_PER_CLASS = 2000, 500
 MOST_LOG_PROBABILITIES = 20_000_000
 """Beyond this many numbers log-probabilities are not stored: predictions, confidences and metrics are."""
+
+
+def measure(estimator: Any, X: Any, target: Target, *, title: str) -> Evaluation | Measured:
+    """How good the model is on test rows."""
+    if target.task == "classification":
+        return evaluate(estimator, X, target.y, title=title)
+    if target.task == "multilabel":
+        return measure_labels(estimator, X, target.y.astype(bool), target.names, title=title, unknown=target.unknown)
+    return measure_numbers(estimator, X, target.y, target.names, title=title)
 
 
 def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> Evaluation:
@@ -157,3 +183,123 @@ def training_curves(estimator: Any) -> tuple[Curve, ...]:
             )
         )  # fmt: skip
     return tuple(curves)
+
+
+def measure_numbers(reg: ECRTRegressor, X: Any, y: Array, names: tuple[str, ...], *, title: str) -> Measured:
+    """Errors of a regressor, where training targets were many, medium and few; the mean of training as guess."""
+    regions = reg.regions_
+    truth = y[:, None] if y.ndim == 1 else y
+    predicted = np.asarray(reg.predict(X)).reshape(truth.shape)
+    guess = np.broadcast_to(regions.center, truth.shape)
+    metrics = regression_metrics(predicted, truth, regions)
+    metrics["guessing"] = regression_metrics(guess, truth, regions)["all"]
+    one = truth.shape[1] == 1
+    history: dict[str, Any] = dict(reg.history_)
+    return Measured(
+        task="regression",
+        title=title,
+        names=names,
+        metrics=metrics,
+        groups={},
+        facts={
+            "De-mixing": f"{reg.demixing_}; {len(reg.signal_weight_)} sources",
+            "Head": reg.head_name_,
+            "Loss": reg.loss,
+            "Weight of rare targets": f"a region of n rows counts as n to the power of {1 - reg.region_mass_:g}"
+            if reg.region_mass_
+            else "as frequent as they are",
+            "Synthetic samples": reg.augmentation_,
+        },
+        candidates=history["candidates"],
+        chosen=history.get("chosen", ""),
+        curves=training_curves(reg),
+        versions=package_versions(),
+        arrays={
+            "y": truth,
+            "predicted": predicted,
+            "edges": regions.edges * regions.scale[0] + regions.center[0] if one else regions.edges,
+            "counts": regions.counts,
+            "region": regions.region_of(truth),
+            "group": target_groups(regions, truth),
+        },
+    )
+
+
+def measure_labels(
+    clf: ECRTClassifier,
+    X: Any,
+    present: NDArray[np.bool_],
+    names: tuple[str, ...],
+    *,
+    title: str,
+    unknown: dict[str, NDArray[np.bool_]] | None = None,
+) -> Measured:
+    """Scores of every label; their training frequencies as guess.
+
+    Parameters
+    ----------
+    unknown : labels that the model does not know, with the rows that have them; they count as missed.
+    """
+    others = np.column_stack([np.zeros((len(present), 0), dtype=bool), *(unknown or {}).values()])
+    log_odds = np.asarray(clf.decision_function(X))
+    predicted = np.asarray(clf.predict(X)).astype(bool)
+    counts = np.asarray(clf.class_counts_, dtype=np.int64)
+    guess = np.broadcast_to(clf.label_log_odds_[0], log_odds.shape)
+    scores = _label_scores(log_odds, present, predicted)
+    cuts = np.zeros(len(counts)) if clf.thresholds_ is None else clf.thresholds_ + log_class_prior(clf)
+    group = frequency_group(counts)
+    groups = {}
+    for name in FREQUENCY_GROUPS:
+        mine = (group == name) & (counts > 0)
+        means = {key: mean_of_finite(values[mine]) for key, values in scores.items() if key != "support"}
+        groups[name] = {"labels": float(mine.sum()), **means}
+    history = clf.history_
+    return Measured(
+        task="multilabel",
+        title=title,
+        names=names,
+        metrics={
+            "test": multilabel_metrics(log_odds, present, predicted, others),
+            "guessing": multilabel_metrics(guess, present, guess > 0, others),
+        },
+        groups=groups,
+        facts={
+            "De-mixing": f"{clf.demixing_}; {len(clf.signal_weight_)} sources",
+            "Head": clf.head_name_,
+            "Synthetic samples": f"{100 * clf.augmentation_weight:.0f} % of a rare label's weight"
+            if clf.augmentation_weight
+            else "none",
+            "Prior in predict": clf.class_prior if isinstance(clf.class_prior, str) else "given",
+            "Thresholds": "one half" if clf.thresholds_ is None else "highest F1 of each label on held-out rows",
+        },
+        candidates={name: {"held-out loss": float(loss)} for name, loss in history["head_candidates"].items()},
+        chosen=f"{clf.head_name_} {history['head_setting']:g}",
+        curves=training_curves(clf),
+        versions=package_versions(),
+        unknown_labels={label: int(rows.sum()) for label, rows in (unknown or {}).items()},
+        arrays={
+            "y": present,
+            "predicted": predicted,
+            "counts": counts,
+            "minority": np.isin(clf.classes_, clf.minority_classes_),
+            "threshold": expit(cuts),
+            **scores,
+        },
+    )
+
+
+def _label_scores(log_odds: Array, present: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> dict[str, Array]:
+    """Of each label; NaN where there is nothing to divide by."""
+    hits = (present & predicted).sum(axis=0).astype(np.float64)
+    support, given = present.sum(axis=0), predicted.sum(axis=0)
+
+    def share(of: NDArray[np.int64]) -> Array:
+        return np.divide(hits, of, out=np.full(len(hits), np.nan), where=of > 0)
+
+    return {
+        "average_precision": label_average_precision(log_odds, present),
+        "f1": label_f1(predicted, present),
+        "recall": share(support),
+        "precision": share(given),
+        "support": support.astype(np.float64),
+    }

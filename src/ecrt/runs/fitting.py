@@ -20,10 +20,10 @@ from ecrt.estimators.refitting import refit
 from ecrt.io import package_versions
 from ecrt.runs.config import FitConfig
 from ecrt.runs.decisions import make_decision
+from ecrt.runs.evaluation import measure
 from ecrt.runs.folder import CONFIG_FILE, HISTORY_FILE, MODEL_FOLDER, TARGET_FILE, VERSIONS_FILE
-from ecrt.runs.measured import Measured
-from ecrt.runs.records import Evaluation
-from ecrt.runs.tasks import ESTIMATORS, Target, measure, read_target
+from ecrt.runs.records import Evaluation, Measured
+from ecrt.runs.targets import ESTIMATORS, Target, read_target
 from ecrt.training import interrupted_at_once, stop_requested
 
 __all__ = ["Fitted", "fit_file"]

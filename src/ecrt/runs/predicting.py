@@ -23,10 +23,10 @@ from ecrt.estimators import load
 from ecrt.io import read_json, read_text
 from ecrt.runs.config import FitConfig, read_config
 from ecrt.runs.decisions import Decision, make_decision
+from ecrt.runs.evaluation import measure
 from ecrt.runs.folder import CONFIG_FILE, MODEL_FOLDER, TARGET_FILE, check_run
-from ecrt.runs.measured import Measured
-from ecrt.runs.records import Evaluation
-from ecrt.runs.tasks import ESTIMATORS, TaskName, measure, read_new_target
+from ecrt.runs.records import Evaluation, Measured, TaskName
+from ecrt.runs.targets import ESTIMATORS, read_new_target
 
 __all__ = [
     "FittedRun",

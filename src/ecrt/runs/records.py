@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal, Self, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ecrt.disk import read_arrays, write_arrays, write_json
 from ecrt.errors import InputError
 from ecrt.io import read_json
-from ecrt.metrics import PRIORS
-
-__all__ = [
-    "PRIORS",
-    "ClassFacts",
-    "Curve",
-    "Evaluation",
-    "ModelFacts",
-    "SourcePoints",
-    "as_written",
-    "curve_arrays",
-    "curve_facts",
-    "read_curves",
-    "read_metrics",
-    "with_nan",
-    "without_nan",
-]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+TaskName = Literal["classification", "multilabel", "regression"]
 
-FORMAT = 1
+FORMAT = 2
 METRICS_FILE, ARRAYS_FILE = "metrics.json", "evaluation.npz"
 
 
@@ -132,154 +115,182 @@ class Curve:
     error: str = ""
 
 
-def curve_facts(curves: tuple[Curve, ...]) -> list[dict[str, Any]]:
-    """What JSON keeps of curves."""
-    return [{name: value for name, value in vars(curve).items() if not name.endswith("_loss")} for curve in curves]
-
-
-def curve_arrays(curves: tuple[Curve, ...]) -> dict[str, Array]:
-    """Their losses."""
-    names = ("train_loss", "held_out_loss")
-    return {f"curve{index}.{name}": getattr(curve, name) for index, curve in enumerate(curves) for name in names}
-
-
-def read_curves(facts: list[dict[str, Any]], arrays: dict[str, NDArray[Any]]) -> tuple[Curve, ...]:
-    """Curves again, whose losses are taken out of the arrays."""
-    return tuple(
-        Curve(
-            **fact,
-            train_loss=arrays.pop(f"curve{index}.train_loss"),
-            held_out_loss=arrays.pop(f"curve{index}.held_out_loss"),
-        )
-        for index, fact in enumerate(facts)
-    )
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Evaluation:
-    """A model on test rows.
+class TaskResults:
+    """A model on test rows, whatever its task.
 
     Attributes
     ----------
     title : what the data are.
     subject : a sentence on which model this is, and what it has to do with the saved one.
     columns : how columns were read, cells of ``ecrt.data.column_rows``.
-    model, classes, points, curves : of the model.
-    y : class index of each row, -1 for a label that was not in training.
-    unknown_labels : those labels, and their rows.
-    metrics : for each prior, the numbers of ``prediction_metrics``; and, as "guessing", those of the training
-        frequencies given for every row alike.
-    groups : for each prior, recall of classes with many, medium and few training samples.
-    predicted, confidence : for each prior, the top class of each row and its probability.
-    log_proba : for each prior, as float32; empty where they are too many to store.
+    metrics : figures by group of rows or by class prior; "guessing" is what needs no look at the row.
+    curves : of what was trained epoch by epoch.
+    unknown_labels : labels that the model does not know, and their rows.
     """
 
+    most_bytes: ClassVar[int] = 448 * 2**20
+    """Of the arrays on disk."""
+
     title: str
-    model: ModelFacts
-    classes: ClassFacts
-    points: SourcePoints
-    curves: tuple[Curve, ...]
-    y: Labels
-    unknown_labels: dict[str, int]
     metrics: dict[str, dict[str, float]]
-    groups: dict[str, dict[str, dict[str, float]]]
-    predicted: dict[str, Labels]
-    confidence: dict[str, Array]
-    log_proba: dict[str, NDArray[np.float32]]
+    curves: tuple[Curve, ...]
+    unknown_labels: dict[str, int] = field(default_factory=dict)
     subject: str = ""
     columns: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def n_rows(self) -> int:
+        """Test rows."""
+        raise NotImplementedError
 
     def write(self, folder: str | Path) -> None:
         """Write ``metrics.json``, for readers, and ``evaluation.npz``, without pickles."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        document = {
-            "format": FORMAT,
-            "title": self.title,
-            "subject": self.subject,
-            "columns": self.columns,
-            "rows": len(self.y),
-            "unknown_labels": self.unknown_labels,
-            "metrics": self.metrics,
-            "groups": self.groups,
-            "model": asdict(self.model),
-            "curves": curve_facts(self.curves),
-        }
-        write_json(folder / METRICS_FILE, without_nan(document), indent=2)
-        arrays: dict[str, NDArray[Any]] = {"y": self.y}
-        arrays |= {f"classes.{name}": value for name, value in vars(self.classes).items()}
-        arrays |= {f"points.{name}": value for name, value in vars(self.points).items()}
-        arrays |= curve_arrays(self.curves)
-        for name in ("predicted", "confidence", "log_proba"):
-            arrays |= {f"{name}.{prior}": values for prior, values in getattr(self, name).items()}
+        arrays: dict[str, NDArray[Any]] = {}
+        document = {"format": FORMAT, "rows": self.n_rows, **_without_arrays(self, "", arrays)}
+        write_json(folder / METRICS_FILE, document, indent=2)
         write_arrays(folder / ARRAYS_FILE, arrays)
 
     @classmethod
-    def read(cls, folder: str | Path) -> Evaluation:
+    def read(cls, folder: str | Path) -> Self:
         """Read what ``write`` wrote."""
         folder = Path(folder)
-        document = read_metrics(folder)
-        arrays = read_arrays(folder / ARRAYS_FILE)
-
-        def part(prefix: str) -> dict[str, Any]:
-            return {name.partition(".")[2]: a for name, a in arrays.items() if name.startswith(f"{prefix}.")}
-
-        with as_written(folder):
-            return cls(
-                title=document["title"],
-                model=ModelFacts(**document["model"]),
-                classes=ClassFacts(**part("classes")),
-                points=SourcePoints(**part("points")),
-                curves=read_curves(document["curves"], arrays),
-                y=arrays["y"],
-                unknown_labels=document["unknown_labels"],
-                metrics=document["metrics"],
-                groups=document["groups"],
-                predicted=part("predicted"),
-                confidence=part("confidence"),
-                log_proba=part("log_proba"),
-                subject=document["subject"],
-                columns=tuple(map(tuple, document["columns"])),
-            )
+        document = _read_metrics(folder)
+        arrays = read_arrays(folder / ARRAYS_FILE, cls.most_bytes)
+        try:
+            for name, array in arrays.items():
+                _put(document, name, array)
+            return msgspec.convert(document, cls, dec_hook=_check_array)
+        except (msgspec.ValidationError, LookupError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{METRICS_FILE} and {ARRAYS_FILE} in {folder} are not as ecrt writes them ({str(error)[:80]}): "
+                "evaluate the model again."
+            ) from error
 
 
-def read_metrics(folder: Path) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation(TaskResults):
+    """A classifier on test rows.
+
+    Attributes
+    ----------
+    model, classes, points : of the model.
+    y : class index of each row, -1 for a label that was not in training.
+    metrics : for each prior, the numbers of ``prediction_metrics``; and, as "guessing", those of the training
+        frequencies given for every row.
+    groups : for each prior, recall of classes with many, medium and few training samples.
+    predicted, confidence : for each prior, the top class of each row and its probability.
+    log_proba : for each prior, as float32; empty where they are too many to store.
+    """
+
+    task: Literal["classification"] = "classification"
+    model: ModelFacts
+    classes: ClassFacts
+    points: SourcePoints
+    y: Labels
+    groups: dict[str, dict[str, dict[str, float]]]
+    predicted: dict[str, Labels]
+    confidence: dict[str, Array]
+    log_proba: dict[str, NDArray[np.float32]]
+
+    @property
+    def n_rows(self) -> int:
+        """Test rows."""
+        return len(self.y)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured(TaskResults):
+    """A regressor, or a multi-label model, on test rows.
+
+    Attributes
+    ----------
+    names : of the targets, or of the labels.
+    metrics : figures of groups of rows, the main one first.
+    groups : of labels with many, medium and few training rows, their number and mean scores.
+    facts : name and text of what was chosen.
+    candidates : held-out figures of all that was tried.
+    chosen : which of these it is.
+    versions : of the packages that matter.
+    arrays : of every test row ``y`` and ``predicted``. Of a regression also ``edges`` and ``counts``, regions of the
+        target with their training rows, and of every test row its ``region`` and ``group``; of labels their training
+        rows (``counts``), ``minority``, ``threshold`` (a probability) and scores.
+    """
+
+    most_bytes: ClassVar[int] = 2 * 2**30  # every label of every test row is among them
+    task: Literal["regression", "multilabel"]
+    names: tuple[str, ...]
+    groups: dict[str, dict[str, float]]
+    facts: dict[str, str]
+    candidates: dict[str, dict[str, float]]
+    chosen: str
+    versions: dict[str, str]
+    arrays: dict[str, NDArray[Any]]
+
+    @property
+    def y(self) -> NDArray[Any]:
+        """The truth of each test row."""
+        return self.arrays["y"]
+
+    @property
+    def n_rows(self) -> int:
+        """Test rows."""
+        return len(self.y)
+
+
+def task_of(folder: str | Path) -> str:
+    """The task that the figures in a folder are of."""
+    return str(_read_metrics(Path(folder)).get("task"))
+
+
+def _read_metrics(folder: Path) -> dict[str, Any]:
     """What ``metrics.json`` says, NaN for null."""
     file = folder / METRICS_FILE
     if not file.exists():
         raise InputError(f"{folder} holds no {METRICS_FILE}: write an Evaluation of a fitted model there first.")
-    document = with_nan(read_json(file))
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        found = document.get("format") if isinstance(document, dict) else None
+    document = _with_nan(read_json(file))
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != FORMAT:
         raise InputError(f"{file} has format {str(found)[:20]}, this version of ecrt reads {FORMAT}.")
-    return document
+    return dict(document)
 
 
-@contextmanager
-def as_written(folder: Path) -> Iterator[None]:
-    """A field that is missing, or of another kind, is an error of the files and not of the program."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(
-            f"{METRICS_FILE} and {ARRAYS_FILE} in {folder} are not as ecrt writes them ({str(error)[:80]}): "
-            "evaluate the model again."
-        ) from error
-
-
-def without_nan(value: Any) -> Any:
-    """JSON knows no NaN and no infinity: null."""
+def _without_arrays(value: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    """What JSON keeps of a value: null for NaN and infinity, and for arrays, which are put aside under their path."""
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return None
+    value = vars(value) if is_dataclass(value) else value
+    begin = f"{name}." if name else ""
     if isinstance(value, dict):
-        return {str(key): without_nan(entry) for key, entry in value.items()}
+        return {str(key): _without_arrays(entry, f"{begin}{key}", arrays) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_nan(entry) for entry in value]
+        return [_without_arrays(entry, f"{begin}{place}", arrays) for place, entry in enumerate(value)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def with_nan(value: Any) -> Any:
-    """NaN for null again."""
+def _put(document: Any, name: str, array: NDArray[Any]) -> None:
+    """An array at its path again."""
+    *path, last = name.split(".")
+    for step in path:
+        document = document[int(step) if isinstance(document, list) else step]
+    document[last] = array
+
+
+def _check_array(kind: Any, value: Any) -> Any:
+    """An array where one belongs, of the kind that belongs there."""
+    wanted = get_args(get_args(kind)[1])[0]
+    if not isinstance(value, np.ndarray) or not (wanted is Any or np.issubdtype(value.dtype, wanted)):
+        raise ValueError(f"an array of {getattr(wanted, '__name__', wanted)} is missing")
+    return value
+
+
+def _with_nan(value: Any) -> Any:
+    """NaN for null."""
     if isinstance(value, dict):
-        return {key: with_nan(entry) for key, entry in value.items()}
+        return {key: _with_nan(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [with_nan(entry) for entry in value]
+        return [_with_nan(entry) for entry in value]
     return math.nan if value is None else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,13 +13,7 @@ from numpy.typing import NDArray
 from ecrt.data import LABEL_SEPARATOR, DataFile
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
-from ecrt.runs.evaluation import evaluate
-from ecrt.runs.measured import Measured, measure_labels, measure_numbers
-from ecrt.runs.records import Evaluation
-
-__all__ = ["ESTIMATORS", "Target", "TaskName", "measure", "read_new_target", "read_target"]
-
-TaskName = Literal["classification", "multilabel", "regression"]
+from ecrt.runs.records import TaskName
 
 ESTIMATORS: dict[TaskName, type[Any]] = {
     "classification": ECRTClassifier,
@@ -198,12 +192,3 @@ def _indicator(
             else:
                 unknown.setdefault(label, np.zeros(len(rows), dtype=bool))[at] = True
     return known, y, unknown
-
-
-def measure(estimator: Any, X: Any, target: Target, *, title: str) -> Evaluation | Measured:
-    """How good the model is on test rows."""
-    if target.task == "classification":
-        return evaluate(estimator, X, target.y, title=title)
-    if target.task == "multilabel":
-        return measure_labels(estimator, X, target.y.astype(bool), target.names, title=title, unknown=target.unknown)
-    return measure_numbers(estimator, X, target.y, target.names, title=title)
