@@ -422,3 +422,10 @@ def test_columns_kept_aside_have_their_type_and_are_not_judged(tmp_path):
     assert data.take(np.array([3])).aside["row"].tolist() == [3]
     with pytest.raises(InputError, match=r"\['nothing'\] hold nothing"):
         read_data(file, target=["label"], aside=["nothing", "family"])
+
+
+def test_a_text_column_of_a_typed_file_may_begin_with_a_gap():
+    table = pd.DataFrame({"x": pd.Series([None, "1,5", "2,5", ""] * 10, dtype="str"), "empty": pd.Series([""] * 40)})
+    readings, typed = decide_columns(table, ReadOptions(types={"empty": "number"}))
+    assert [(one.kind, one.missing) for one in readings] == [("number", 20), ("left out", 40)]
+    assert typed["x"].tolist()[1:3] == [1.5, 2.5]

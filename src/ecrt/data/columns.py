@@ -6,12 +6,10 @@ cell means the same in all of them.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Literal
 
@@ -22,9 +20,19 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype, is_timedelta64_dtype
 
+from ecrt.data.written import (
+    DATES,
+    DAY_FIRST,
+    MONTH_FIRST,
+    PLAIN,
+    SPECIAL,
+    SWAP,
+    WrittenNumbers,
+    parse_dates,
+    special_numbers,
+)
 from ecrt.errors import InputError
 
-Array = NDArray[np.float64]
 ColumnKind = Literal["number", "category", "date", "identifier", "left out"]
 Role = Literal["input", "target", "aside", "id"]
 TYPES = ("number", "category", "date")
@@ -55,6 +63,12 @@ REPEATS_EXPECTED = 7
 LARGEST_WHOLE = 2**53
 """Whole numbers beyond are not exact as floats: they are codes."""
 
+FILLERS = {sign * value for sign in (1, -1) for value in (99, 999, 9999, 99999, 999999)}
+"""Numbers that often stand for a missing value."""
+
+SAMPLE = 100
+"""Distinct values that tell whether a column could be one of dates."""
+
 ID_NAME = re.compile(
     r"(?:.*[\W_]|)(?:id|ids|idx|index|uuid|guid|nr|no|row|rowid|rownum)\.?|.*[a-z](?:ID|Id)|Unnamed: \d+|level_\d+"
 )
@@ -64,6 +78,9 @@ CODE_NAME = re.compile(
     r"(?:.*[\W_]|)(?:zip|zip ?code|zip_code|post ?code|postal_?code|plz|phone|phone_?number|telephone|telefon|tel|fax|"
     r"mobile|ssn|iban)"
 )
+LEADING_ZERO, LONG_WHOLE = re.compile("0[0-9]+"), re.compile("[+-]?[0-9]{16,}")
+DIGITS_AND_SIGNS = re.compile("[0-9 +()/-]+")
+ZEROS_BEHIND = re.compile("(-?[0-9]+)[.,]0{1,2}")
 TRUTH = [
     {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"}, {"ja", "nein"}, {"j", "n"}, {"oui", "non"}, {"o", "n"},
     {"wahr", "falsch"}, {"vrai", "faux"}, {"on", "off"}, {"si", "no"}, {"sí", "no"},
@@ -141,7 +158,7 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def is_used(self) -> bool:
         """Whether the column is learned from."""
-        return self.role == "input" and self.kind in ("number", "category", "date")
+        return self.role == "input" and self.kind in TYPES
 
     def check(self) -> None:
         """Refuse a reading that came from a file, and that no table could have given."""
@@ -170,9 +187,9 @@ class ColumnProblem:
     name: str
     rows: int
     missing: int
-    unreadable: int
-    unseen: int
-    example: str
+    unreadable: int = 0
+    unseen: int = 0
+    example: str = ""
 
     @property
     def share(self) -> float:
@@ -193,7 +210,7 @@ class _Hints:
     """What the rest of the file says where a column alone does not: the decimal sign, and whether days come first."""
 
     decimal: str = ""
-    day_first: bool | None = None
+    day_first: bool = False
 
 
 def decide_columns(
@@ -206,77 +223,87 @@ def decide_columns(
     separator : between the values of the file; a semicolon makes a decimal comma and days before months likelier.
     aside : columns that are not learned from: names of rows are no matter there.
     """
-    given, na = options.types, options.na
-    cells: dict[str, _Cells] = {}
-    found: dict[str, tuple[ColumnReading, str]] = {}
+    readings: dict[str, ColumnReading] = {}
+    typed: dict[str, Any] = {}
+    undecided: dict[str, _Cells] = {}
+
+    def decide(name: str, cells: _Cells, hints: _Hints) -> str:
+        reading, unsure = _decide(name, cells, hints, options.types.get(name), options.na, name in aside)
+        readings[name] = replace(reading, role="aside") if name in aside else reading
+        typed[name] = cells.read(reading)[0] if reading.kind in TYPES else None
+        return unsure
+
     for name, column in table.items():
-        quick = None if name in given else _plain_number(str(name), column, na)
-        if quick is None:
-            cells[str(name)] = _Cells.of(column, na)
-            found[str(name)] = _decide(str(name), cells[str(name)], _Hints(), given.get(str(name)), na, name in aside)
-        else:
-            found[str(name)] = quick, ""
-    signs = Counter(reading.decimal for reading, unsure in found.values() if reading.decimal and not unsure)
-    orders = Counter(
-        reading.writing == _ORDERS[0] for reading, unsure in found.values()
-        if reading.writing in _ORDERS and not unsure
-    )  # fmt: skip
-    likely = options.decimal or (signs.most_common(1)[0][0] if signs else "," if separator == ";" else ".")
-    hints = _Hints(likely, orders.most_common(1)[0][0] if orders else (likely == ","))
-    readings: list[ColumnReading] = []
-    for name, (reading, unsure) in found.items():
-        if unsure:
-            settled = bool(orders) if reading.kind == "date" else options.decimal is not None or bool(signs)
-            reading, unsure = _decide(name, cells[name], hints, given.get(name), na, name in aside)
-            reading = reading if settled else replace(reading, note=" ".join((reading.note, unsure)).strip())
-        readings.append(replace(reading, role="aside") if name in aside else reading)
-    return tuple(readings), read_columns(table, readings, cells=cells)[0]
+        cells = _Cells.of(column, options.na)
+        if decide(str(name), cells, _Hints()):
+            undecided[str(name)] = cells
+    certain = [reading for name, reading in readings.items() if name not in undecided]
+    signs = Counter(reading.decimal for reading in certain if reading.decimal).most_common(1)
+    orders = Counter(one.writing for one in certain if one.writing in (DAY_FIRST, MONTH_FIRST)).most_common(1)
+    decimal = options.decimal or (signs[0][0] if signs else "," if separator == ";" else ".")
+    hints = _Hints(decimal, orders[0][0] == DAY_FIRST if orders else decimal == ",")
+    for name, cells in undecided.items():
+        settled = bool(orders) if readings[name].kind == "date" else bool(options.decimal or signs)
+        unsure = decide(name, cells, hints)
+        readings[name] = readings[name] if settled else _with_note(readings[name], unsure)
+    kept = {name: values for name, values in typed.items() if values is not None}
+    return tuple(readings.values()), pd.DataFrame(kept, index=table.index)
 
 
 def read_columns(
-    table: pd.DataFrame,
-    readings: Iterable[ColumnReading],
-    *,
-    decimal: str | None = None,
-    cells: Mapping[str, _Cells] | None = None,
+    table: pd.DataFrame, readings: Iterable[ColumnReading], *, decimal: str | None = None
 ) -> tuple[pd.DataFrame, tuple[ColumnProblem, ...]]:
     """The columns that readings name, typed: floats, Categoricals of strings, dates; and what is not as it was.
 
     Parameters
     ----------
     decimal : decimal sign of this file, if it is another than that of the readings.
-    cells : of columns that have been looked at.
     """
     typed: dict[str, Any] = {}
     problems: list[ColumnProblem] = []
     for reading in readings:
-        name = reading.name
-        if reading.kind not in ("number", "category", "date"):
+        if reading.kind not in TYPES:
             continue
         if decimal and reading.kind == "number":
             reading = _with_decimal(reading, decimal)
-        values = None if name in (cells or {}) else _quick_numbers(table[name], reading)
-        if values is not None:
-            typed[name] = values
-            unreadable, unseen, missing, example = 0, 0, int(np.isnan(values).sum()), ""
-        else:
-            one = cells[name] if cells and name in cells else _Cells.of(table[name], reading.na)
-            typed[name], bad, new = one.read(reading)
-            unreadable, unseen, missing = one.count(bad), one.count(new), one.count(one.absent)
-            example = one.example(bad | new)
-        if missing or unreadable or unseen:
-            problems.append(ColumnProblem(
-                name=name, rows=len(table), missing=missing, unreadable=unreadable, unseen=unseen, example=example
-            ))  # fmt: skip
+        stored = _stored_numbers(table[reading.name], reading)
+        if stored is not None:
+            typed[reading.name] = stored
+            missing = int(np.isnan(stored).sum())
+            if missing:
+                problems.append(ColumnProblem(name=reading.name, rows=len(table), missing=missing))
+            continue
+        cells = _Cells.of(table[reading.name], reading.na)
+        typed[reading.name], unreadable, unseen = cells.read(reading)
+        problem = ColumnProblem(
+            name=reading.name, rows=len(table), missing=cells.count(cells.absent), unreadable=cells.count(unreadable),
+            unseen=cells.count(unseen), example=cells.example(unreadable | unseen),
+        )  # fmt: skip
+        if problem.missing or problem.unreadable or problem.unseen:
+            problems.append(problem)
     return pd.DataFrame(typed, index=table.index), tuple(problems)
+
+
+def _stored_numbers(column: pd.Series[Any], reading: ColumnReading) -> NDArray[np.float64] | None:
+    """Numbers of a column that the file itself holds as such, where no cell needs to be looked at."""
+    if reading.kind != "number" or reading.na or reading.unit or reading.writing or not _is_numeric(column.dtype):
+        return None
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return None if np.isinf(values).any() else values
+
+
+def _is_numeric(dtype: Any) -> bool:
+    return is_numeric_dtype(dtype) and not is_bool_dtype(dtype)
 
 
 def _with_decimal(reading: ColumnReading, decimal: str) -> ColumnReading:
     """The reading of a file with another decimal sign, which then stood between thousands."""
-    if reading.decimal in ("", decimal):
-        return replace(reading, decimal=decimal)
-    swapped = "".join({",": ".", ".": ","}.get(sign, sign) for sign in reading.thousands)
-    return replace(reading, decimal=decimal, thousands=swapped)
+    same = reading.decimal in ("", decimal)
+    return replace(reading, decimal=decimal, thousands=reading.thousands if same else reading.thousands.translate(SWAP))
+
+
+def _with_note(reading: ColumnReading, *notes: str) -> ColumnReading:
+    return replace(reading, note=" ".join(filter(None, (reading.note, *notes))))
 
 
 def read_target_column(
@@ -298,39 +325,31 @@ def read_target_column(
     cells = _Cells.of(column, options.na if reading is None else reading.na, signs={""})
     if reading is None:
         likely = options.decimal or ("," if separator == ";" else ".")
-        found = _decide_target(name, cells, options.types.get(name), likely, options.na)
-        reading = replace(found, missing=cells.count(cells.absent))
+        found = _decide_target(name, cells, options.types.get(name), likely)
+        reading = replace(found, name=name, role="target", na=tuple(options.na), missing=cells.count(cells.absent))
     if reading.kind == "category":
-        words = cells.text.to_numpy(dtype=object).copy()
-        words[cells.absent] = None
-        return words[cells.codes], reading
+        return cells.without_absent(cells.text)[cells.codes], reading
     numbers, unreadable, _ = cells.read(replace(reading, decimal=options.decimal or reading.decimal))
     if unreadable.any():  # a label that was not there
-        values = numbers.astype(object)
-        whole = [int(value) if value == value and float(value).is_integer() else value for value in values]
-        text = cells.text.to_numpy(dtype=object)[cells.codes]
-        mixed = np.array([word if bad else value for word, bad, value in
-                          zip(text, unreadable[cells.codes], whole, strict=True)], dtype=object)  # fmt: skip
-        return mixed, reading
-    present = numbers[~np.isnan(numbers)]
-    if len(present) == len(numbers) and (present == np.round(present)).all() and (abs(present) < LARGEST_WHOLE).all():
+        whole = [int(value) if float(value).is_integer() else value for value in numbers.tolist()]
+        mixed = np.empty(len(numbers), dtype=object)
+        mixed[:] = whole
+        return np.where(unreadable[cells.codes], cells.text[cells.codes], mixed), reading
+    if (numbers == np.round(numbers)).all() and (abs(numbers) < LARGEST_WHOLE).all():
         return numbers.astype(np.int64), reading
     return numbers, reading
 
 
-def _decide_target(name: str, cells: _Cells, kind: str | None, decimal: str, na: Sequence[str]) -> ColumnReading:
+def _decide_target(name: str, cells: _Cells, kind: str | None, decimal: str) -> ColumnReading:
     blank = [repr(label) for label in cells.levels() if label.lower() in ABSENT]
     what = "is read as a class" if len(blank) == 1 else "are read as classes"
     said = f"{', '.join(blank)} {what}. Use --na where the label is missing instead." if blank else ""
-    labels = ColumnReading(
-        name=name, kind="category", role="target", levels=cells.levels(), na=tuple(na),
-        note=" ".join(filter(None, (_capitals(cells.present, "classes"), said))),
-    )  # fmt: skip
+    labels = _with_note(
+        ColumnReading(name=name, kind="category", levels=cells.levels()), _capitals(cells.present, "classes"), said
+    )
     if kind == "category" or not len(cells.present):
         return labels
-    reading, unsure = _as_number(cells, _Hints())
-    if unsure:
-        reading, _ = _as_number(cells, _Hints(decimal))
+    reading, _ = _as_number(cells, _Hints(decimal))
     if reading is None or reading.unreadable or reading.writing:
         if kind == "number":
             raise InputError(f"Target {name!r} holds values that are no numbers, such as {cells.words()!r}.")
@@ -338,7 +357,7 @@ def _decide_target(name: str, cells: _Cells, kind: str | None, decimal: str, na:
     dressed = bool(reading.unit or reading.thousands)
     if kind is None and (cells.are_codes(name="") or (dressed and len(cells.present) <= ROWS_TO_JUDGE)):
         return labels
-    return replace(reading, name=name, role="target", na=tuple(na))
+    return reading
 
 
 # --- cells ---------------------------------------------------------------------------------------------------------
@@ -349,76 +368,80 @@ class _Cells:
     """A column: its distinct values as text, which of them are signs for missing ones, and where each stands."""
 
     codes: NDArray[np.int64]
-    text: pd.Series[Any]
+    text: NDArray[Any]
     counts: NDArray[np.int64]
     absent: NDArray[np.bool_]
-    typed: pd.Series[Any] | None = None  # numbers, dates or categories that the file itself knows as such
+    dtype: Any  # of the column in the file: numbers, dates or categories that the file itself knows as such
 
     @classmethod
     def of(cls, column: pd.Series[Any], na: Sequence[str], signs: set[str] = ABSENT) -> _Cells:
         if isinstance(column.dtype, pd.CategoricalDtype):
-            return cls._from_text(_as_text(column), na, {""}, column)
+            signs = {""}
         if is_timedelta64_dtype(column.dtype):
             column = column.dt.total_seconds()
-        if is_datetime64_any_dtype(column.dtype) or (
-            is_numeric_dtype(column.dtype) and not is_bool_dtype(column.dtype)
-        ):
-            return cls._from_text(_as_text(column), na, signs, column)
-        return cls._from_text(_as_text(column), na, signs, None)
+        codes, text = pd.factorize(as_text(column))
+        absent = np.array([word.lower() in signs for word in text], dtype=bool)
+        if na:
+            said = {_without_zeros(sign.strip()) for sign in na}
+            absent |= np.array([_without_zeros(word) in said for word in text], dtype=bool)
+        return cls(codes, text, np.bincount(codes, minlength=len(text)), absent, column.dtype)
 
-    @classmethod
-    def _from_text(
-        cls, column: pd.Series[Any], na: Sequence[str], signs: set[str], typed: pd.Series[Any] | None
-    ) -> _Cells:
-        codes, distinct = pd.factorize(column)
-        text = pd.Series(distinct, dtype=column.dtype)
-        absent = text.str.lower().isin(signs) | _said_missing(text, na)
-        counts = np.bincount(codes, minlength=len(text))
-        return cls(codes, text, counts, absent.to_numpy(dtype=bool), typed)
-
-    @property
-    def present(self) -> pd.Series[Any]:
+    @cached_property
+    def present(self) -> NDArray[Any]:
         """Distinct values that are no signs for missing ones."""
         return self.text[~self.absent]
 
     @cached_property
-    def numbers(self) -> _Numbers:
+    def numbers(self) -> WrittenNumbers:
         """Distinct values as numbers."""
-        return _Numbers.of(self)
+        if _is_numeric(self.dtype):
+            return WrittenNumbers.known(np.where(self.absent, "nan", self.text).astype(np.float64))
+        return WrittenNumbers.of(np.where(self.absent, "", self.text))
 
-    @property
+    @cached_property
     def n_present(self) -> int:
-        return int(self.counts[~self.absent].sum())
+        return self.count(~self.absent)
 
     @property
     def all_differ(self) -> bool:
         return len(self.present) == self.n_present
 
+    @property
+    def holds_dates(self) -> bool:
+        return is_datetime64_any_dtype(self.dtype)
+
     def count(self, which: NDArray[np.bool_]) -> int:
         """Rows with one of some distinct values."""
         return int(self.counts[which].sum())
 
-    def example(self, which: NDArray[np.bool_]) -> str:
-        return str(self.text[which].iloc[0])[:60] if which.any() else ""
-
-    def words(self) -> str:
-        """A value that is no plain number."""
-        return self.example(~self.absent & ~self.text.str.fullmatch(PLAIN).to_numpy(dtype=bool)) or self.example(
-            ~self.absent
+    def without_absent(self, words: Iterable[str]) -> NDArray[Any]:
+        """Words in place of the distinct values, and ``None`` where these are signs for missing ones."""
+        return np.array(
+            [None if absent else word for word, absent in zip(words, self.absent, strict=True)], dtype=object
         )
 
+    def example(self, which: NDArray[np.bool_]) -> str:
+        return str(self.text[which][0])[:60] if which.any() else ""
+
+    def words(self) -> str:
+        """A value that is no plain number, if there is one."""
+        return self.example(~self.absent & ~_matches(PLAIN, self.text)) or self.example(~self.absent)
+
     def levels(self) -> tuple[str, ...]:
-        return tuple(sorted(set(self.present.tolist())))
+        return tuple(sorted(self.present))
+
+    def mean_words(self) -> float:
+        return float(np.mean([len(text.split()) for text in self.present]))
 
     def are_codes(self, name: str) -> str:
         """Why whole numbers are codes and no amounts; nothing if they are none."""
-        present, counts = self.present, self.counts[~self.absent]
-        zeros = present.str.fullmatch("0[0-9]+").to_numpy(dtype=bool)
-        if zeros.any() and (present.str.len().nunique() == 1 or counts[zeros].sum() > FEW * counts.sum()):
+        zeros = _matches(LEADING_ZERO, self.text) & ~self.absent
+        same_length = len({len(word) for word in self.present}) == 1
+        if zeros.any() and (same_length or self.count(zeros) > FEW * self.n_present):
             return "codes with leading zeros"
-        if present.str.fullmatch("[+-]?[0-9]{16,}").any():
+        if _matches(LONG_WHOLE, self.present).any():
             return "whole numbers too long to be amounts"
-        if name and CODE_NAME.fullmatch(name.lower()) and present.str.fullmatch("[0-9 +()/-]+").all():
+        if name and CODE_NAME.fullmatch(name.lower()) and _matches(DIGITS_AND_SIGNS, self.present).all():
             return "codes, by the column's name"
         return ""
 
@@ -426,39 +449,32 @@ class _Cells:
         """Values by a reading; which distinct ones cannot be read, and which are new levels."""
         nothing = np.zeros(len(self.text), dtype=bool)
         if reading.kind == "category":
-            text = self.text.str.lower() if reading.writing == "truth" else self.text
+            words = [word.lower() for word in self.text] if reading.writing == "truth" else self.text.tolist()
             known = set(reading.levels)
-            unseen = ~self.absent & ~text.isin(known).to_numpy(dtype=bool) if known else nothing
-            words = text.astype(object).where(~self.absent, None)
-            levels = [*reading.levels, *sorted(set(words[unseen if known else ~self.absent]))]
-            return (
-                pd.Categorical(words.to_numpy()[self.codes], categories=pd.Index(levels, dtype=object)),
-                nothing,
-                unseen,
-            )
+            new = np.array([word not in known for word in words], dtype=bool) & ~self.absent
+            labels = self.without_absent(words)
+            levels = pd.Index([*reading.levels, *sorted(set(labels[new]))], dtype=object)
+            return pd.Categorical(labels[self.codes], categories=levels), nothing, new if known else nothing
+        values: NDArray[Any]
         if reading.kind == "date":
-            dates = _parse_dates(self.text, "year-month-day" if self.holds_dates else reading.writing)
-            return dates[self.codes], np.isnat(dates) & ~self.absent, nothing
-        numbers = _special_numbers(self.text, reading.writing) if reading.writing else self.numbers.read(reading)
-        unreadable = ~np.isfinite(numbers) & ~self.absent
-        numbers[~np.isfinite(numbers)] = np.nan
-        return numbers[self.codes], unreadable, nothing
-
-    @property
-    def holds_dates(self) -> bool:
-        """Whether the file itself has dates here."""
-        return self.typed is not None and is_datetime64_any_dtype(self.typed.dtype)
+            values = parse_dates(self.text, "year-month-day" if self.holds_dates else reading.writing)
+            return values[self.codes], np.isnat(values) & ~self.absent, nothing
+        if reading.writing:
+            values = special_numbers(self.text, reading.writing)
+        else:
+            values = self.numbers.read(reading.decimal, reading.thousands, reading.unit)
+        values[~np.isfinite(values)] = np.nan
+        return values[self.codes], np.isnan(values) & ~self.absent, nothing
 
 
-def _said_missing(text: pd.Series[Any], na: Sequence[str]) -> pd.Series[Any]:
-    """Which values are further signs for a missing one; a number is one also where zeros follow it, as in -999.0."""
-    signs = [sign.strip() for sign in na]
-    whole = [re.escape(TAIL.sub("", sign)) for sign in signs if re.fullmatch(rf"-?[0-9]+(?:{TAIL.pattern})?", sign)]
-    found = text.isin(signs)
-    return found | text.str.fullmatch(f"(?:{'|'.join(whole)})(?:{TAIL.pattern})?") if whole else found
+def _matches(pattern: re.Pattern[str], words: Iterable[str]) -> NDArray[np.bool_]:
+    return np.array([pattern.fullmatch(word) is not None for word in words], dtype=bool)
 
 
-TAIL = re.compile("[.,]0{1,2}$")
+def _without_zeros(word: str) -> str:
+    """A whole number as such where zeros follow it, as in -999.0; other words as they are."""
+    found = ZEROS_BEHIND.fullmatch(word)
+    return word if found is None else found[1]
 
 
 def signs_not_found(table: pd.DataFrame, na: Sequence[str]) -> list[str]:
@@ -467,24 +483,27 @@ def signs_not_found(table: pd.DataFrame, na: Sequence[str]) -> list[str]:
     for _, column in table.items():
         if not left:
             break
-        text = pd.Series(_as_text(column).unique(), dtype="str")
-        left = [sign for sign in left if not _said_missing(text, [sign]).any()]
+        words = set(map(_without_zeros, as_text(column)))
+        left = [sign for sign in left if _without_zeros(sign.strip()) not in words]
     return left
 
 
-def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Values as strings without spaces around them; whole floats as whole numbers, a missing value as an empty cell."""
+def as_text(column: pd.Series[Any], missing: str = "") -> NDArray[Any]:
+    """Values as strings without spaces around them, and whole floats as whole numbers.
+
+    Files differ in the spaces they keep, and a gap elsewhere in the column must not change 3 to 3.0.
+    """
+
+    def text(value: Any) -> str:
+        if isinstance(value, (float, np.floating)):
+            return str(int(value)) if float(value).is_integer() else repr(float(value))
+        return str(value).strip()
+
     if isinstance(column.dtype, pd.StringDtype):
-        return column.fillna("").str.strip()
-    missing = column.isna().to_numpy(dtype=bool)
-    words = [_word(value) for value in column.astype(object).to_numpy()]
-    return pd.Series(np.where(missing, "", np.array(words, dtype=object)), dtype="str", index=column.index)
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, (float, np.floating)):
-        return str(int(value)) if math.isfinite(value) and float(value).is_integer() else repr(float(value))
-    return str(value).strip()
+        return np.array([word.strip() for word in column.fillna(missing).to_numpy(dtype=object)], dtype=object)
+    gaps, values = column.isna().to_numpy(dtype=bool), column.astype(object).to_numpy()
+    words = [missing if gap else text(value) for value, gap in zip(values, gaps, strict=True)]
+    return np.array(words, dtype=object)
 
 
 # --- deciding ------------------------------------------------------------------------------------------------------
@@ -496,30 +515,25 @@ def _decide(
     """What a column holds; and, if that could be otherwise, a sentence that says so."""
     reading, unsure = _judge(name, cells, hints, given, aside)
     reading = replace(reading, name=name, na=tuple(na), missing=cells.count(cells.absent))
-    if reading.kind == "category" and not reading.levels and len(cells.present) <= MOST_STORED_LEVELS:
-        text = cells.present.str.lower() if reading.writing == "truth" else cells.present
-        reading = replace(reading, levels=tuple(sorted(set(text.tolist()))))
+    if reading.kind == "category" and len(cells.present) <= MOST_STORED_LEVELS:
+        words = (word.lower() if reading.writing == "truth" else word for word in cells.present)
+        reading = replace(reading, levels=tuple(sorted(set(words))))
     if reading.unreadable and reading.kind in ("number", "date"):
-        _, unreadable, _ = cells.read(reading)
-        example = repr(cells.example(unreadable))
+        example = repr(cells.example(cells.read(reading)[1]))
         said = f"{reading.unreadable} values such as {example} are read as missing."
-        said = f"1 value, {example}, is read as missing." if reading.unreadable == 1 else said
-        reading = replace(reading, note=" ".join((reading.note, said)).strip())
+        reading = _with_note(reading, f"1 value, {example}, is read as missing." if reading.unreadable == 1 else said)
     return reading, unsure
 
 
 def _judge(name: str, cells: _Cells, hints: _Hints, given: str | None, aside: bool) -> tuple[ColumnReading, str]:
     category = ColumnReading(name=name, kind="category")
-    if given is not None:
-        return _as_given(name, cells, hints, given)
     if len(cells.present) == 0:
         return replace(category, kind="left out", note="It holds nothing."), ""
+    if given is not None:
+        return _as_given(name, cells, hints, given)
     if len(cells.present) == 1 and not cells.absent.any() and not aside:
         return replace(category, kind="left out", note="It is the same in every row."), ""
-    if cells.holds_dates:
-        known = ColumnReading(name=name, kind="date", writing="year-month-day")
-        return replace(known, note="" if aside else _grows(cells, known)), ""
-    if isinstance(getattr(cells.typed, "dtype", None), pd.CategoricalDtype):
+    if isinstance(cells.dtype, pd.CategoricalDtype):
         return category, ""
     date, unsure = _as_date(cells, hints)
     if date is not None:
@@ -527,20 +541,24 @@ def _judge(name: str, cells: _Cells, hints: _Hints, given: str | None, aside: bo
     number, unsure = _as_number(cells, hints)
     codes = cells.are_codes(name) if number is not None and not number.unit and number.decimal in ("", ".") else ""
     if number is not None and not codes:
-        why = "" if aside else _names_rows(name, cells, number)
+        if aside:
+            return number, unsure
+        why = _names_rows(name, cells, number)
         if why:
             return replace(number, kind="identifier", note=why), ""
-        notes = (_repeated_id(name, number), _filler(cells, number), _grows(cells, number))
-        return replace(number, note="" if aside else " ".join(filter(None, notes))), unsure
-    if set(cells.present.str.lower()) in [*TRUTH] or any(set(cells.present.str.lower()) < pair for pair in TRUTH):
+        return _with_note(number, _repeated_id(name, number), _filler(cells, number), _grows(cells, number)), unsure
+    words = {word.lower() for word in cells.present}
+    if any(words <= pair for pair in TRUTH):
         return replace(category, writing="truth"), ""
     units = _mixed_units(cells)
     if units:
         return replace(category, kind="left out", note=units), ""
-    why = "" if aside else _names_rows(name, cells, None)
+    if aside:
+        return category, ""
+    why = _names_rows(name, cells, None)
     if why:
         return replace(category, kind="identifier", note=why), ""
-    return replace(category, note="" if aside else _many_levels(name, cells, codes)), ""
+    return replace(category, note=_many_levels(name, cells, codes)), ""
 
 
 def _as_given(name: str, cells: _Cells, hints: _Hints, given: str) -> tuple[ColumnReading, str]:
@@ -552,15 +570,99 @@ def _as_given(name: str, cells: _Cells, hints: _Hints, given: str) -> tuple[Colu
     return reading, unsure
 
 
+def _as_number(cells: _Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[ColumnReading | None, str]:
+    """How a column of numbers is read, if it is one; and, if its decimal sign is not certain, a sentence on it."""
+    special = _as_special_number(cells, needed)
+    if special is not None:
+        return special, ""
+    numbers, readable = cells.numbers, cells.numbers.readable
+    present = ~cells.absent
+    unreadable = cells.count(present & ~readable)
+    # Numbers, and a word or two that say why there is none.
+    few_words = (present & ~readable).sum() <= FEW_WORDS and readable.sum() > ROWS_TO_JUDGE
+    if unreadable > (0.5 if few_words else 1 - needed) * cells.n_present or not readable.any():
+        return None, ""
+    units: Counter[str] = Counter()
+    for unit, count in zip(numbers.units[readable], cells.counts[readable], strict=True):
+        units[unit] += int(count)
+    unit = units.most_common(1)[0][0]
+    point, comma = (cells.count(np.isfinite(numbers.read(sign, ",. '", unit))) for sign in ".,")
+    decimal, unsure = ("." if point > comma else ","), ""
+    if point == comma:
+        differs = np.flatnonzero(np.isfinite(numbers.values["."]) & (numbers.values["."] != numbers.values[","]))
+        decimal = (hints.decimal or ".") if len(differs) else ""
+        for place in differs[:1]:
+            value = numbers.values[decimal][place]
+            unsure = f"{cells.text[place]!r} is read as {value:.15g}; use --decimal if that is wrong."
+    marks = numbers.marks[decimal or "."][np.isfinite(numbers.values[decimal or "."])]
+    reading = ColumnReading(
+        name="", kind="number", unit=unit, decimal=decimal, thousands="".join(sorted(set(marks) - {""}))
+    )
+    otherwise = cells.count(readable & np.isnan(numbers.read(decimal, reading.thousands, unit)))
+    if otherwise > (1 - needed) * cells.n_present:
+        return None, ""
+    return replace(reading, unreadable=unreadable + otherwise), unsure
+
+
+def _as_special_number(cells: _Cells, needed: float) -> ColumnReading | None:
+    """Times such as 12:30, read as seconds, and hexadecimal numbers such as 0x1F."""
+    for writing in SPECIAL:
+        if not np.isfinite(special_numbers(cells.present[[0, -1]], writing)).any():
+            continue
+        unreadable = cells.count(np.isnan(special_numbers(cells.text, writing)) & ~cells.absent)
+        if unreadable <= (1 - needed) * cells.n_present:
+            return ColumnReading(name="", kind="number", writing=writing, unreadable=unreadable)
+    return None
+
+
+def _mixed_units(cells: _Cells) -> str:
+    """What to say of numbers that are written with several units; nothing of other columns."""
+    numbers, readable = cells.numbers, cells.numbers.readable
+    units = sorted({str(unit) or "none" for unit in numbers.units[readable]})
+    if len(units) < 2 or cells.count(readable) < (1 - FEW) * cells.n_present or readable.sum() <= ROWS_TO_JUDGE:
+        return ""
+    return f"Its numbers have several units ({', '.join(units[:5])}). Write them in one to learn from them."
+
+
+def _as_date(cells: _Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[ColumnReading | None, str]:
+    """How a column of dates is read, if it is one; and, if day and month may be swapped, a sentence on it."""
+    if cells.holds_dates:
+        return ColumnReading(name="", kind="date", writing="year-month-day"), ""
+    sample = cells.present[:: max(len(cells.present) // SAMPLE, 1)]
+    unreadable = {
+        writing: cells.count(np.isnat(parse_dates(cells.text, writing)) & ~cells.absent)
+        for writing, pattern in DATES.items()
+        if _matches(pattern, sample).sum() >= needed * len(sample)
+    }
+    if unreadable.get("yearmonthday") or len(cells.present) < 2:
+        unreadable.pop("yearmonthday", None)  # whole numbers, a few of which could be dates
+    if not unreadable:
+        return None, ""
+    writing = min(unreadable, key=lambda one: unreadable[one])
+    if unreadable[writing] > (1 - needed) * cells.n_present:
+        return None, ""
+    unsure = ""
+    word = str(cells.present[0])
+    if writing in (DAY_FIRST, MONTH_FIRST) and unreadable.get(DAY_FIRST) == unreadable.get(MONTH_FIRST):
+        pointed = "." in word.split()[0]
+        writing = DAY_FIRST if hints.day_first or pointed else MONTH_FIRST
+        order = "day, month" if writing == DAY_FIRST else "month, day"
+        unsure = "" if pointed else f"{word!r} is read as {order}, year: no value tells which is which."
+    return ColumnReading(name="", kind="date", writing=writing, unreadable=unreadable[writing]), unsure
+
+
+# --- what to say of a column ---------------------------------------------------------------------------------------
+
+
 def _many_levels(name: str, cells: _Cells, codes: str) -> str:
     """What to say of a category that is hardly one; text is refused."""
     present = cells.present
     if codes:
         return f"Read as a category: {codes}."
     mostly_distinct = cells.n_present >= ROWS_TO_JUDGE and len(present) > cells.n_present / 2
-    if mostly_distinct and present.str.count(r"\S+").mean() >= WORDS_IN_TEXT:
+    if mostly_distinct and cells.mean_words() >= WORDS_IN_TEXT:
         raise InputError(
-            f"Column {name!r} holds text, such as {present.iloc[0][:60]!r}. Leave it out (--drop), or turn it to "
+            f"Column {name!r} holds text, such as {present[0][:60]!r}. Leave it out (--drop), or turn it to "
             "numbers first, for example with ecrt embed, a sentence encoder or skrub.StringEncoder."
         )
     if len(present) > ROWS_TO_JUDGE and REPEATED_ID.fullmatch(name):
@@ -569,20 +671,20 @@ def _many_levels(name: str, cells: _Cells, codes: str) -> str:
             "both learned from and tested on. Use --id if it names persons or things."
         )
     if len(present) > MANY_LEVELS:
-        digits = present.str.contains("[0-9]").mean() > 0.5
+        digits = sum(re.search("[0-9]", word) is not None for word in present) > len(present) / 2
         hint = " If these are numbers or dates, use --na, --decimal or --types, or mend the file." if digits else ""
-        return f"It has {len(present)} levels, such as {present.iloc[0][:60]!r}.{hint}"
+        return f"It has {len(present)} levels, such as {present[0][:60]!r}.{hint}"
     return _capitals(present, "levels")
 
 
-def _capitals(present: pd.Series[Any], what: str) -> str:
+def _capitals(present: NDArray[Any], what: str) -> str:
     """What to say of words that are the same but for capital letters."""
-    small = present.str.lower()
-    alike = present[small.isin(small[small.duplicated()])]
-    if not len(alike):
-        return ""
-    shown = sorted(alike[alike.str.lower() == alike.iloc[0].lower()])[:3]
-    return f"{', '.join(map(repr, shown))} differ in capital letters only; they are read as different {what}."
+    same: dict[str, list[str]] = {}
+    for word in present:
+        same.setdefault(word.lower(), []).append(word)
+    shown = next((words for words in same.values() if len(words) > 1), [])
+    words = ", ".join(map(repr, sorted(shown)[:3]))
+    return f"{words} differ in capital letters only; they are read as different {what}." if words else ""
 
 
 def _grows(cells: _Cells, reading: ColumnReading) -> str:
@@ -608,7 +710,7 @@ def _is_sorted(numbers: NDArray[Any]) -> bool:
     return bool((steps >= 0).all() or (steps <= 0).all())
 
 
-def _counts_on(numbers: Array) -> bool:
+def _counts_on(numbers: NDArray[np.float64]) -> bool:
     """Whether numbers go up, or down, by one from nearly each row to the next."""
     steps = np.diff(numbers)
     return len(steps) >= ROWS_TO_JUDGE - 1 and bool(max((steps == 1).mean(), (steps == -1).mean()) >= 1 - FEW)
@@ -644,398 +746,37 @@ def _filler(cells: _Cells, number: ColumnReading) -> str:
     return ""
 
 
-FILLERS = {sign * value for sign in (1, -1) for value in (99, 999, 9999, 99999, 999999)}
-"""Numbers that often stand for a missing value."""
-
-
 def _names_rows(name: str, cells: _Cells, number: ColumnReading | None) -> str:
     """Why a column is one that counts or names rows; nothing if it is none."""
-    present = cells.n_present
-    named = ID_NAME.fullmatch(name) is not None or ID_NAME.fullmatch(name.lower()) is not None
-    if number is not None and (number.unit or number.writing or number.unreadable):
-        return ""
+    n_present = cells.n_present
+    many = n_present >= ROWS_TO_JUDGE
+    named = any(ID_NAME.fullmatch(one) for one in (name, name.lower()))
     if number is None:
-        if not cells.all_differ:
-            return ""
-        if present < ROWS_TO_JUDGE and not (named and present > 2):
-            return ""
-        texts = cells.present
-        if not named and texts.str.count(r"\S+").mean() >= WORDS_IN_TEXT:
-            return ""
-        return "It names rows: no value occurs twice."
+        is_name = (named and n_present > 2) or (many and cells.mean_words() < WORDS_IN_TEXT)
+        return "It names rows: no value occurs twice." if is_name and cells.all_differ else ""
+    if number.unit or number.writing or number.unreadable:
+        return ""
     numbers, _, _ = cells.read(number)
     numbers = numbers[~np.isnan(numbers)]
     if not (numbers == np.round(numbers)).all():
         return ""
     if not cells.all_differ:
         unnamed = UNNAMED.fullmatch(name) is not None and numbers.min() >= 0 and numbers.max() <= len(cells.codes)
-        if unnamed or (_counts_on(numbers) and (named or len(cells.present) > present / 2)):
+        if unnamed or (_counts_on(numbers) and (named or len(cells.present) > n_present / 2)):
             return "It counts rows, some numbers more than once. Use --types to keep it."
         return ""
     span = float(numbers.max() - numbers.min()) + 1
-    counts = span == present
-    if counts and (
-        present >= ROWS_TO_JUDGE or (present > 2 and numbers[0] in (0, 1) and (np.diff(numbers) == 1).all())
-    ):
+    from_start = n_present > 2 and numbers[0] in (0, 1) and (np.diff(numbers) == 1).all()
+    if span == n_present and (many or from_start):
         return "It counts rows."
-    if named and present > 2:
+    if named and n_present > 2:
         return "It names rows: no value occurs twice."
     if _counts_on(numbers):
         return "It counts rows, with gaps. Use --types to keep it."
-    if present < ROWS_TO_JUDGE or cells.absent.any():
+    if not many or cells.absent.any():
         return ""
     if _is_sorted(numbers):
         return "It counts rows: whole numbers that grow, or fall, from row to row. Use --types to keep it."
-    if present**2 / (2 * span) > REPEATS_EXPECTED:
+    if n_present**2 / (2 * span) > REPEATS_EXPECTED:
         return "It names rows: whole numbers close together, and none occurs twice. Use --types to keep it."
     return ""
-
-
-# --- plain numbers, which most wide tables are full of -----------------------------------------------------------
-
-
-def _plain_floats(column: pd.Series[Any], sign: str) -> tuple[NDArray[Any], Array] | None:
-    """Words and numbers of a column that holds plain numbers and empty cells only."""
-    words = column.to_numpy(dtype=object)
-    blank = words == ""
-    values = np.full(len(words), np.nan)
-    present = words[~blank]
-    try:
-        if sign == ",":
-            if any("." in word for word in present):
-                return None
-            values[~blank] = np.array([word.replace(",", ".") for word in present], dtype=object).astype(np.float64)
-        else:
-            values[~blank] = present.astype(np.float64)
-    except (ValueError, TypeError, AttributeError):
-        return None
-    if len(present) == 0 or not np.isfinite(values[~blank]).all() or any("_" in word for word in present):
-        return None
-    return present, values
-
-
-def _plain_number(name: str, column: pd.Series[Any], na: Sequence[str]) -> ColumnReading | None:
-    """The reading of a column that is plainly one of numbers, and nothing else it could be; ``None`` of others."""
-    if na or not isinstance(column.dtype, pd.StringDtype) or CODE_NAME.fullmatch(name.lower()):
-        return None
-    start = next((word for word in column.iloc[:SAMPLE] if word), "")
-    sign = "," if "," in start else "."
-    found = _plain_floats(column, sign)
-    if found is None:
-        return None
-    words, values = found
-    missing = len(values) - len(words)
-    numbers = values[~np.isnan(values)]
-    if UNNAMED.fullmatch(name) or _is_sorted(numbers) or _counts_on(numbers):
-        return None
-    if (numbers == np.floor(numbers)).all():
-        could_be_code = any(
-            len(word) > 15 or (word[0] == "0" and len(word) > 1) or not word.isdigit() for word in words
-        )
-        could_be_date = numbers.min() >= 19000101 and numbers.max() <= 20991231
-        odd = REPEATED_ID.fullmatch(name) or numbers.min() in FILLERS or numbers.max() in FILLERS
-        if could_be_code or could_be_date or odd or len(np.unique(numbers)) == len(numbers):
-            return None
-        return ColumnReading(name=name, kind="number", missing=missing)
-    if numbers.min() in FILLERS or numbers.max() in FILLERS:
-        return None
-    certain = any(sign in word and not re.fullmatch(THOUSANDS, word) for word in words[:SAMPLE])
-    return ColumnReading(name=name, kind="number", decimal=sign, missing=missing) if certain else None
-
-
-def _quick_numbers(column: pd.Series[Any], reading: ColumnReading) -> Array | None:
-    """Numbers by a reading, if the column holds plain ones only and nothing needs to be looked at."""
-    if reading.kind != "number" or reading.na or reading.unit or reading.writing:
-        return None
-    if is_numeric_dtype(column.dtype) and not is_bool_dtype(column.dtype):
-        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        return None if np.isinf(values).any() else values
-    if not isinstance(column.dtype, pd.StringDtype) or column.isna().any():
-        return None
-    found = _plain_floats(column, reading.decimal)
-    return None if found is None else found[1]
-
-
-# --- numbers -------------------------------------------------------------------------------------------------------
-
-EXPONENT = "(?:[eE][+-]?[0-9]+)?"
-PLAIN = rf"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+){EXPONENT}"
-PLAIN_COMMA = rf"[+-]?(?:[0-9]+,?[0-9]*|,[0-9]+){EXPONENT}"
-GROUPS = r"[1-9][0-9]{{0,2}}(?P<mark>{})[0-9]{{3}}(?:(?P=mark)[0-9]{{3}})*"
-POINT_NUMBER = re.compile("(?:[0-9]*|" + GROUPS.format("[, ']") + r")(?:\.[0-9]*)?" + EXPONENT)
-COMMA_NUMBER = re.compile("(?:[0-9]*|" + GROUPS.format("[. ']") + r")(?:,[0-9]*)?" + EXPONENT)
-THOUSANDS = r"[+-]?[1-9][0-9]{0,2}(?:[.,][0-9]{3})+"
-TIME = re.compile(r"([0-9]{1,3}):([0-9]{2})(?::([0-9]{2}(?:[.,][0-9]+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?")
-CURRENCIES = {
-    "$", "€", "£", "¥", "₹", "us$", "usd", "eur", "gbp", "chf", "jpy", "cny", "inr", "fr.", "r$", "brl", "kr", "zł",
-    "pln", "czk", "sek", "nok", "dkk", "cad", "aud", "ca$", "a$",
-}  # fmt: skip
-WRITTEN = re.compile(
-    r"(?P<open>\()?(?P<sign>[+-])?\s*(?P<prefix>[^\W\d_]{0,3}[$€£¥₹.]?)\s*(?P<inner>[+-])?"
-    rf"(?P<number>[0-9.,](?:[0-9.,' ]*[0-9.,])?{EXPONENT})\s*"
-    r"(?P<suffix>[^\d\s+(),;:_-][^\d+(),;:_-]{0,11})?(?P<minus>-)?\)?"
-)
-SPELLINGS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'"})
-
-
-@dataclass(frozen=True, eq=False)
-class _Numbers:
-    """Distinct values as numbers with a decimal point and with a decimal comma, NaN where they are none.
-
-    Attributes
-    ----------
-    point_marks, comma_marks : the sign between thousands that was used for it.
-    unit : what stands beside the number.
-    """
-
-    point: Array
-    comma: Array
-    point_marks: NDArray[Any]
-    comma_marks: NDArray[Any]
-    unit: NDArray[Any]
-
-    @classmethod
-    def of(cls, cells: _Cells) -> _Numbers:
-        text, n = cells.text, len(cells.text)
-        empty = np.full(n, "", dtype=object)
-        found = cls(np.full(n, np.nan), np.full(n, np.nan), empty, empty.copy(), empty.copy())
-        if cells.typed is not None and is_numeric_dtype(cells.typed.dtype):
-            found.point[~cells.absent] = _floats(text[~cells.absent])
-            found.comma[:] = found.point
-            return found
-        plain = text.str.fullmatch(PLAIN).to_numpy(dtype=bool) & ~cells.absent
-        found.point[plain] = _floats(text[plain])
-        comma = text.str.fullmatch(PLAIN_COMMA).to_numpy(dtype=bool) & ~cells.absent
-        found.comma[comma] = _floats(text[comma].str.replace(",", ".", regex=False))
-        either = np.flatnonzero((plain ^ comma) & text.str.fullmatch(THOUSANDS).to_numpy(dtype=bool))
-        for place in either:
-            word = text.iloc[place]
-            other, marks = (found.comma, found.comma_marks) if plain[place] else (found.point, found.point_marks)
-            marks[place] = "." if plain[place] else ","
-            other[place] = float(word.replace(marks[place], ""))
-        for place in np.flatnonzero(~plain & ~comma & ~cells.absent):
-            found._parse(int(place), text.iloc[place])
-        return found
-
-    def _parse(self, place: int, word: str) -> None:
-        found = WRITTEN.fullmatch(word.translate(SPELLINGS))
-        if found is None or (found["open"] is not None) != word.endswith(")"):
-            return
-        prefix, suffix = found["prefix"].lower(), (found["suffix"] or "").strip()
-        if prefix and prefix not in CURRENCIES:
-            return
-        negative = sum(found[part] in ("-", "(") for part in ("open", "sign", "inner", "minus")) % 2
-        self.unit[place] = found["prefix"].strip() or suffix
-        for pattern, values, marks, sign in (
-            (POINT_NUMBER, self.point, self.point_marks, "."), (COMMA_NUMBER, self.comma, self.comma_marks, ","),
-        ):  # fmt: skip
-            read = pattern.fullmatch(found["number"])
-            if read is not None and any(letter.isdigit() for letter in found["number"]):
-                marks[place] = read["mark"] or ""
-                number = found["number"].replace(marks[place], "") if marks[place] else found["number"]
-                values[place] = float(number.replace(sign, ".")) * (-1 if negative else 1)
-
-    def with_decimal(self, decimal: str) -> tuple[Array, NDArray[Any]]:
-        return (self.comma, self.comma_marks) if decimal == "," else (self.point, self.point_marks)
-
-    def read(self, reading: ColumnReading) -> Array:
-        """Distinct values as numbers by a reading."""
-        values, marks = self.with_decimal(reading.decimal)
-        allowed = np.array([mark in reading.thousands for mark in marks], dtype=bool)
-        bare_too = reading.unit != "%"
-        fits = np.array([_same_unit(unit, reading.unit) or (bare_too and not unit) for unit in self.unit], dtype=bool)
-        return np.where(allowed & fits, values, np.nan)
-
-
-def _mixed_units(cells: _Cells) -> str:
-    """What to say of numbers that are written with several units; nothing of other columns."""
-    numbers = cells.numbers
-    readable = np.isfinite(numbers.point) | np.isfinite(numbers.comma)
-    units = sorted({str(unit) or "none" for unit in numbers.unit[readable]})
-    if len(units) < 2 or cells.count(readable) < (1 - FEW) * cells.n_present or readable.sum() <= ROWS_TO_JUDGE:
-        return ""
-    return f"Its numbers have several units ({', '.join(units[:5])}). Write them in one to learn from them."
-
-
-def _same_unit(one: str, other: str) -> bool:
-    return one.lower() == other.lower()
-
-
-def _floats(text: pd.Series[Any]) -> Array:
-    return text.to_numpy(dtype=object).astype(np.float64)
-
-
-def _as_number(cells: _Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[ColumnReading | None, str]:
-    """How a column of numbers is read, if it is one; and, if its decimal sign is not certain, a sentence on it."""
-    special = _as_special_number(cells, needed)
-    if special is not None:
-        return special, ""
-    numbers = cells.numbers
-    present = np.where(cells.absent, 0, cells.counts)
-    readable = np.isfinite(numbers.point) | np.isfinite(numbers.comma)
-    unreadable = int((present * ~readable).sum())
-    odd = int((~cells.absent & ~readable).sum())
-    # Numbers, and a word or two that say why there is none.
-    most = 0.5 if odd <= FEW_WORDS and readable.sum() > ROWS_TO_JUDGE else 1 - needed
-    if unreadable > most * present.sum() or not readable.any():
-        return None, ""
-    units: Counter[str] = Counter()
-    for unit, weight in zip(numbers.unit[readable], present[readable], strict=True):
-        units[unit] += int(weight)
-    bare = ColumnReading(name="", kind="number", unit=units.most_common(1)[0][0], thousands=",. '")
-    weights = {}
-    for sign in ".,":
-        weights[sign] = (present * np.isfinite(numbers.read(replace(bare, decimal=sign)))).sum()
-    unsure = ""
-    same = np.array_equal(numbers.point, numbers.comma, equal_nan=True)
-    if weights["."] != weights[","]:
-        decimal = "." if weights["."] > weights[","] else ","
-    else:
-        decimal = "" if same else hints.decimal or "."
-        if not same:
-            place = np.flatnonzero(np.isfinite(numbers.point) & (numbers.point != numbers.comma))[0]
-            value = numbers.with_decimal(decimal)[0][place]
-            unsure = f"{cells.text.iloc[place]!r} is read as {value:.15g}; use --decimal if that is wrong."
-    values, marks = numbers.with_decimal(decimal)
-    used = "".join(sorted({mark for mark in marks[np.isfinite(values)] if mark}))
-    reading = replace(bare, decimal=decimal, thousands=used)
-    otherwise = int(present[readable & ~np.isfinite(numbers.read(reading))].sum())
-    if otherwise > (1 - needed) * present.sum():
-        return None, ""
-    return replace(reading, unreadable=unreadable + otherwise), unsure
-
-
-def _as_special_number(cells: _Cells, needed: float) -> ColumnReading | None:
-    """Times such as 12:30, read as seconds, and hexadecimal numbers such as 0x1F."""
-    present = np.where(cells.absent, 0, cells.counts)
-    for writing in SPECIAL:
-        if not SPECIAL[writing].fullmatch(cells.present.iloc[0]) and not SPECIAL[writing].fullmatch(
-            cells.present.iloc[-1]
-        ):
-            continue
-        unreadable = int(present[np.isnan(_special_numbers(cells.text, writing))].sum())
-        if unreadable <= (1 - needed) * present.sum():
-            return ColumnReading(name="", kind="number", writing=writing, unreadable=unreadable)
-    return None
-
-
-SPECIAL = {"time": TIME, "hexadecimal": re.compile("0[xX][0-9a-fA-F]{1,13}")}
-
-
-def _special_numbers(text: pd.Series[Any], writing: str) -> Array:
-    def number(word: str) -> float:
-        found = SPECIAL[writing].fullmatch(word)
-        if found is None:
-            return np.nan
-        if writing == "hexadecimal":
-            return float(int(word, 16))
-        hours, minutes, seconds, half = found.groups()
-        hour = int(hours) if half is None else int(hours) % 12 + 12 * (half in "pP")
-        return 3600.0 * hour + 60 * int(minutes) + float((seconds or "0").replace(",", "."))
-
-    return np.array([number(word) for word in text], dtype=np.float64)
-
-
-# --- dates ---------------------------------------------------------------------------------------------------------
-
-CLOCK = (
-    r"(?:(?:T|,?\s+)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
-    r"(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?\s*(?P<zone>Z|UTC|GMT|[+-]\d{2}:?\d{2})?)?"
-)
-NUMBERS = r"(?P<{}>\d{{1,2}})(?P<mark>[./-])(?P<{}>\d{{1,2}})(?P=mark)(?P<year>\d{{4}}|\d{{2}})" + CLOCK.replace(
-    "{", "{{"
-).replace("}", "}}")
-DATES = {
-    "year-month-day": re.compile(r"(?P<year>\d{4})[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})" + CLOCK),
-    "day.month.year": re.compile(NUMBERS.format("day", "month")),
-    "month/day/year": re.compile(NUMBERS.format("month", "day")),
-    "day month year": re.compile(
-        r"(?:[^\W\d_]{2,}\.?,?\s+)?(?P<day>\d{1,2})(?:\.|st|nd|rd|th)?[\s-]*(?P<name>[^\W\d_]{3,})\.?[\s,-]*(?P<year>\d{4})"
-        + CLOCK
-    ),
-    "month day year": re.compile(
-        r"(?:[^\W\d_]{3,},?\s+)?(?P<name>[^\W\d_]{3,})\.?\s*(?P<day>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<year>\d{4})"
-        + CLOCK
-    ),
-    "yearmonthday": re.compile(r"(?P<year>(?:19|20)\d{2})(?P<month>0[1-9]|1[0-2])(?P<day>0[1-9]|[12]\d|3[01])"),
-    "year-month": re.compile(r"(?P<year>(?:19|20)\d{2})[-/](?P<month>\d{1,2})"),
-    "month/year": re.compile(r"(?P<month>0[1-9]|1[0-2])[./](?P<year>(?:19|20)\d{2})"),
-}
-_ORDERS = ("day.month.year", "month/day/year")
-MONTHS = [
-    ("jan", "ene"), ("feb", "fév", "fev"), ("mar", "mär", "maer", "mrz"), ("apr", "avr", "abr"), ("may", "mai"),
-    ("jun", "juin"), ("jul", "juil"), ("aug", "aoû", "aou", "ago"), ("sep",), ("oct", "okt"), ("nov",),
-    ("dec", "dez", "déc", "dic"),
-]  # fmt: skip
-"""How names of months begin in English, German, French and Spanish."""
-
-CENTURY_FROM = 69
-"""Years of two digits from here on are of the last century, as in C and Python."""
-
-
-def _as_date(cells: _Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[ColumnReading | None, str]:
-    """How a column of dates is read, if it is one; and, if day and month may be swapped, a sentence on it."""
-    present = np.where(cells.absent, 0, cells.counts)
-    sample = cells.present.iloc[:: max(len(cells.present) // SAMPLE, 1)]
-    found: dict[str, int] = {}
-    for writing, pattern in DATES.items():
-        if sum(pattern.fullmatch(word) is not None for word in sample) >= needed * len(sample):
-            found[writing] = int(present[np.isnat(_parse_dates(cells.text, writing))].sum())
-    if "yearmonthday" in found and (found["yearmonthday"] or len(cells.present) < 2):
-        del found["yearmonthday"]  # whole numbers, a few of which could be dates
-    if not found:
-        return None, ""
-    writing = min(found, key=lambda one: found[one])
-    if found[writing] > (1 - needed) * present.sum():
-        return None, ""
-    unsure = ""
-    day_first, month_first = (found.get(order, -1) for order in _ORDERS)
-    word = str(cells.present.iloc[0])
-    if writing in _ORDERS and day_first == month_first:
-        first = hints.day_first is True or "." in word.split()[0]
-        writing = _ORDERS[0] if first else _ORDERS[1]
-        if "." not in word.split()[0]:
-            unsure = (
-                f"{word!r} is read as {'day, month' if first else 'month, day'}, year: no value tells which is which."
-            )
-    return ColumnReading(name="", kind="date", writing=writing, unreadable=found[writing]), unsure
-
-
-SAMPLE = 100
-
-
-def _parse_dates(text: pd.Series[Any], writing: str) -> NDArray[Any]:
-    pattern = DATES[writing]
-    return np.array([_date(pattern.fullmatch(word)) for word in text], dtype="datetime64[us]")
-
-
-def _date(found: re.Match[str] | None) -> datetime | None:
-    """The date, in universal time if it has a zone."""
-    if found is None:
-        return None
-    parts = found.groupdict()
-    year = int(parts["year"])
-    year += 0 if len(parts["year"]) == 4 else 1900 if year >= CENTURY_FROM else 2000
-    if parts.get("name"):
-        name = parts["name"].lower()
-        month = next((number for number, starts in enumerate(MONTHS, 1) if name.startswith(starts)), 0)
-    else:
-        month = int(parts["month"])
-    hour, half = int(parts.get("hour") or 0), parts.get("half")
-    if half:
-        hour = hour % 12 + 12 * (half in "pP")
-    second, fraction = int(parts.get("second") or 0), (parts.get("fraction") or "0").ljust(6, "0")[:6]
-    try:
-        date = datetime(
-            year, month, int(parts.get("day") or 1), hour, int(parts.get("minute") or 0), second, int(fraction)
-        )
-    except ValueError:
-        return None
-    zone = parts.get("zone")
-    if zone and zone[0] in "+-":
-        away = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
-        try:
-            date = date - away if zone[0] == "+" else date + away
-        except OverflowError:
-            return None
-    return date
