@@ -13,15 +13,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import (
-    is_bool_dtype,
-    is_datetime64_any_dtype,
-    is_integer_dtype,
-    is_numeric_dtype,
-    is_timedelta64_dtype,
-)
-from sklearn.preprocessing import OneHotEncoder
+from pandas.api.types import is_datetime64_any_dtype, is_integer_dtype, is_numeric_dtype, is_timedelta64_dtype
 
+from ecrt.data.columns import ROWS_TO_JUDGE, WORDS_IN_TEXT, as_text
 from ecrt.errors import InputError, warn_user
 
 Array = NDArray[np.float64]
@@ -40,10 +34,6 @@ NUMBERS = (int, float, Decimal, np.number, np.bool_)
 """Values of a column without a type of its own that are numbers; those of money come from databases as Decimal."""
 
 MISSING = "(missing)"
-ROWS_TO_JUDGE = 20
-"""With fewer rows distinct values say nothing: no column is taken for text or for an identifier."""
-
-WORDS_IN_TEXT = 4
 MOST_NAMED = 10
 NOT_AS_FITTED = "Values that the model knows nothing of"
 """How the warning begins that says so of new rows."""
@@ -92,21 +82,19 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def encode(self, values: pd.Series[Any]) -> tuple[Array, str]:
         """Values of the column as the columns it becomes; and, if some cannot be used, how many and why."""
+        present = values.notna().to_numpy()
         if self.kind == "category":
-            # Built from what was learned rather than fitted: it can be written down and made again.
-            encoder = OneHotEncoder(categories=[list(self.levels)], handle_unknown="ignore", sparse_output=False)
-            text = _as_text(values).to_numpy(dtype=object)
-            found = np.asarray(encoder.fit(np.array(self.levels, dtype=object)[:, None]).transform(text[:, None]))
-            new = ~found.any(axis=1) & values.notna().to_numpy()
+            text = as_text(values, MISSING)
+            place = pd.Index(self.levels).get_indexer(text)  # -1: none of them
+            new = (place < 0) & present
             new[new] = False if self.many else ~np.isin(text[new], list(self.rare))
+            found = np.eye(len(self.levels) + 1)[place, :-1]
             return found, _share(new, f"new levels such as {str(text[new][0])[:40]!r}" if new.any() else "")
         numbers = _numbers(values)[:, None] if self.kind == "number" else _date_parts(values)
         missing = np.isnan(numbers)
-        no_date = (
-            missing[:, 0] & values.notna().to_numpy() if self.kind == "date" else np.zeros(len(values), dtype=bool)
-        )
         filled = np.where(missing, self.fill, numbers)
-        return np.column_stack([filled, missing[:, 0]]) if self.flagged else filled, _share(no_date, "no dates")
+        encoded = np.column_stack([filled, missing[:, 0]]) if self.flagged else filled
+        return encoded, _share(missing[:, 0] & present, "no dates") if self.kind == "date" else ""
 
 
 DATE_PARTS = ("year", "month", "day", "hour", "weekday", "seconds since 1970")
@@ -197,7 +185,7 @@ def _learn_column(name: str, values: pd.Series[Any]) -> Column:
             return Column(name=name, kind="left out")
         numbers = _numbers(values)
         return Column(name=name, kind="number", fill=(float(np.nanmedian(numbers)),), flagged=flagged)
-    text = _as_text(present)
+    text = pd.Series(as_text(present))
     counts = text.value_counts()
     if isinstance(values.dtype, pd.CategoricalDtype):
         return _category(name, counts, flagged, many)
@@ -257,7 +245,7 @@ def _date_column(name: str, values: pd.Series[Any], flagged: bool) -> Column:
 def _holds_numbers(values: pd.Series[Any]) -> bool:
     if isinstance(values.dtype, pd.CategoricalDtype):
         return False
-    if is_numeric_dtype(values.dtype) or is_bool_dtype(values.dtype) or is_timedelta64_dtype(values.dtype):
+    if is_numeric_dtype(values.dtype) or is_timedelta64_dtype(values.dtype):
         return True
     return bool(values.dropna().map(lambda value: isinstance(value, NUMBERS)).all())
 
@@ -327,18 +315,4 @@ def refuse_extremes(numbers: Array, names: Sequence[str] | None = None) -> None:
 
 
 def _as_category(values: pd.Series[Any]) -> Any:
-    return pd.Categorical(_as_text(values).where(values.notna(), None))
-
-
-def _as_text(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Values as strings without spaces around them, and whole floats as whole numbers.
-
-    Files differ in the spaces they keep, and a gap elsewhere in the column must not change 3 to 3.0.
-    """
-
-    def text(value: Any) -> str:
-        whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
-        return str(int(value)) if whole else str(value).strip()
-
-    plain = values.astype(object)
-    return plain.where(plain.notna(), MISSING).map(text)
+    return pd.Categorical(pd.Series(as_text(values)).where(values.notna().to_numpy(), None))
