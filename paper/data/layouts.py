@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ecrt.data import ImageList
-from ecrt.data.layouts import pictures_below
+from ecrt.data.images import pictures_below
 from ecrt.embedding import Items, image_items, text_items
 from ecrt.errors import InputError
 from paper.data.kaggle_arxiv import read_arxiv

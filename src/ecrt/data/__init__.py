@@ -3,7 +3,8 @@
 from ecrt.data.column_rows import HEADINGS, ColumnRow, column_rows, rows_of_table
 from ecrt.data.columns import ColumnProblem, ColumnReading, ReadOptions
 from ecrt.data.digits import Split, imbalanced_digits
-from ecrt.data.files import LABEL_SEPARATOR, DataFile, Images, open_image, read_data
+from ecrt.data.files import LABEL_SEPARATOR, DataFile, read_data
+from ecrt.data.images import ImageList, Images, open_image, read_image_list
 from ecrt.data.imbalance import (
     exponential_imbalance,
     indicator_of,
@@ -12,7 +13,6 @@ from ecrt.data.imbalance import (
     thin_out,
     with_lost_groups,
 )
-from ecrt.data.layouts import ImageList, read_image_list
 from ecrt.data.minority import ClassRoles, MinorityRule, assign_roles, minority_mask
 from ecrt.data.synthetic import (
     GaussianSources,

@@ -10,8 +10,6 @@ from sklearn.model_selection import train_test_split
 
 from ecrt.data.imbalance import step_imbalance
 
-__all__ = ["Split", "imbalanced_digits"]
-
 
 @dataclass(frozen=True)
 class Split:

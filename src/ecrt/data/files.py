@@ -7,15 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.utils.data import Dataset
 
 from ecrt.data.columns import (
     ColumnProblem,
@@ -26,37 +23,14 @@ from ecrt.data.columns import (
     read_target_column,
     signs_not_found,
 )
-from ecrt.data.layouts import PICTURES, pictures_below, split_folders
-from ecrt.data.reading import Cells, is_standard_input, read_cells
+from ecrt.data.images import Images, load_images
+from ecrt.data.raw_tables import RawTable, is_standard_input, read_raw_table
 from ecrt.errors import InputError, warn_user
-
-if TYPE_CHECKING:
-    import PIL.Image
 
 Labels = NDArray[Any]
 
 LABEL_SEPARATOR = ";"
 """Between the labels of a row, where they are one text."""
-
-
-class Images(Dataset[Any]):
-    """Images in memory, a byte for each value, given out as numbers from -1 to 1.
-
-    Parameters
-    ----------
-    values : of shape (n, 3, size, size).
-    labels : class names; without them items are images alone.
-    """
-
-    def __init__(self, values: NDArray[np.uint8], labels: Labels | None = None) -> None:
-        self.values, self.labels = values, labels
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __getitem__(self, index: int) -> Tensor | tuple[Tensor, str]:
-        image = torch.from_numpy(self.values[index]).float() / 127.5 - 1
-        return image if self.labels is None else (image, str(self.labels[index]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,25 +97,26 @@ def read_data(
         if not path.exists():
             raise InputError(f"There is no file or folder {path}.")
         if path.is_dir():
-            return _read_images(path, labelled=bool(target), size=image_size)
+            images, names = load_images(path, labelled=bool(target), size=image_size)
+            return DataFile(X=images, y=images.labels, ids=pd.DataFrame({"file": names}))
         if path.suffix == ".npz":
             return _read_npz(path, target)
     options = options or ReadOptions()
-    cells = read_cells(path, encoding=options.encoding)
-    table = cells.table
+    raw = read_raw_table(path, encoding=options.encoding)
+    table = raw.table
     for name in [*target, *ids, *aside, *drop, *(options.types if columns is None else ())]:
         if name not in table.columns:
             raise InputError(f"{path.name} has no column {name!r}{_suggestion(name, list(table.columns))}")
-    y, targets = _read_targets(cells, target, options, columns)
+    y, targets = _read_targets(raw, target, options, columns)
     named = table[list(ids)] if ids else pd.DataFrame({"row": np.arange(len(table))})
     problems: tuple[ColumnProblem, ...] = ()
     if columns is None:
         left = table.drop(columns=list({*target, *ids, *drop}))
         _refuse_nested(left, path)
-        readings, typed = decide_columns(left, options, separator=cells.separator, aside=aside)
+        readings, typed = decide_columns(left, options, separator=raw.separator, aside=aside)
         unused = signs_not_found(table, options.na)
         signs = (f"--na {unused}: no cell of {path.name} holds that.",) if unused else ()
-        _tell((*readings, *targets), (*cells.notes, *signs))
+        _tell((*readings, *targets), (*raw.notes, *signs))
     else:
         readings = tuple(reading for reading in columns if reading.is_used or reading.name in aside)
         lacking = [reading.name for reading in readings if reading.name not in table.columns]
@@ -150,7 +125,7 @@ def read_data(
         _refuse_nested(table[[reading.name for reading in readings]], path)
         typed, problems = read_columns(table, readings, decimal=options.decimal)
         _refuse_unreadable(problems, path, allow_unreadable)
-        _tell((), cells.notes)
+        _tell((), raw.notes)
     used = [reading.name for reading in readings if reading.is_used]
     if target and columns is None and not used:
         said = "; ".join(f"{reading.name!r}: {reading.note}" for reading in readings[:5])
@@ -165,12 +140,12 @@ def read_data(
 
 
 def _read_targets(
-    cells: Cells, target: Sequence[str], options: ReadOptions, columns: Sequence[ColumnReading] | None
+    raw: RawTable, target: Sequence[str], options: ReadOptions, columns: Sequence[ColumnReading] | None
 ) -> tuple[Labels | None, tuple[ColumnReading, ...]]:
     """The target, an array or with several columns a matrix, and how it was read."""
     known = {reading.name: reading for reading in columns or () if reading.role == "target"}
     found = [
-        read_target_column(cells.table[name], options, separator=cells.separator, reading=known.get(name))
+        read_target_column(raw.table[name], options, separator=raw.separator, reading=known.get(name))
         for name in target
     ]
     if not found:
@@ -266,36 +241,3 @@ def _read_npz(path: Path, target: Sequence[str]) -> DataFile:
     ids = pd.DataFrame({"id": found["ids"]} if "ids" in found else {"row": np.arange(len(found["X"]))})
     y = found[target[0]] if len(target) == 1 else np.column_stack([found[name] for name in target]) if target else None
     return DataFile(X=found["X"], y=y, ids=ids)
-
-
-def open_image(file: Path) -> PIL.Image.Image:
-    """An image with three channels, read to its end."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(file) as image:
-            return image.convert("RGB")
-    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"The image {file} cannot be read: {error}") from error
-
-
-def _read_images(folder: Path, *, labelled: bool, size: int) -> DataFile:
-    from PIL import ImageOps
-
-    files = pictures_below(folder)
-    if not files:
-        raise InputError(f"The folder {folder} holds no images ({', '.join(sorted(PICTURES))}).")
-    split = split_folders(folder)
-    if labelled and split:
-        raise InputError(
-            f"{folder} is split into {sorted(split)}: name one of these folders, such as {split['train']}."
-        )
-    loose = [file.name for file in files if file.parent == folder]
-    if labelled and loose:
-        raise InputError(f"{folder}: the image {loose[0]} is in no subfolder, so its class has no name.")
-    values = np.empty((len(files), 3, size, size), dtype=np.uint8)
-    for place, file in enumerate(files):
-        values[place] = np.asarray(ImageOps.fit(open_image(file), (size, size))).transpose(2, 0, 1)
-    y = np.array([file.relative_to(folder).parts[0] for file in files]) if labelled else None
-    ids = pd.DataFrame({"file": [str(file.relative_to(folder)) for file in files]})
-    return DataFile(X=Images(values, y), y=y, ids=ids)

@@ -85,7 +85,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         present = values.notna().to_numpy()
         if self.kind == "category":
             text = as_text(values, MISSING)
-            place = pd.Index(self.levels).get_indexer(text)  # -1: none of them
+            place = pd.Index(self.levels).get_indexer(pd.Index(text))  # -1: none of them
             new = (place < 0) & present
             new[new] = False if self.many else ~np.isin(text[new], list(self.rare))
             found = np.eye(len(self.levels) + 1)[place, :-1]

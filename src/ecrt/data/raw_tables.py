@@ -1,6 +1,6 @@
-"""Tables of any file to cells: CSV of whatever encoding and separator, JSON, Excel, Parquet; packed or not.
+"""Tables as they stand in files: CSV of any encoding and separator, JSON, Excel, Parquet; packed or not.
 
-Cells of text files stay text here, so that nothing is lost before it is known what a column holds.
+Values of text files stay text here, so that nothing is lost before it is known what a column holds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ KINDS = (
 )
 TEXT, LINES, EXCEL, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson"), (".xlsx", ".xlsm"), (".parquet", ".pq")
 OLD_EXCEL = (".xls", ".xlsb", ".ods")
-PACKED = (".gz", ".bz2", ".xz", ".zip")
+UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
+PACKED = (*UNPACK, ".zip")
+
+UNREADABLE = (
+    OSError, EOFError, ValueError, RecursionError, csv.Error, zipfile.BadZipFile, zlib.error, lzma.LZMAError
+)  # fmt: skip
+"""What readers raise of a damaged file."""
 
 SEPARATORS = ";\t|,"
 """Between the values of a line; of two that suit equally well the first is taken."""
@@ -40,7 +46,7 @@ SHOWN = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cells:
+class RawTable:
     """What stands in a table.
 
     Attributes
@@ -60,7 +66,7 @@ def is_standard_input(path: Path) -> bool:
     return str(path) == "-"
 
 
-def read_cells(path: Path, *, encoding: str | None = None) -> Cells:
+def read_raw_table(path: Path, *, encoding: str | None = None) -> RawTable:
     """Read a table.
 
     Parameters
@@ -72,11 +78,11 @@ def read_cells(path: Path, *, encoding: str | None = None) -> Cells:
         return _read(path, encoding)
     except InputError:
         raise
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{path.name} cannot be read: {error}") from error
 
 
-def _read(path: Path, encoding: str | None) -> Cells:
+def _read(path: Path, encoding: str | None) -> RawTable:
     if is_standard_input(path):
         content = sys.stdin.buffer.read()
         name = "stdin.json" if content.lstrip()[:1] in (b"{", b"[") else "stdin.csv"
@@ -103,26 +109,20 @@ def _read(path: Path, encoding: str | None) -> Cells:
 
 def _unpack(path: Path, name: str) -> tuple[str, bytes]:
     """The content of a file, or of the one file in it, with the name that says what it is."""
-    match path.suffix.lower():
-        case ".gz":
-            return name, gzip.decompress(path.read_bytes())
-        case ".bz2":
-            return name, bz2.decompress(path.read_bytes())
-        case ".xz":
-            return name, lzma.decompress(path.read_bytes())
-        case ".zip":
-            with zipfile.ZipFile(path) as archive:
-                members = [
-                    member
-                    for member in archive.namelist()
-                    if not member.endswith("/") and not member.startswith("__MACOSX") and Path(member).name[:1] != "."
-                ]
-                if len(members) != 1:
-                    raise InputError(
-                        f"{path.name} holds {len(members)} files ({', '.join(members[:5])}): unpack it and name one."
-                    )
-                return Path(members[0]).name, archive.read(members[0])
-    return name, path.read_bytes()
+    ending = path.suffix.lower()
+    if ending != ".zip":
+        content = path.read_bytes()
+        return name, UNPACK[ending](content) if ending in UNPACK else content
+    with zipfile.ZipFile(path) as archive:
+        members = [
+            member for member in archive.namelist()
+            if not member.endswith("/") and not member.startswith("__MACOSX") and Path(member).name[:1] != "."
+        ]  # fmt: skip
+        if len(members) != 1:
+            raise InputError(
+                f"{path.name} holds {len(members)} files ({', '.join(members[:5])}): unpack it and name one."
+            )
+        return Path(members[0]).name, archive.read(members[0])
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -174,13 +174,13 @@ def _read_json(text: str, path: Path, *, lines: bool) -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def _typed(table: pd.DataFrame, path: Path, notes: tuple[str, ...] = ()) -> Cells:
+def _typed(table: pd.DataFrame, path: Path, notes: tuple[str, ...] = ()) -> RawTable:
     table.columns = table.columns.map(lambda name: str(name).strip())
     _check(table, path)
     index = [str(name) for name in table.index.names if name is not None]
     if index:
         notes = (*notes, f"{path.name}: the index ({', '.join(index)}) is left out. Make it columns to learn from it.")
-    return Cells(table=table.reset_index(drop=True), notes=notes)
+    return RawTable(table=table.reset_index(drop=True), notes=notes)
 
 
 def _check(table: pd.DataFrame, path: Path) -> None:
@@ -235,7 +235,7 @@ def _decoded(content: bytes, encoding: str | None, path: Path) -> tuple[str, tup
 # --- CSV ----------------------------------------------------------------------------------------------------------
 
 
-def _read_csv(text: str, notes: tuple[str, ...], path: Path) -> Cells:
+def _read_csv(text: str, notes: tuple[str, ...], path: Path) -> RawTable:
     if not text.strip():
         raise InputError(f"{path.name} cannot be read: it is empty.")
     said = re.match(r"sep=(.)\n", text, re.IGNORECASE)  # the first line of some files from Excel
@@ -245,7 +245,7 @@ def _read_csv(text: str, notes: tuple[str, ...], path: Path) -> Cells:
     text, title = _without_title(text, separator, path)
     table = _parse_csv(text, separator, path)
     _check(table, path)
-    return Cells(table=table, notes=(*notes, *comments, *title), separator=separator)
+    return RawTable(table=table, notes=(*notes, *comments, *title), separator=separator)
 
 
 def _without_comments(text: str, path: Path) -> tuple[str, tuple[str, ...]]:
@@ -268,24 +268,22 @@ def _without_comments(text: str, path: Path) -> tuple[str, tuple[str, ...]]:
 def _without_title(text: str, separator: str, path: Path) -> tuple[str, tuple[str, ...]]:
     """The text without lines above the column names: those that have one value, where later lines have more."""
     title: list[str] = []
+    above = 0
     reader = _records(text, separator)
     for record in reader:
         values = [cell for cell in record if cell.strip()]
         if len(values) > 1 or (values and not record[0].strip()):
             break
         title += values
-        if reader.line_num >= LINES_TO_JUDGE:
+        above = reader.line_num
+        if above >= LINES_TO_JUDGE:
             return text, ()
     else:
         return text, ()
     if not title:
         return text, ()
-    last = len(title)
-    body = text
-    while last:
-        line, _, body = body.partition("\n")
-        last -= bool(line.replace(separator, "").strip())
-    return body, (f"{path.name}: lines above the column names are left out: {' / '.join(title)[:SHOWN]!r}.",)
+    note = f"{path.name}: lines above the column names are left out: {' / '.join(title)[:SHOWN]!r}."
+    return text.split("\n", above)[above], (note,)
 
 
 def _records(text: str, separator: str) -> Any:
