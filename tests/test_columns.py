@@ -429,3 +429,13 @@ def test_a_text_column_of_a_typed_file_may_begin_with_a_gap():
     readings, typed = decide_columns(table, ReadOptions(types={"empty": "number"}))
     assert [(one.kind, one.missing) for one in readings] == [("number", 20), ("left out", 40)]
     assert typed["x"].tolist()[1:3] == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("above", ["", "A title\n\n", "# one\n# two\n", "sep=,\n", "\n", "# x,label\n"])
+def test_errors_name_the_line_of_the_file(tmp_path, above):
+    file = tmp_path / "a.csv"
+    named = "" if "label" in above else "x,label\n"
+    file.write_text(f"{above}{named}1,a\n2,b\n3\n")
+    line = file.read_text().split("\n").index("3") + 1
+    with pytest.raises(InputError, match=f"line {line} has 1 values, but 2 columns are named"):
+        read_data(file, target=["label"])

@@ -239,7 +239,7 @@ def _read_csv(text: str, notes: tuple[str, ...], path: Path) -> RawTable:
     if not text.strip():
         raise InputError(f"{path.name} cannot be read: it is empty.")
     said = re.match(r"sep=(.)\n", text, re.IGNORECASE)  # the first line of some files from Excel
-    text = text[said.end() :] if said else text
+    text = "\n" + text[said.end() :] if said else text
     text, comments = _without_comments(text, path)
     separator = said[1] if said else _separator(text)
     text, title = _without_title(text, separator, path)
@@ -249,18 +249,22 @@ def _read_csv(text: str, notes: tuple[str, ...], path: Path) -> RawTable:
 
 
 def _without_comments(text: str, path: Path) -> tuple[str, tuple[str, ...]]:
-    """The text without lines that begin with ``#``, if it starts with one; the last of these may name the columns."""
-    if not text.startswith("#"):
+    """The text without lines that begin with ``#``, if it starts with one; the last of these may name the columns.
+
+    Empty lines stand for them, so that errors name the lines of the file.
+    """
+    if not text.lstrip("\n").startswith("#"):
         return text, ()
     lines = text.split("\n")
-    comments = [line for line in lines if line.startswith("#")]
-    kept = [line for line in lines if not line.startswith("#")]
-    above = lines[next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines)) - 1]
-    first = next((line for line in kept if line.strip()), "")
-    separator = _separator(first)
+    kept = ["" if line.startswith("#") else line for line in lines]
+    place, first = next(((place, line) for place, line in enumerate(kept) if line.strip()), (0, ""))
+    last = max((number for number, line in enumerate(lines[:place]) if line.startswith("#")), default=0)
+    above, separator = lines[last], _separator(first)
     holds_number = any(re.fullmatch(r"\s*[+-]?[0-9][0-9.,]*\s*", cell) for cell in first.split(separator))
     if above.count(separator) == first.count(separator) > 0 and holds_number:
-        return "\n".join([above.lstrip("#").strip(), *kept]), ()
+        kept[last] = above.lstrip("#").strip()
+        return "\n".join(kept), ()
+    comments = [line for line in lines if line.startswith("#")]
     note = f"{path.name}: {len(comments)} lines that begin with # are left out, the first is {comments[0][:SHOWN]!r}."
     return "\n".join(kept), (note,)
 
@@ -283,7 +287,7 @@ def _without_title(text: str, separator: str, path: Path) -> tuple[str, tuple[st
     if not title:
         return text, ()
     note = f"{path.name}: lines above the column names are left out: {' / '.join(title)[:SHOWN]!r}."
-    return text.split("\n", above)[above], (note,)
+    return "\n" * above + text.split("\n", above)[above], (note,)
 
 
 def _records(text: str, separator: str) -> Any:
