@@ -9,8 +9,10 @@ import torch
 from scipy import sparse
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from typer.testing import CliRunner
 
 from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, InputError
+from ecrt.cli import app
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.ECRTWarning")
 LINEAR = {"demixing": "linear", "head": "linear", "random_state": 0}
@@ -170,3 +172,48 @@ def test_dates_are_no_classes(kind):
     for labels in (days, pd.Series(days), days - days[0]):
         with pytest.raises(InputError, match="dates or times"):
             kind().fit(X, labels)
+
+
+def invoke(*arguments):
+    quick = ["--set", "model.demixing=none", "--set", "model.head=linear", "--set", "test_size=0"]
+    further = quick if arguments[0] == "fit" else []
+    return CliRunner().invoke(app, [str(argument) for argument in (*arguments, *further)])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--drop", "kind"], "'kind' is said to be the target and dropped"),
+        (["--id", "kind"], "'kind' is said to be the target and an id"),
+        (["--target", "kind"], "'kind' is said to be the target and the target"),
+        (["--id", "x", "--drop", "x"], "'x' is said to be an id (--id) and dropped"),
+        (["--drop", "x", "--types", "x=category"], "--types x has no effect"),
+    ],
+)
+def test_a_column_has_one_use(tmp_path, options, message):
+    file = tmp_path / "rows.csv"
+    pd.DataFrame({"x": X[:, 0], "z": X[:, 1], "kind": Y}).to_csv(file, index=False)
+    result = invoke("fit", file, "--target", "kind", "-o", tmp_path / "model", *options)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("words", [("False", "True"), ("false", "TRUE"), ("0", "1"), (False, True)])
+def test_several_targets_of_true_and_false_are_labels(tmp_path, words):
+    file = tmp_path / ("rows.csv" if isinstance(words[0], str) else "rows.parquet")
+    table = pd.DataFrame({"x": X[:, 0], "a": np.array(words)[SEVERAL[:, 0]], "b": np.array(words)[SEVERAL[:, 1]]})
+    table.to_csv(file, index=False) if file.suffix == ".csv" else table.to_parquet(file)
+    result = invoke("fit", file, "--target", "a", "--target", "b", "-o", tmp_path / "model")
+    assert result.exit_code == 0, result.stderr
+    assert "Task: multilabel" in result.stderr
+    result = invoke("evaluate", tmp_path / "model", file)
+    assert result.exit_code == 0, result.stderr
+
+
+def test_labels_that_may_be_lists_are_said(tmp_path):
+    file = tmp_path / "rows.csv"
+    pd.DataFrame({"x": X[:, 0], "tags": np.where(Y[0] == Y, "u;v", "v")}).to_csv(file, index=False)
+    result = invoke("fit", file, "--target", "tags", "-o", tmp_path / "model")
+    assert "Labels such as 'u;v' are read as one class each" in result.stderr
+    result = invoke("fit", file, "--target", "tags", "--task", "multilabel", "-o", tmp_path / "model")
+    assert "one class each" not in result.stderr

@@ -107,6 +107,10 @@ def read_data(
     for name in [*target, *ids, *aside, *drop, *(options.types if columns is None else ())]:
         if name not in table.columns:
             raise InputError(f"{path.name} has no column {name!r}{_suggestion(name, list(table.columns))}")
+    _refuse_two_uses(path, target=target, id=ids, aside=aside, drop=drop)
+    without = sorted({*options.types} & {*ids, *drop}) if columns is None else []
+    if without:
+        raise InputError(f"--types {without[0]} has no effect: the column is named by --id or --drop.")
     y, targets = _read_targets(raw, target, options, columns)
     named = table[list(ids)] if ids else pd.DataFrame({"row": np.arange(len(table))})
     problems: tuple[ColumnProblem, ...] = ()
@@ -152,6 +156,21 @@ def _read_targets(
         return None, ()
     values = found[0][0] if len(found) == 1 else np.column_stack([column for column, _ in found])
     return values, tuple(reading for _, reading in found)
+
+
+def _refuse_two_uses(path: Path, **uses: Sequence[str]) -> None:
+    """A column is a target, an id, kept aside or left out, once; two options with the same one cannot both be meant."""
+    names = [name for columns in uses.values() for name in columns]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        words = {
+            "target": "the target",
+            "id": "an id (--id)",
+            "aside": "group, time or seen",
+            "drop": "dropped (--drop)",
+        }
+        found = [words[use] for use, columns in uses.items() for name in columns if name == twice]
+        raise InputError(f"{path.name}: column {twice!r} is said to be {' and '.join(found)}. Name it once.")
 
 
 def _refuse_nested(table: pd.DataFrame, path: Path) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ecrt.data import LABEL_SEPARATOR, DataFile
-from ecrt.errors import InputError
+from ecrt.errors import InputError, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
 from ecrt.runs.records import TaskName
 
@@ -113,7 +113,10 @@ def _numbers(frame: pd.DataFrame, names: tuple[str, ...]) -> tuple[NDArray[np.fl
     """Numbers, one or several for each row, and what each is called."""
     numbers = frame.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
     if np.isnan(numbers).any():
-        raise InputError(f"Target {list(names)} holds values that are no numbers, as regression needs.")
+        raise InputError(
+            f"Target {list(names)} holds values that are no numbers, as regression needs. Labels are columns of "
+            "0 and 1, or of true and false."
+        )
     if len(names) != numbers.shape[1]:  # an array of an NPZ file
         names = tuple(f"{names[0]}_{column}" for column in range(numbers.shape[1]))
     return (numbers[:, 0] if numbers.shape[1] == 1 else numbers), names
@@ -133,10 +136,9 @@ def _label_text(label: Any) -> str:
 
 def _task_of(frame: pd.DataFrame, names: tuple[str, ...]) -> tuple[TaskName, str]:
     if frame.shape[1] > 1:
-        zeros_and_ones = frame.isin([0, 1]).all(axis=None)
-        return (
-            ("multilabel", "the targets are 0 or 1") if zeros_and_ones else ("regression", "there are several targets")
-        )
+        if _truth(frame) is not None:
+            return "multilabel", "the targets are 0 or 1, or true or false"
+        return "regression", "there are several targets"
     column = frame.iloc[:, 0]
     if column.map(lambda value: isinstance(value, (list, tuple))).any():
         return "multilabel", "rows have lists of labels"
@@ -147,6 +149,11 @@ def _task_of(frame: pd.DataFrame, names: tuple[str, ...]) -> tuple[TaskName, str
         raise InputError(
             f"Target {names[0]!r} has {distinct} different whole numbers, which may be labels or amounts. Say which: "
             "--task classification or --task regression."
+        )
+    several = column[column.map(lambda value: isinstance(value, str) and LABEL_SEPARATOR in value)]
+    if len(several):
+        warn_user(
+            f"Labels such as {several.iloc[0]!r} are read as one class each. If they are lists: --task multilabel."
         )
     return "classification", f"the target has {distinct} different values"
 
@@ -172,9 +179,10 @@ def _indicator(
     Where ``labels`` are known, others are given apart, with the rows that have them.
     """
     if frame.shape[1] > 1:
-        if not frame.isin([0, 1]).all(axis=None):
-            raise InputError(f"The targets {list(names)} of a multi-label task must be 0 or 1.")
-        return names, frame.to_numpy(dtype=np.int64), {}
+        truth = _truth(frame)
+        if truth is None:
+            raise InputError(f"The targets {list(names)} of a multi-label task must be 0 or 1, or true or false.")
+        return names, truth, {}
     rows = [
         [str(label) for label in value]
         if isinstance(value, (list, tuple))
@@ -192,3 +200,9 @@ def _indicator(
             else:
                 unknown.setdefault(label, np.zeros(len(rows), dtype=bool))[at] = True
     return known, y, unknown
+
+
+def _truth(frame: pd.DataFrame) -> NDArray[np.int64] | None:
+    """Columns of 0 and 1, or of true and false, as 0 and 1; None where there is anything else."""
+    words = frame.map(_label_text).apply(lambda column: column.str.lower()).replace({"true": "1", "false": "0"})
+    return words.to_numpy(dtype=np.int64) if words.isin(["0", "1"]).all(axis=None) else None
