@@ -439,3 +439,44 @@ def test_errors_name_the_line_of_the_file(tmp_path, above):
     line = file.read_text().split("\n").index("3") + 1
     with pytest.raises(InputError, match=f"line {line} has 1 values, but 2 columns are named"):
         read_data(file, target=["label"])
+
+
+def test_column_names_that_come_again_are_left_out(tmp_path):
+    rows = "".join(f"{value:.3f},{'ab'[row % 2]}\n" for row, value in enumerate(AMOUNTS))
+    file = tmp_path / "a.csv"
+    file.write_text(f"x,kind\n{rows}x, kind\n{rows}")
+    with pytest.warns(ECRTWarning, match="1 row that repeats the column names: left out"):
+        data = read_data(file, target=["kind"])
+    assert sorted(set(data.y)) == ["a", "b"]
+    assert len(data.X) == 2 * ROWS
+    assert data.columns[0].unreadable == 0
+
+
+@pytest.mark.parametrize("closed_later", [True, False])
+def test_a_quote_left_open_loses_no_rows(tmp_path, closed_later):
+    note = '"in words"' if closed_later else "in words"
+    rows = [f"{value:.3f},{note},{'ab'[row % 2]}" for row, value in enumerate(AMOUNTS)]
+    file = tmp_path / "a.csv"
+    file.write_text("\n".join(["x,note,kind", *rows[:30], '1.5,"in words,a', *rows[30:]]))
+    with pytest.raises(InputError, match="a quote that is opened in line 32 is not closed there"):
+        read_data(file, target=["kind"])
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl", "parquet"])
+def test_long_ids_survive_a_gap(tmp_path, kind):
+    file = tmp_path / f"a.{kind}"
+    numbers = [None, *(9_007_199_254_740_993 + 2 * row for row in range(1, ROWS))]
+    records = [
+        {"account": number, "x": value, "kind": "ab"[row % 2]}
+        for row, (number, value) in enumerate(zip(numbers, AMOUNTS.tolist(), strict=True))
+    ]
+    if kind == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(records), file)
+    else:
+        lines = [json.dumps(record) for record in records]
+        file.write_text("\n".join(lines) if kind == "jsonl" else f"[{','.join(lines)}]")
+    data = read_data(file, target=["kind"], ids=["account"])
+    assert data.ids["account"].iloc[1:].tolist() == numbers[1:]
+    assert pd.isna(data.ids["account"].iloc[0])
+    assert data.columns[0].kind == "number"

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_float_dtype, is_integer_dtype
 
 from ecrt.errors import InputError
 
@@ -127,9 +128,13 @@ def _unpack(path: Path, name: str) -> tuple[str, bytes]:
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     try:
-        return pd.read_parquet(path)
+        table = pd.read_parquet(path)
+        floats = [str(name) for name, kind in table.dtypes.items() if is_float_dtype(kind)]
+        exact = pd.read_parquet(path, columns=floats, dtype_backend="numpy_nullable") if floats else table
     except ImportError as error:
         raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
+    whole = [name for name in floats if is_integer_dtype(exact[name].dtype)]  # a gap has made floats of them
+    return table.assign(**{name: exact[name] for name in whole})
 
 
 def _read_excel(content: bytes, path: Path) -> pd.DataFrame:
@@ -171,7 +176,7 @@ def _read_json(text: str, path: Path, *, lines: bool) -> pd.DataFrame:
     records = [records] if isinstance(records, dict) and lines else records
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise InputError(f"{path.name}: a list of records is needed, such as [{{'x': 1, 'label': 'a'}}, ...].")
-    return pd.DataFrame(records)
+    return pd.DataFrame(records, dtype=object)  # a gap must not make floats of long numbers
 
 
 def _typed(table: pd.DataFrame, path: Path, notes: tuple[str, ...] = ()) -> RawTable:
@@ -245,7 +250,19 @@ def _read_csv(text: str, notes: tuple[str, ...], path: Path) -> RawTable:
     text, title = _without_title(text, separator, path)
     table = _parse_csv(text, separator, path)
     _check(table, path)
-    return RawTable(table=table, notes=(*notes, *comments, *title), separator=separator)
+    table, again = _without_names(table, path)
+    return RawTable(table=table, notes=(*notes, *comments, *title, *again), separator=separator)
+
+
+def _without_names(table: pd.DataFrame, path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """The table without rows that are the column names again, as files have that were put together."""
+    found = table[table.iloc[:, 0].str.strip() == table.columns[0]]
+    found = found[(found.apply(lambda column: column.str.strip()) == table.columns).all(axis=1)]
+    if not len(found) or len(found) == len(table):
+        return table, ()
+    what = "1 row that repeats" if len(found) == 1 else f"{len(found)} rows that repeat"
+    note = f"{path.name}: {what} the column names: left out."
+    return table.drop(index=found.index).reset_index(drop=True), (note,)
 
 
 def _without_comments(text: str, path: Path) -> tuple[str, tuple[str, ...]]:
@@ -315,16 +332,28 @@ def _widths(text: str, separator: str, path: Path) -> list[tuple[int, int]]:
     if '"' not in text:
         lines = enumerate(text.split("\n"), start=1)
         return [(number, line.count(separator) + 1) for number, line in lines if line.strip()]
-    found, start = [], 1
+    found, start, written = [], 1, text.split("\n")
     reader = _records(text, separator)
     try:
         for record in reader:
             if record:
                 found.append((start, len(record)))
+            if reader.line_num > start:
+                _refuse_open_quote("\n".join(written[start - 1 : reader.line_num]), separator, start, path)
             start = reader.line_num + 1
     except csv.Error as error:
         raise InputError(f"{path.name} cannot be read: line {start}: {error}.") from error
     return found
+
+
+def _refuse_open_quote(record: str, separator: str, line: int, path: Path) -> None:
+    """A value over several lines must end where its quotes end; else a quote was left open, and rows would be lost."""
+    try:
+        next(csv.reader(io.StringIO(record), delimiter=separator, skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise InputError(
+            f"{path.name}: a quote that is opened in line {line} is not closed there. Close it, or remove it."
+        ) from error
 
 
 def _parse_csv(text: str, separator: str, path: Path) -> pd.DataFrame:
