@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ecrt.comparison.store import RESULTS_FILE, TIMES_FILE, Store
 from ecrt.disk import write_json
 from ecrt.errors import InputError
-from ecrt.io import read_json
+from ecrt.io import BadContentError, read_json, typed
 from ecrt.metrics import PRIORS, Estimate, Pair, PriorName, corrected_estimate, paired, single_numbers
 
 Values = list[float | None]
@@ -249,10 +249,15 @@ class Comparison:
         """What ``write`` has written."""
         if not (folder / RESULTS_FILE).is_file():
             raise InputError(f"The folder {folder} holds no finished comparison.")
-        found = read_json(folder / RESULTS_FILE)
-        methods = {name: MethodResult(**result) for name, result in found["methods"].items()}
-        kept = {name: found[name] for name in ("settings", "data", "warnings")}
-        return cls(**kept, methods=methods, times=read_json(folder / TIMES_FILE))
+        found = read_json(folder / RESULTS_FILE, dict[str, Any])
+        kept = {name: found.get(name) for name in ("settings", "data", "warnings", "methods")}
+        try:
+            comparison: Comparison = typed(
+                {**kept, "times": read_json(folder / TIMES_FILE)}, cls, "It is no comparison"
+            )
+        except BadContentError as error:
+            raise InputError(f"{folder / RESULTS_FILE} cannot be read. {error.problem}") from error
+        return comparison
 
     def _paired(self, pairs: list[tuple[str, str]], prior: PriorName, metric: str | None) -> list[Pair]:
         metric = metric or self.metric

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,36 @@ MOST_BYTES = 16 * 2**30
 
 Validation = tuple[NDArray[np.float64], NDArray[np.int64]]
 """Log-probabilities under the balanced prior, and class indices, of the rows that a trial was judged on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One setting that was tried.
+
+    Attributes
+    ----------
+    parameters, value, error : the setting, the metric on validation rows, and what went wrong if it has none.
+    cut : whether its time ran out.
+    """
+
+    parameters: dict[str, Any]
+    value: float | None
+    error: str
+    cut: bool
+    seconds: float
+
+
+class RunRecord(TypedDict):
+    """What ``run.json`` says of one method on one seed."""
+
+    method: str
+    seed: int
+    error: str
+    parameters: dict[str, Any]
+    validation: float | None
+    trials: dict[str, int]
+    train_rows: int
+    test_rows: int
 
 
 @dataclass(frozen=True)
@@ -47,7 +77,7 @@ class Store:
         file = self.folder / SETTINGS_FILE
         plain = json.loads(json.dumps(settings))
         if file.is_file():
-            before = read_json(file)
+            before = read_json(file, dict[str, Any])
             differing = [name for name in {**before, **plain} if before.get(name) != plain.get(name)]
             if differing:
                 told = "; ".join(f"{name}: {_short(before.get(name))}, now {_short(plain.get(name))}"
@@ -92,19 +122,16 @@ class Store:
         for trial in folder.glob("validation-*.npz"):  # the best one is among the predictions now
             trial.unlink(missing_ok=True)
 
-    def read_run(self, method: str, seed: int) -> tuple[dict[str, Any], Predictions | None]:
+    def read_run(self, method: str, seed: int) -> tuple[RunRecord, Predictions | None]:
         """The record of a run, and its predictions unless it failed."""
         folder = self.run_folder(method, seed)
-        record = read_json(folder / RUN_FILE)
-        if not isinstance(record, dict) or "error" not in record:
-            raise InputError(f"{folder / RUN_FILE} is no record of a run.")
-        if record["error"]:
-            return record, None
-        return record, read_predictions(folder / PREDICTIONS_FILE)
+        record: RunRecord = read_json(folder / RUN_FILE, RunRecord)
+        return record, None if record["error"] else read_predictions(folder / PREDICTIONS_FILE)
 
     def read_seconds(self, method: str, seed: int) -> dict[str, float]:
         """What a run took."""
-        return dict(read_json(self.run_folder(method, seed) / SECONDS_FILE))
+        seconds: dict[str, float] = read_json(self.run_folder(method, seed) / SECONDS_FILE, dict[str, float])
+        return seconds
 
 
 def fingerprint(X: pd.DataFrame, *columns: NDArray[Any] | None) -> str:
@@ -120,19 +147,17 @@ def fingerprint(X: pd.DataFrame, *columns: NDArray[Any] | None) -> str:
     return digest.hexdigest()[:16]
 
 
-def write_trial(file: Path, trial: Mapping[str, Any], validation: Validation | None) -> None:
+def write_trial(file: Path, trial: Trial, validation: Validation | None) -> None:
     """Keep a trial and what it said of its validation rows; the record comes last."""
     if validation is not None:
         write_arrays(_validation_file(file), {"log_proba": validation[0], "y": validation[1]})
-    write_json(file, trial)
+    write_json(file, asdict(trial))
 
 
-def read_trial(file: Path) -> tuple[dict[str, Any], Validation | None]:
+def read_trial(file: Path) -> tuple[Trial, Validation | None]:
     """A trial, and what it said unless it failed."""
-    trial = read_json(file)
-    if not isinstance(trial, dict) or "value" not in trial:
-        raise InputError(f"{file} is no record of a trial.")
-    if trial["value"] is None:
+    trial: Trial = read_json(file, Trial)
+    if trial.value is None:
         return trial, None
     arrays = read_arrays(_validation_file(file), MOST_BYTES)
     if not {"log_proba", "y"} <= arrays.keys():

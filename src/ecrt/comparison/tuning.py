@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ecrt.comparison.methods import Choice, Method, Space
-from ecrt.comparison.store import Validation, read_trial, write_trial
+from ecrt.comparison.store import Trial, Validation, read_trial, write_trial
 from ecrt.errors import InputError
 
 STARTUP_TRIALS = 5
@@ -26,23 +26,6 @@ MOST_TRIALS = 500
 
 REPEAT = 0.1
 """Seconds after which the alarm rings again: the first may come at a bad moment, or be swallowed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One setting that was tried.
-
-    Attributes
-    ----------
-    parameters, value, error : the setting, the metric on validation rows, and what went wrong if it has none.
-    cut : whether its time ran out.
-    """
-
-    parameters: dict[str, Any]
-    value: float | None
-    error: str
-    cut: bool
-    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,16 +130,15 @@ def _stored(folder: Path | None, number: int) -> tuple[Trial | None, Validation 
     if folder is None or not (folder / f"trial-{number:03d}.json").is_file():
         return None, None
     try:
-        trial, validation = read_trial(folder / f"trial-{number:03d}.json")
+        return read_trial(folder / f"trial-{number:03d}.json")
     except InputError:
         return None, None
-    return Trial(**trial), validation
 
 
 def _keep(folder: Path | None, number: int, trial: Trial, validation: Validation | None) -> None:
     """Write a trial; a worker on another machine may not see the folder, and keeps nothing."""
     if folder is not None and folder.is_dir():
-        write_trial(folder / f"trial-{number:03d}.json", asdict(trial), validation)
+        write_trial(folder / f"trial-{number:03d}.json", trial, validation)
 
 
 def _trial_seed(seed: int, number: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import msgspec
@@ -43,16 +44,34 @@ class BadContentError(Exception):
 def typed(value: Any, kind: Any, where: str) -> Any:
     """A value of plain JSON as a type: a ``msgspec.Struct``, a dataclass, or whatever else msgspec knows.
 
-    Nothing is guessed: ``"1"`` is no number, and a Struct that forbids unknown fields refuses them.
+    Nothing is guessed: ``"1"`` is no number. Fields that a dataclass does not have are refused, and so are those that a
+    Struct forbids.
 
     >>> typed({"a": 1}, dict[str, str], "The file")
     Traceback (most recent call last):
     ecrt.io.parsing.BadContentError: The file: Expected `str`, got `int` - at `$[...]`.
     """
     try:
-        return msgspec.convert(value, kind)
+        found = msgspec.convert(value, kind)
+        _check_fields(value, found)
+        return found
     except (msgspec.MsgspecError, ValueError) as error:  # ValueError: letters that UTF-8 does not have
         raise BadContentError(f"{where}: {str(error)[:300]}.") from error
+
+
+def _check_fields(plain: Any, found: Any) -> None:
+    """Refuse fields that a dataclass does not have, which msgspec would leave out."""
+    if is_dataclass(found) and isinstance(plain, dict):
+        if unknown := plain.keys() - {field.name for field in fields(found)}:
+            raise ValueError(f"{type(found).__name__} has no fields {sorted(unknown)[:5]}")
+        for name, part in plain.items():
+            _check_fields(part, getattr(found, name))
+    elif isinstance(found, dict):
+        for name, part in found.items():
+            _check_fields(plain.get(name), part)
+    elif isinstance(found, list | tuple) and found and is_dataclass(found[0]):
+        for entry, part in zip(plain, found, strict=True):
+            _check_fields(entry, part)
 
 
 def parse_json(data: bytes) -> Any:

@@ -6,7 +6,10 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
 
 from ecrt.disk import NewFolder, free_name, plain_bytes, recover, write_json
 from ecrt.errors import InputError, ModelFileError
@@ -35,6 +38,14 @@ NOT_SEALED = re.compile(r"run\.json|report\.html|plots/.*|.*\.npz|model/.*\.safe
 FORMAT = 1
 MOST_FILES, MOST_BYTES = 12, 2**26
 """Of a run's sealed files: their number, and the bytes of each."""
+
+
+class _Seal(msgspec.Struct, forbid_unknown_fields=True):
+    """What ``run.json`` says: the files of a run, with their digests."""
+
+    format: Literal[1]
+    interrupted: bool
+    files: Annotated[dict[str, str], Meta(max_length=MOST_FILES)]
 
 
 def open_output(folder: Path, *, force: bool) -> NewFolder:
@@ -95,20 +106,11 @@ def check_run(folder: Path) -> None:
 def _sealed(folder: Path) -> dict[str, str] | None:
     """Files that a run consists of, by name, with their digests; None where nothing says so."""
     try:
-        content: Any = read_json(folder / SEAL_FILE)
-        files = content["files"] if content["format"] == FORMAT else None
-    except (ModelFileError, InputError, KeyError, TypeError):
+        files: dict[str, str] = read_json(folder / SEAL_FILE, _Seal).files
+    except InputError:
         return None
-    if (
-        not isinstance(files, dict)
-        or len(files) > MOST_FILES
-        or not all(
-            isinstance(digest, str) and not name.startswith("/") and ".." not in name.split("/")
-            for name, digest in files.items()
-        )
-    ):
-        return None
-    return files
+    outside = any(name.startswith("/") or ".." in name.split("/") for name in files)
+    return None if outside else files
 
 
 def _digest(file: Path) -> str:
