@@ -9,12 +9,14 @@ import random
 import re
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import BaseEstimator
 from sklearn.datasets import make_classification
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -22,7 +24,7 @@ from torch.utils.data import TensorDataset
 from ecrt.errors import InputError, ModelFileError
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.saved import load, save_estimator
-from ecrt.io import BadContentError, from_plain, model_files, open_model, to_plain, write_model
+from ecrt.io import BadContentError, from_plain, model_files, open_model, to_plain, values, write_model
 from ecrt.io.card import escape
 from ecrt.io.parsing import parse_json
 from ecrt.io.values import array_from_plain, array_to_plain
@@ -408,6 +410,45 @@ def test_values_of_every_kind_come_back():
     for refused in (object(), {1: 2}, {"$x": 1}, np.array([1j]), np.zeros((2, 2)), np.array([None]), 2**70):
         with pytest.raises(InputError, match="cannot be saved"):
             to_plain(refused, "x")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Stage(BaseEstimator):
+    """A part with options of its own, some of them parts or modules."""
+
+    width: int = 3
+    inner: object = None
+    network: object = None
+
+    def check(self):
+        if self.width < 1:
+            raise InputError("Stage: width must be at least 1.")
+
+
+def test_options_may_be_parts_with_options(monkeypatch):
+    with pytest.raises(InputError, match="The option stage cannot be saved: it is of type Stage"):
+        to_plain(Stage(), "The option stage")
+    monkeypatch.setattr(values, "OBJECTS", dict(values.OBJECTS))
+    values.register(Stage)
+    module = nn.Linear(2, 2)
+    stage = Stage(width=5, inner=(Stage(width=np.int64(7)), "flow"), network=Stage(network=nn.Linear(1, 1)))
+    plain = parse_json(json.dumps(to_plain([stage], "stages")).encode())
+    (again,) = from_plain(plain, "stages", module)
+    assert type(again) is Stage
+    assert (again.width, again.inner[0].width, again.inner[1]) == (5, 7, "flow")
+    assert again.network.network is module
+    fields = plain[0]["$object"]["fields"]
+    for change, problem in {
+        ("width", 0): "Stage that cannot be: Stage: width",
+        ("width", "5"): "Stage that cannot be",
+        ("depth", 1): "other fields than",
+        ("inner", (("$object", (("kind", "Popen"), ("fields", ()))),)): "unknown kind 'Popen'",
+    }.items():
+        name, value = change
+        value = {"$object": {"kind": "Popen", "fields": {}}} if isinstance(value, tuple) else value
+        forged_part = {"$object": {"kind": "Stage", "fields": {**fields, name: value}}}
+        with pytest.raises(BadContentError, match=problem):
+            from_plain(forged_part, "stages")
 
 
 # --- saves that are cut short -----------------------------------------------------------------------
