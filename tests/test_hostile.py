@@ -134,9 +134,9 @@ def test_settings_are_plain_values(text, problem):
 
 def test_settings_that_cannot_be_are_refused(tmp_path):
     for line, problem in {
-        "target: [[1, 2]]": "every entry must be str", "class_prior: [a, b]": "every entry must be int or float",
+        "target: [[1, 2]]": "expected `str`, got `array`", "class_prior: [a, b]": "expected `float`, got `str`",
         "image_size: 1000000000": "4096", "costs: {miss: .inf, false_alarm: 1}": "two positive numbers",
-        "seed: [" + "1, " * 5000 + "]": "…: int is needed", "a" * 900 + ": 1": "No setting is called",
+        "seed: [" + "1, " * 5000 + "]": "…: expected `int`, got `array`", "a" * 900 + ": 1": "No setting is called",
     }.items():  # fmt: skip
         (tmp_path / "c.yaml").write_text(line)
         with pytest.raises(InputError, match=problem) as caught:

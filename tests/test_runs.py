@@ -19,7 +19,6 @@ from ecrt.cli import app
 from ecrt.data import DataFile
 from ecrt.errors import InputError
 from ecrt.runs import FitConfig, open_run, read_config
-from ecrt.runs.decisions import make_decision
 from ecrt.runs.targets import read_target
 from ecrt.training.loop import _run_epoch
 
@@ -182,15 +181,15 @@ def test_costs_given_later_bring_the_training_prior(wine, tmp_path):
 
 def test_decision_by_naive_loop():
     classes, counts = np.array(["no", "yes"]), np.array([90, 10])
-    decision = make_decision(classes, counts, positive=None, threshold=None, costs={"miss": 3, "false_alarm": 1})
+    decision = FitConfig(costs={"miss": 3, "false_alarm": 1}).decision(classes, counts)
     for p in np.linspace(0, 1, 21):
         cost_of_no, cost_of_yes = p * 3, (1 - p) * 1
         wanted = "yes" if cost_of_yes <= cost_of_no else "no"
         assert decision.labels(np.array([[1 - p, p]]), classes)[0] == wanted
-    swapped = make_decision(classes, counts, positive="no", threshold=0.2, costs=None)
+    swapped = FitConfig(positive="no", threshold=0.2).decision(classes, counts)
     assert swapped.labels(np.array([[0.3, 0.7], [0.1, 0.9]]), classes).tolist() == ["no", "yes"]
     with pytest.raises(InputError, match="is no class"):
-        make_decision(classes, counts, positive="maybe", threshold=0.2, costs=None)
+        FitConfig(positive="maybe", threshold=0.2).decision(classes, counts)
 
 
 def test_settings_file_overrides_and_names(tmp_path):

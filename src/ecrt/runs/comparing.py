@@ -11,10 +11,8 @@ import pandas as pd
 
 from ecrt.comparison import Comparison, compare
 from ecrt.data import ReadOptions, read_data
-from ecrt.errors import InputError, warn_user
-from ecrt.runs.targets import read_target
-
-__all__ = ["compare_file"]
+from ecrt.errors import InputError
+from ecrt.runs.targets import labelled, read_target
 
 
 def compare_file(
@@ -44,10 +42,7 @@ def compare_file(
         raise InputError("An NPZ file has no columns to split by: use a table with --group and --time.")
     data = read_data(path, target=(target,), ids=ids, aside=aside, drop=drop, options=reading)
     labels = read_target(data, (target,), "classification")
-    left_out = len(data.ids) - len(labels.rows)
-    if left_out:
-        warn_user(f"{left_out} rows without a label are left out.")
-        data = data.take(labels.rows)
+    data = labelled(data, labels)
     if not isinstance(data.X, (pd.DataFrame, np.ndarray)):
         raise InputError(f"{path} holds no table.")
     return compare(

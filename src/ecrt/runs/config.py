@@ -6,12 +6,15 @@ import difflib
 import inspect
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from ecrt.data import ReadOptions
 from ecrt.errors import InputError
@@ -19,13 +22,29 @@ from ecrt.io import parse_yaml, read_yaml
 from ecrt.runs.records import TaskName
 from ecrt.runs.targets import ESTIMATORS
 
-__all__ = ["FitConfig", "read_config"]
-
 OWN_OPTIONS = {"class_prior", "device", "random_state", "verbose"}
 """Options of the estimator that the run sets by keys of its own."""
 
+LISTS = ("target", "id", "drop", "na")
+"""Settings that hold several names; a single one needs no list."""
+
 MOST_PIXELS = 4096
 LONGEST_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Predict the class at ``positive`` from a probability of ``threshold`` on; otherwise the most probable class."""
+
+    threshold: float | None = None
+    positive: int = 1
+
+    def labels(self, probabilities: NDArray[np.float64], classes: NDArray[Any]) -> NDArray[Any]:
+        """Label of each row."""
+        if self.threshold is None:
+            return classes[probabilities.argmax(axis=1)]
+        is_positive = probabilities[:, self.positive] >= self.threshold
+        return classes[np.where(is_positive, self.positive, 1 - self.positive)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +91,6 @@ class FitConfig:
     model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("target", "id", "drop", "na", "class_prior"):
-            value = getattr(self, name)
-            if isinstance(value, str) and name != "class_prior":
-                value = [value]
-            if isinstance(value, list):
-                object.__setattr__(self, name, tuple(value))
         if not 0 <= self.test_size < 1:
             raise InputError(f"test_size={self.test_size}: a share from 0 up to, not including, 1 is needed.")
         if not 1 <= self.image_size <= MOST_PIXELS:
@@ -91,8 +104,6 @@ class FitConfig:
         ):
             raise InputError(f"costs={self.costs}: two positive numbers are needed, miss and false_alarm.")
         _ = self.reading  # refuses what cannot be
-        if self.task is not None and self.task not in ESTIMATORS:
-            raise InputError(f"task={self.task!r}: use {', '.join(ESTIMATORS)}.")
         estimators = ESTIMATORS.values() if self.task is None else [ESTIMATORS[self.task]]
         known = {name for estimator in estimators for name in inspect.signature(estimator).parameters}
         _refuse_unknown(self.model, known - OWN_OPTIONS, "model.")
@@ -106,6 +117,26 @@ class FitConfig:
     def prior(self) -> str | tuple[float, ...]:
         """The class prior to predict under."""
         return self.class_prior or ("balanced" if self.costs is None else "training")
+
+    def decision(self, classes: NDArray[Any], counts: NDArray[np.int64]) -> Decision:
+        """From probabilities to labels.
+
+        With costs, the positive class is predicted when the expected cost of missing it exceeds that of a false alarm:
+        from a probability of false_alarm / (false_alarm + miss) on.
+        """
+        if self.threshold is None and self.costs is None:
+            return Decision()
+        if len(classes) != 2:
+            raise InputError(f"A threshold or costs need two classes; there are {len(classes)}.")
+        places = [int(np.argmin(counts))]
+        if self.positive is not None:
+            places = [at for at, label in enumerate(classes.tolist()) if str(label) == str(self.positive)]
+        if not places:
+            raise InputError(f"positive={self.positive!r} is no class; there are {classes.tolist()}.")
+        threshold = self.threshold
+        if self.costs is not None:
+            threshold = self.costs["false_alarm"] / (self.costs["false_alarm"] + self.costs["miss"])
+        return Decision(threshold, places[0])
 
     def as_yaml(self) -> str:
         """All settings, defaults included, as a file that ``read_config`` reads."""
@@ -138,8 +169,7 @@ def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> Fi
         place[key] = value
     settings |= {name: value for name, value in given.items() if value is not None}
     _refuse_unknown(settings, {entry.name for entry in fields(FitConfig)}, "")
-    _check_types(settings)
-    return FitConfig(**settings)
+    return _checked(settings)
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:
@@ -160,27 +190,19 @@ def _with_exponents(value: Any) -> Any:
     return float(value) if isinstance(value, str) and re.fullmatch(r"[+-]?\d+e[+-]?\d+", value, re.I) else value
 
 
-def _check_types(settings: dict[str, Any]) -> None:
-    """Name a setting whose value is of the wrong kind, before anything is done with it."""
-    number = (int, float)
-    wanted: dict[str, tuple[type, ...]] = {
-        "target": (str, list, tuple), "task": (str, type(None)), "id": (str, list, tuple),
-        "drop": (str, list, tuple), "encoding": (str, type(None)), "decimal": (str, type(None)),
-        "na": (str, list, tuple), "types": (dict,), "seed": (int,), "device": (str,),
-        "class_prior": (str, list, tuple, type(None)), "positive": (str, int, type(None)),
-        "threshold": (*number, type(None)), "costs": (dict, type(None)), "test_size": number, "refit": (bool,),
-        "image_size": (int,), "model": (dict,),
-    }  # fmt: skip
-    for name, value in settings.items():
-        if not isinstance(value, wanted[name]) or (isinstance(value, bool) and bool not in wanted[name]):
-            raise InputError(f"{name}={_short(value)}: {_listed(wanted[name])} is needed.")
-        kinds = number if name == "class_prior" else (str,)
-        if isinstance(value, (list, tuple)) and not all(isinstance(entry, kinds) for entry in value):
-            raise InputError(f"{name}={_short(value)}: every entry must be {_listed(kinds)}.")
-
-
-def _listed(kinds: Iterable[type]) -> str:
-    return " or ".join(kind.__name__ for kind in kinds)
+def _checked(settings: dict[str, Any]) -> FitConfig:
+    """The settings, if each is of its kind; the one that is not is named."""
+    if (task := settings.get("task")) not in (None, *ESTIMATORS):
+        raise InputError(f"task={_short(task)}: use {', '.join(ESTIMATORS)}.")
+    lists = {name: [value] for name in LISTS if isinstance(value := settings.get(name), str)}
+    try:
+        return msgspec.convert(settings | lists, FitConfig)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InputError):
+            raise error.__cause__ from None
+        problem, _, path = str(error).partition(" - at `$.")
+        name = re.split(r"[.\[`]", path)[0]
+        raise InputError(f"{name}={_short(settings.get(name))}: {problem[0].lower()}{problem[1:]}.") from None
 
 
 def _short(value: Any) -> str:
@@ -201,12 +223,12 @@ def _is_positive(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
 
 
-def read_prior(text: str | None) -> str | list[float] | None:
+def read_prior(text: str | None) -> str | tuple[float, ...] | None:
     """A class prior as it is written on the command line."""
     if text is None or text in ("balanced", "training"):
         return text
     try:
-        return [float(part) for part in text.split(",")]
+        return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise InputError(f"--class-prior {text}: use balanced, training, or numbers such as 0.9,0.1.") from None
 

@@ -19,14 +19,11 @@ from ecrt.estimators.inputs import resolve_device
 from ecrt.estimators.refitting import refit
 from ecrt.io import package_versions
 from ecrt.runs.config import FitConfig
-from ecrt.runs.decisions import make_decision
 from ecrt.runs.evaluation import measure
 from ecrt.runs.folder import CONFIG_FILE, HISTORY_FILE, MODEL_FOLDER, TARGET_FILE, VERSIONS_FILE
 from ecrt.runs.records import Evaluation, Measured
-from ecrt.runs.targets import ESTIMATORS, Target, read_target
+from ecrt.runs.targets import ESTIMATORS, Target, labelled, read_target
 from ecrt.training import interrupted_at_once, stop_requested
-
-__all__ = ["Fitted", "fit_file"]
 
 STOPPED = "training was interrupted; every part is in its best finished state"
 NOT_REFITTED = "the fit on all rows was interrupted; this is the tested model, of {} rows"
@@ -65,10 +62,7 @@ def fit_file(
         options=config.reading,
     )  # fmt: skip
     target = read_target(data, config.target, config.task)
-    left_out = len(data.ids) - len(target.rows)
-    if left_out:
-        warn_user(f"{left_out} rows without a label are left out.")
-        data = data.take(target.rows)
+    data = labelled(data, target)
     say(_summary(path, data, target))
     say(target.said)
     columns = (*data.columns, *(_dropped(name) for name in config.drop if data.columns))
@@ -183,8 +177,7 @@ def _check_decision(target: Target, config: FitConfig) -> None:
         return
     if target.task != "classification":
         raise InputError(f"A threshold or costs need two classes; the task is {target.task}.")
-    classes, counts = np.unique(target.y, return_counts=True)
-    make_decision(classes, counts, positive=config.positive, threshold=config.threshold, costs=config.costs)
+    config.decision(*np.unique(target.y, return_counts=True))
 
 
 def _fit(model: Any, X: Any, y: Any) -> None:

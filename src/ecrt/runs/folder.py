@@ -15,19 +15,6 @@ from ecrt.disk import NewFolder, free_name, plain_bytes, recover, write_json
 from ecrt.errors import InputError, ModelFileError
 from ecrt.io import read_json
 
-__all__ = [
-    "CONFIG_FILE",
-    "HISTORY_FILE",
-    "MODEL_FOLDER",
-    "TARGET_FILE",
-    "VERSIONS_FILE",
-    "check_run",
-    "open_output",
-    "open_report",
-    "publish_run",
-    "seal_run",
-]
-
 MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE = "model", "config.yaml", "target.json", "run.json"
 HISTORY_FILE, VERSIONS_FILE = "history.json", "versions.json"
 OWN = {MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE, HISTORY_FILE, VERSIONS_FILE, "metrics.json",

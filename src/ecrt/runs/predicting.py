@@ -21,22 +21,11 @@ from ecrt.disk import check_writable, recover, replacing
 from ecrt.errors import ECRTWarning, InputError, ModelFileError, warn_user
 from ecrt.estimators import load
 from ecrt.io import read_json, read_text
-from ecrt.runs.config import FitConfig, read_config
-from ecrt.runs.decisions import Decision, make_decision
+from ecrt.runs.config import Decision, FitConfig, read_config
 from ecrt.runs.evaluation import measure
 from ecrt.runs.folder import CONFIG_FILE, MODEL_FOLDER, TARGET_FILE, check_run
 from ecrt.runs.records import Evaluation, Measured, TaskName
-from ecrt.runs.targets import ESTIMATORS, read_new_target
-
-__all__ = [
-    "FittedRun",
-    "card_of",
-    "check_predictions",
-    "evaluate_file",
-    "open_run",
-    "predict_file",
-    "write_predictions",
-]
+from ecrt.runs.targets import ESTIMATORS, labelled, read_new_target
 
 PREDICTED, CARD_FILE = "predicted", "MODEL_CARD.md"
 MOST_NAMES = 1_000_000
@@ -57,11 +46,7 @@ class FittedRun:
     @property
     def decision(self) -> Decision:
         """How probabilities of classes become labels."""
-        config = self.config
-        return make_decision(
-            self.model.classes_, self.model.class_counts_, positive=config.positive, threshold=config.threshold,
-            costs=config.costs,
-        )  # fmt: skip
+        return self.config.decision(self.model.classes_, self.model.class_counts_)
 
 
 def open_run(folder: Path, **changes: Any) -> FittedRun:
@@ -219,10 +204,7 @@ def evaluate_file(
         run, path, target=run.config.target, reading=reading, allow_unreadable=allow_unreadable
     )  # fmt: skip
     target = read_new_target(data, run.config.target, run.task, run.names, getattr(run.model, "classes_", None))
-    left_out = len(data.ids) - len(target.rows)
-    if left_out:
-        warn_user(f"{left_out} rows without a label are left out.")
-        data = data.take(target.rows)
+    data = labelled(data, target)
     with _told_before():
         found = measure(run.model, data.X, target, title=path.name)
         decided = _decided(run, data.X, target.y) if run.task == "classification" else {}

@@ -48,6 +48,15 @@ class Target:
     unknown: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
+def labelled(data: DataFile, target: Target) -> DataFile:
+    """The rows that have a target; a warning tells how many have none."""
+    left_out = len(data.ids) - len(target.rows)
+    if not left_out:
+        return data
+    warn_user(f"{left_out} rows without a label are left out.")
+    return data.take(target.rows)
+
+
 def read_target(data: DataFile, names: tuple[str, ...], task: TaskName | None) -> Target:
     """Tell the task from the target, unless it is given, and put the target into its form.
 
