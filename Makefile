@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 # The lowest versions have an environment of their own, and the tests in it are those that lean on other libraries most;
 # for all of them: make test-floor FLOOR_TESTS=tests
 FLOOR := .venv-floor
-FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,baselines comparison demo_report_cli embedding evaluation files \
+FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,baselines comparison demo embedding evaluation files \
 	floors flows hostile images inverse layouts metrics metrics_predictions multilabel regression runs saved start \
 	tables transformer))
 

@@ -30,6 +30,8 @@ BLOCK = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.M
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 SET_UP = ("make", "python3", "python", ".venv/bin/python", "pip")
 """Programs whose lines are not run here: they install, or run examples that have a test of their own."""
+LONG = {"make demo": "ecrt demo"}
+"""Commands that take minutes: run when pages are written, but not in the tests."""
 QUICK = {
     "fit": ["--set", "model.demixing=linear", "--set", "model.head=linear"],
     "compare": ["--methods", "lda,weighted-logistic", "--seeds", "2", "--trials", "1", "--jobs", "1"],
@@ -49,26 +51,30 @@ class Output:
     found: str
 
 
-def outputs(page: Path) -> Iterator[Output]:
-    """Run all code of a page, in the working folder, and give every output that the page shows."""
+def outputs(page: Path, *, long: bool = False) -> Iterator[Output]:
+    """Run all code of a page, in the working folder, and give every output that the page shows.
+
+    Commands that take minutes are run only if ``long``.
+    """
     text = page.read_text(encoding="utf-8")
     blocks = list(BLOCK.finditer(text))
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block, following in zip_longest(blocks, blocks[1:]):
-        line = text[: block.start()].count("\n") + 1
+        place = text[: block.start()].count("\n") + 1
         if block["kind"] == "python":
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile(block["text"], f"{page.name}, line {line}", "exec"), namespace)
+                exec(compile(block["text"], f"{page.name}, line {place}", "exec"), namespace)
             next_is_output = following is not None and following["kind"] == "text"
             if next_is_output and not text[block.end() : following.start()].strip():
-                yield Output(line, *following.span("text"), following["text"], printed.getvalue())
+                yield Output(place, *following.span("text"), following["text"], printed.getvalue())
         elif block["kind"] == "console":
             for command in re.finditer(r"^\$ (?P<words>.*)\n(?P<said>(?:(?!\$ ).*\n)*)", block["text"], re.MULTILINE):
-                found = run_command(command["words"], shown=bool(command["said"]))
+                line = LONG.get(command["words"], command["words"]) if long else command["words"]
+                found = run_command(line, shown=bool(command["said"]))
                 if command["said"] and found is not None:
                     start, end = (block.start("text") + place for place in command.span("said"))
-                    yield Output(line, start, end, command["said"], found)
+                    yield Output(place, start, end, command["said"], found)
         elif block["kind"] == "yaml":
             Path("settings.yaml").write_text(block["text"], encoding="utf-8")
 
@@ -139,7 +145,7 @@ def refresh(page: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         if page.name == "README.md":
             write_files_of_readme()
-        shown = list(outputs(page))
+        shown = list(outputs(page, long=True))
     for output in reversed(shown):
         if "\n..." in "\n" + output.said:
             if alike(output.found, output.said):

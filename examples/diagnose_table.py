@@ -1,7 +1,7 @@
 """Should transfer be used here? Run it with ``python examples/diagnose_table.py``.
 
-Two made-up tables with rare classes that one feature alone tells apart. In the first the frequent classes hardly vary
-along it, so that nothing learned from them says that it matters; in the second they share it. Everything else is alike.
+Two made-up tables with rare classes that only one feature separates. In the first, the frequent classes hardly vary
+along it, so nothing that is learned from them says that it matters. In the second, they share it. All else is the same.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import numpy as np
 
 import ecrt
 from ecrt.data import rare_feature_data
+from ecrt.report import diagnosis_table, recommendation_text
 
 
 def main() -> dict[str, bool]:
@@ -21,10 +22,10 @@ def main() -> dict[str, bool]:
         data = rare_feature_data(unique=unique, rng=np.random.default_rng(0))
         found = ecrt.diagnose(data.z, data.y, estimator=clf, trials=18, refits=2, random_state=0)
         print(f"Table with {name}: {len(data.y)} rows, {len(found.labels)} classes")
-        for finding in found.findings.values():
-            print(f"  {finding.question:60} {finding.answer}")
-        print(f"  {found.recommendation.partition('.')[0]}.\n")
-        advised[name] = found.recommendation.startswith("Use ECRT here")
+        for question, answer in diagnosis_table(found).rows:
+            print(f"  {question.text:60} {answer.text}")
+        print(f"  {recommendation_text(found).partition('.')[0]}.\n")
+        advised[name] = found.recommendation == "use"
     return advised
 
 

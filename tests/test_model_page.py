@@ -17,9 +17,8 @@ import pytest
 from ecrt.metrics import prediction_metrics, single_numbers
 from ecrt.metrics.classification import class_scores, group_recalls
 from ecrt.report.drawing import svg
-from ecrt.report.model_findings import chance_correlation, findings
-from ecrt.report.model_page import render_model, summarise_model, write_model_page
-from ecrt.report.model_words import data_sentences, prior_sentences
+from ecrt.report.pages import page_of, write_model_page
+from ecrt.report.summaries.classes import chance_correlation, findings, summarise_classes
 from ecrt.runs.records import ClassFacts, Curve, Evaluation, ModelFacts, SourcePoints
 from pages import Outline
 
@@ -88,13 +87,13 @@ def made(labels: list[str], n_rows: int = 240, *, seed: int = 0, **changes: Any)
 
 
 def render(evaluation: Evaluation) -> str:
-    return render_model(summarise_model(evaluation))
+    return page_of(evaluation)[0]
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures cost time, and not every test looks at them."""
-    for module in ("drawing", "model_figures"):
+    for module in ("drawing", "plots.classes"):
         monkeypatch.setattr(f"ecrt.report.{module}.svg_figure", lambda *_, **__: "<svg></svg>")
 
 
@@ -182,19 +181,39 @@ def test_numbers_on_the_page_are_those_of_the_files(awkward: Evaluation, page: s
             assert f">{value:.3f}<" in page
 
 
-def test_unknown_labels_are_said(awkward: Evaluation) -> None:
-    said = " ".join(data_sentences(awkward))
-    assert "3 test rows have labels that training never saw" in said
+def test_unknown_labels_are_said(page: str) -> None:
+    said = " ".join(Outline(page).text.split())
+    assert "3 test rows have labels that training never saw: “new " in said
     assert "count as wrong in accuracy" in said
 
 
-def test_headline_names_the_weakest_class(awkward: Evaluation) -> None:
+@pytest.mark.usefixtures("undrawn")
+def test_headline_names_the_weakest_class(awkward: Evaluation, page: str) -> None:
     recall = class_scores(awkward.y, awkward.predicted["training"], len(LABELS))["recall"]
     weakest = LABELS[int(recall.argmin())][:20]
-    assert weakest in prior_sentences(awkward, "training")[-1].partition(",")[0]
+    (verdict,) = re.findall(r'<div class="verdict under-training">.*?</div>', page, re.DOTALL)
+    assert weakest in Outline(verdict).text.partition("Weakest: ")[2].partition(" rows right")[0]
     perfect = made(["a", "b", "c"])
     perfect = replace(perfect, predicted=dict.fromkeys(("balanced", "training"), perfect.y))
-    assert prior_sentences(perfect, "balanced")[-1] == "No test row of a known class is missed."
+    assert render(perfect).count("No test row of a known class is missed.") == 2
+
+
+def test_the_summary_holds_numbers_and_codes_and_no_sentences(awkward: Evaluation) -> None:
+    def texts(value: Any) -> Iterator[str]:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            for key, entry in value.items():
+                yield from texts(entry) if key not in ("title", "subject", "unknown") else ()
+        elif isinstance(value, (list, tuple)):
+            for entry in value:
+                yield from texts(entry)
+        elif hasattr(value, "__dataclass_fields__"):
+            yield from texts(vars(value))
+
+    found = list(texts(summarise_classes(awkward)))
+    assert {"balanced", "training", "numbers", "Training rows", "cat"} <= set(found)
+    assert [text for text in found if re.search(r"\w\. |\w\.$", text)] == []
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -236,13 +255,13 @@ def test_thousands_of_classes_show_the_weakest() -> None:
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("n_classes", [12, 13, 30, 31])
 def test_confusion_changes_form_with_the_number_of_classes(n_classes: int) -> None:
-    summary = summarise_model(made([f"class {index}" for index in range(n_classes)], n_rows=400))
-    block = summary.views[0].confusion
-    assert block is not None
-    assert block.wide == (12 < n_classes <= 30)
-    assert ("Each line is a true class" in block.caption) == (n_classes <= 30)
-    assert ("Numbers are" in block.caption) == (n_classes <= 12)
-    assert (summary.views[0].weakest is None) == (n_classes <= 30)
+    text = render(made([f"class {index}" for index in range(n_classes)], n_rows=400))
+    (section,) = re.findall(r'<section id="confusion">.*?</section>', text, re.DOTALL)
+    assert section.count("<figure") == 2
+    assert ('<div class="panels wide"' in section) == (12 < n_classes <= 30)
+    assert ("Each line is a true class" in section) == (n_classes <= 30)
+    assert ("Numbers are test rows" in section) == (n_classes <= 12)
+    assert ("The weakest classes" in text) == (n_classes > 30)
 
 
 def test_what_is_missing_is_left_out_or_said() -> None:
@@ -269,7 +288,7 @@ def test_what_is_missing_is_left_out_or_said() -> None:
     )  # fmt: skip
     outline = Outline(render(bare))
     for words in (
-        "A fitted ECRT model", "No class is clearly rarer", "1 of the classes has no test row", "The only source",
+        "A fitted ECRT model", "No class is clearly rarer", "1 class has no test row", "The only source",
         "found in closed form", "training used none", "an array of your own", "The error is not finite",
     ):  # fmt: skip
         assert words in outline.text
@@ -290,7 +309,7 @@ def test_failed_restarts_are_said() -> None:
 def test_equally_frequent_classes_need_no_bands() -> None:
     evaluation = made([str(index) for index in range(40)], n_rows=400)
     equal = replace(evaluation, classes=replace(evaluation.classes, counts=np.full(40, 5)))
-    assert "no frequent ones that could swallow rare ones" in render(equal)
+    assert "no frequent class can take rows from a rare one" in render(equal)
 
 
 def test_a_label_that_our_font_lacks_gives_no_warning(recwarn: pytest.WarningsRecorder) -> None:
@@ -312,7 +331,7 @@ def test_chance_correlation_is_that_of_independent_sources() -> None:
 
 
 def _answers(evaluation: Evaluation) -> dict[str, str]:
-    return {finding.question.split("?")[0]: finding.answer for finding in findings(evaluation)}
+    return {name: finding.answer for name, finding in findings(evaluation).items()}
 
 
 def test_findings_answer_each_question() -> None:
@@ -322,37 +341,61 @@ def test_findings_answer_each_question() -> None:
 
     classes = replace(good.classes, max_correlation=np.where(good.classes.minority, 0.9, 0.05))
     unseen = _answers(replace(good, classes=classes))
-    assert unseen["Are the sources independent in the classes that de-mixing never saw"] == "no"
-    assert unseen["Are the sources independent in the classes that de-mixing learned from"] == "yes"
+    assert unseen["independence-unseen"] == "no"
+    assert unseen["independence-seen"] == "yes"
 
     slight = _answers(replace(good, classes=replace(good.classes, max_correlation=np.full(9, 0.25))))
-    assert slight["Are the sources independent in the classes that de-mixing learned from"] == "partly"
+    assert slight["independence-seen"] == "partly"
 
     few = replace(good.classes, n_examples=np.full(9, 5), max_correlation=np.full(9, 0.6))
     blind = _answers(replace(good, classes=few))
-    assert blind["Are the sources independent in the classes that de-mixing never saw"] == "cannot tell"
+    assert blind["independence-unseen"] == "cannot tell"
 
     far = replace(good.classes, log_likelihood=np.where(good.classes.minority, -30.0, -3.0))
-    assert _answers(replace(good, classes=far))["Do the unseen classes fit the model as well as the others"] == "no"
+    assert _answers(replace(good, classes=far))["likelihood"] == "no"
 
     model = replace(
         good.model, round_trip_error=0.3, enough_classes=False, smallest_singular_value=0.0, demixing="linear"
     )
     bad = _answers(replace(good, model=model))
-    assert bad["Can sources be turned back into features"] == "no"
-    assert bad["Do the conditions of the identification theorem hold"] == "no"
-    assert bad["Did a flow earn its place"] == "no"
+    assert bad["round-trip"] == "no"
+    assert bad["theory"] == "no"
+    assert bad["flow"] == "no"
     shared = _answers(replace(good, model=replace(good.model, smallest_singular_value=0.0)))
-    assert shared["Do the conditions of the identification theorem hold"] == "no"
+    assert shared["theory"] == "no"
 
 
-def test_what_does_not_hold_comes_with_advice() -> None:
+QUESTIONS = {
+    "independence-unseen": "Are the sources independent in the classes that de-mixing never saw?",
+    "independence-seen": "Are the sources independent in the classes that de-mixing learned from?",
+    "likelihood": "Do the unseen classes fit the model as well as the others?",
+    "flow": "Is a flow worth its cost?",
+    "round-trip": "Can sources be turned back into features?",
+    "theory": "Do the conditions of the identification theorem hold?",
+}
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("correlation", [0.05, 0.25, 0.97])
+@pytest.mark.parametrize("fine", [True, False])
+def test_findings_are_told_and_what_does_not_hold_comes_with_advice(correlation: float, fine: bool) -> None:
     evaluation = made(["a", "b", "c", "d"])
-    classes = replace(evaluation.classes, n_examples=np.full(4, 300), max_correlation=np.full(4, 0.97))
-    for finding in findings(replace(evaluation, classes=classes)):
-        assert len(finding.meaning) > 40
+    classes = replace(
+        evaluation.classes, n_examples=np.full(4, 300), max_correlation=np.full(4, correlation),
+        log_likelihood=np.array([-3.0, -3.0, -3.0, -3.0 if fine else -30.0]),
+    )  # fmt: skip
+    model = replace(evaluation.model, round_trip_error=1e-6 if fine else 0.3, enough_classes=fine)
+    evaluation = replace(evaluation, classes=classes, model=model)
+    articles = [Outline(text).text for text in re.findall(r"<article>.*?</article>", render(evaluation), re.DOTALL)]
+    found = findings(evaluation)
+    assert list(found) == list(QUESTIONS)
+    for article, (name, finding) in zip(articles, found.items(), strict=True):
+        question, _, rest = article.partition("?")
+        assert question.strip() + "?" == QUESTIONS[name]
+        assert rest.strip().startswith(finding.answer)
+        assert len(rest) > 140
         if finding.answer in ("no", "partly") and not finding.harmless:
-            assert finding.advice, finding.question
+            assert "What to do." in rest, question
 
 
 # --- clicked through ----------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def run_cell(*, seed: int, unique: bool, trials: int) -> Row:
         "vetoed": found.selection.vetoed,
         "gain": found.selection.gain,
         "sources_over_features": found.gap.gain,
-        "recommended": found.recommendation.startswith("Use ECRT here:"),
+        "recommended": found.recommendation == "use",
         "answers": {name: finding.answer for name, finding in found.findings.items()},
     }
 

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from ecrt.report.drawing import GREY, INK, PALETTE, count_axis, legend_below, limits, svg
-from ecrt.report.rendering import FigureBlock
+from paper.page.figure import FigureBlock
 from paper.page.results import PaperResults
 from paper.statistics import estimate
 

@@ -11,8 +11,9 @@ from markupsafe import Markup
 
 from ecrt.disk import write_text
 from ecrt.errors import InputError
-from ecrt.report.rendering import FigureBlock, environment
+from ecrt.report.rendering import environment
 from paper.page.claims import CLAIMS, SECTIONS
+from paper.page.figure import FigureBlock
 from paper.page.judging import Verdict, judge
 from paper.page.panels import paper_figures
 from paper.page.results import PaperResults

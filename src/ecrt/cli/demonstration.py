@@ -7,42 +7,34 @@ from typing import Annotated
 
 import typer
 
-from ecrt.cli.shared import Terminal, one_line_errors
-from ecrt.errors import InputError
+from ecrt.cli.shared import Terminal, one_line_errors, tell
 
 __all__ = ["demo"]
 
 
 def demo(
     context: typer.Context,
-    output: Annotated[Path, typer.Option(help="Folder for results and report.")] = Path("ecrt-demo"),
-    seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 1000,
-    quick: Annotated[bool, typer.Option("--quick", help="A short run, to see that all works.")] = False,
+    output: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder; the same command goes on where it stopped.")
+    ] = Path("ecrt-demo"),
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one on each core if not given.")] = None,
 ) -> None:
-    """Compare ECRT with its baselines on data that need no download, and write a report."""
+    """Compare ECRT with its baselines on data that need no download; write a report and a picture."""
     with one_line_errors(debug=context.obj):
-        from ecrt.disk import NewFolder
-        from ecrt.experiments.demo import QUICK, DemoConfig, run_demo
-        from ecrt.experiments.demo_results import DEMO_FILES, is_full_demo, write_demo
-        from ecrt.report import rich_table, summarise, write_report
+        import joblib
+
+        from ecrt.disk import write_bytes
+        from ecrt.report import comparison_table, rich_table, toy_png, write_comparison_page
+        from ecrt.runs.demo import compare_digits, toy_picture
         from ecrt.training import BarProgress
 
-        if quick and is_full_demo(output):
-            raise InputError(f"{output} holds the results of a full run. Give a short run another --output.")
-        with NewFolder(output, own=DEMO_FILES) as new:
-            with BarProgress() as progress:
-                result = run_demo(seed=seed, config=QUICK if quick else DemoConfig(), jobs=jobs, progress=progress)
-            write_demo(result, new.path)
-            write_report(result, new.path)
-            new.publish()
-            console = Terminal()
-            for data in result.data:
-                table = summarise(data)
-                console.print(rich_table(table))
-                for sentence in (*data.verdicts(), table.note):
-                    console.print(sentence, highlight=False)
-                console.print()
-            console.print(
-                f"Report: {output / 'report.html'}\nNumbers: {output / 'results.json'}", highlight=False, soft_wrap=True
-            )
+        with BarProgress() as progress:
+            found = compare_digits(output, jobs=jobs or joblib.cpu_count(), progress=progress)
+        page, picture = write_comparison_page(output), output / "sources.png"
+        if not picture.exists():
+            write_bytes(picture, toy_png(toy_picture()))
+        Terminal().print(rich_table(comparison_table(found)))
+        for sentence in found.verdict():
+            tell(sentence)
+        tell(f"Report: {page}")
+        tell(f"Picture of the sources that ECRT finds in the toy of its paper: {picture}")

@@ -81,7 +81,7 @@ def compare(
                 seeds=seeds, group=group, time=time, trials=trials, budget=budget, reference=reference,
                 ids=ids or (), drop=drop or (), reading=reading, jobs=processes, progress=progress,
             )  # fmt: skip
-        Terminal().print(rich_table(comparison_table(found, found.prior)))
+        Terminal().print(rich_table(comparison_table(found)))
         for sentence in found.verdict():
             tell(sentence)
         tell(f"Report: {write_comparison_page(output)}")
@@ -110,7 +110,7 @@ def diagnose(
     """Say whether transfer helps on this table, by how much, and why."""
     with one_line_errors(debug=context.obj):
         from ecrt.data import ReadOptions
-        from ecrt.report import diagnosis_table, write_diagnosis_page
+        from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_diagnosis_page
         from ecrt.runs import diagnose_file, open_report
 
         reading = ReadOptions(encoding=encoding, decimal=decimal, na=tuple(na or ()), types=split_types(types))
@@ -119,8 +119,8 @@ def diagnose(
                 file, target=class_column(target, file), seen=seen, ids=ids or (), drop=drop or (), reading=reading,
                 random_state=seed, trials=None if budget else trials, budget=budget or 180.0, verbose=True,
             )  # fmt: skip
-            Terminal().print(diagnosis_table(found))
-            tell(found.recommendation)
+            Terminal().print(rich_table(diagnosis_table(found)))
+            tell(recommendation_text(found))
             write_diagnosis_page(found, new.path)
             new.publish()
         tell(f"Report: {output / 'report.html'}")

@@ -1,22 +1,19 @@
 """Results to tables, figures and one HTML page; nothing here trains."""
 
-from ecrt.report.compare_page import write_comparison_page
-from ecrt.report.compare_tables import comparison_table
-from ecrt.report.diagnosis_page import diagnosis_table, write_diagnosis_page
-from ecrt.report.model_page import write_model_page
-from ecrt.report.page import render_demo, summarise_demo, write_report
-from ecrt.report.tables import rich_table, summarise, summary_table
+from ecrt.report.pages import write_comparison_page, write_diagnosis_page, write_model_page
+from ecrt.report.plots.toy import toy_png
+from ecrt.report.summaries.comparison import comparison_table
+from ecrt.report.summaries.diagnosis import diagnosis_table, recommendation_text
+from ecrt.report.tables import rich_table, summary_table
 
 __all__ = [
     "comparison_table",
     "diagnosis_table",
-    "render_demo",
+    "recommendation_text",
     "rich_table",
-    "summarise",
-    "summarise_demo",
     "summary_table",
+    "toy_png",
     "write_comparison_page",
     "write_diagnosis_page",
     "write_model_page",
-    "write_report",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -14,6 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
+
+from ecrt.report.rendering import head_name, short_label
 
 __all__ = [
     "GREY",
@@ -25,6 +27,8 @@ __all__ = [
     "SMALL",
     "STYLE",
     "count_axis",
+    "count_scatter",
+    "head_panel",
     "inked",
     "legend_below",
     "limits",
@@ -59,6 +63,11 @@ PANEL_SIZE = (4.2, 3.7)
 SMALL = 8.5
 """Font size of labels inside a panel."""
 
+MOST_NAMED_POINTS = 15
+BESIDE: list[tuple[float, float, Literal["left", "center", "right"]]] = [
+    (x, y, "left" if x > 0 else "right") for y in (0, -6, 6, -11, 11) for x in (6, -6)
+]
+
 
 def limits(points: Array) -> tuple[Array, Array]:
     """Bounds that leave a few outliers out, with a margin."""
@@ -76,6 +85,59 @@ def count_axis(axes: Axes, counts: NDArray[np.int64]) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,), numticks=12))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def count_scatter(
+    axes: Axes,
+    counts: NDArray[np.int64],
+    values: Array,
+    rare: NDArray[np.bool_],
+    names: Sequence[str],
+    *,
+    title: str,
+    floor: float = 0.0,
+) -> None:
+    """A score between 0 and 1 of each class or label against its training samples; few of them are named."""
+    shown = np.isfinite(values) & (counts > 0)
+    for mask, colour, name in ((~rare & shown, OTHERS, "others"), (rare & shown, MINORITY, "rare")):
+        if mask.any():
+            axes.scatter(
+                counts[mask], values[mask], s=26, color=colour, linewidths=0, label=name,
+                alpha=0.9 if len(values) < 60 else 0.7, clip_on=False, zorder=3, rasterized=len(values) > 500,
+            )  # fmt: skip
+    axes.set_ylim(floor, 1 + 0.02 * (1 - floor))
+    count_axis(axes, counts[counts > 0] if shown.any() else np.array([1], dtype=np.int64))
+    if 0 < shown.sum() <= MOST_NAMED_POINTS:
+        points = np.column_stack([counts[shown], values[shown]])
+        labels = [short_label(str(names[place]), 14) for place in np.flatnonzero(shown).tolist()]
+        place_labels(axes, points, labels, BESIDE, marks=points)
+    axes.set_title(title, pad=10)
+    axes.set_ylabel(f"{title} on test rows")
+    if rare.any() and not rare.all():
+        legend_below(axes)
+
+
+def head_panel(losses: Mapping[str, float], chosen: str) -> str:
+    """Held-out loss of every head that was tried, the chosen one in red."""
+
+    def draw(axes: Axes) -> None:
+        lines = np.arange(len(losses))[::-1]
+        for line, (name, loss) in zip(lines, losses.items(), strict=True):
+            mine = name == chosen
+            axes.plot([loss], [line], "o", color=MINORITY if mine else OTHERS, markersize=8 if mine else 6)
+        axes.hlines(lines, 0, 1, color=INK, linewidth=0.4, alpha=0.25, transform=axes.get_yaxis_transform())
+        low, high = min(losses.values()), max(losses.values())
+        if low > 0 and high > 5 * low:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 3.0)))
+            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_yticks(lines, list(map(head_name, losses)), fontsize=SMALL)
+        axes.set_ylim(-0.7, len(losses) - 0.3)
+        axes.set_title("Heads tried")
+        axes.set_xlabel("held-out loss, log scale" if axes.get_xscale() == "log" else "held-out loss")
+
+    return svg(draw, "heads", size=(4.6, max(2.0, 0.9 + 0.2 * len(losses))))
 
 
 def legend_below(axes: Axes) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -57,8 +57,6 @@ SHARE = 0.2
 HEAD_SPLITS = 3
 MOST_ROWS = 8000
 """Rows of frequent classes, all together, that refits and comparisons of heads learn from."""
-
-NO_ENCODER = "No encoder was trained here, and no rows were named that another one has seen."
 
 
 def diagnose(
@@ -240,19 +238,20 @@ class _Examination:
         whole = len(rows) == len(self.y)
         return model.fit(self.X if whole else _safe_indexing(self.X, rows), self.y[rows])
 
-    def _memorisation(self, z: Array, seen: Mask | None, given: Labels | None) -> tuple[Memorisation | None, str]:
+    def _memorisation(
+        self, z: Array, seen: Mask | None, given: Labels | None
+    ) -> tuple[Memorisation | None, Literal["marked", "trained here", "unknown"]]:
         if seen is not None:
-            return feature_memorisation(z, self.labels, seen, self.rng), "Rows are marked as seen or not."
+            return feature_memorisation(z, self.labels, seen, self.rng), "marked"
         if given is None:
-            return None, NO_ENCODER
+            return None, "unknown"
         # The encoder's own hold-out lies among the rows it was given: the ratio is, if anything, too small.
         of_encoder = np.ones(len(self.classes), dtype=bool)
         if self.model.encode_on == "majority" and self.minority.any() and (~self.minority).sum() >= 3:
             of_encoder = ~self.minority
         rows = np.flatnonzero(of_encoder[self.labels])
         mask = np.isin(np.arange(len(self.y)), given)
-        found = feature_memorisation(z[rows], self.labels[rows], mask[rows], self.rng)
-        return found, "The encoder was trained on four fifths of the rows, for this."
+        return feature_memorisation(z[rows], self.labels[rows], mask[rows], self.rng), "trained here"
 
     def _some_rows(self) -> Labels:
         """All rows, or fewer of frequent classes where there are very many."""

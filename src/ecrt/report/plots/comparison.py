@@ -6,18 +6,29 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ecrt.comparison import MEASURES, Comparison
-from ecrt.metrics import PriorName
+from ecrt.metrics import PRIORS, PriorName
 from ecrt.report.drawing import INK, MINORITY, OTHERS, PALETTE, count_axis, svg
+from ecrt.report.rendering import Plots
 
-__all__ = ["class_gain_panel", "gain_panel", "score_panel"]
+__all__ = ["comparison_plots"]
 
 MOST_COLOURED = 5
 """Methods that get a colour of their own; the sixth colour and grey are left for what is not a method."""
 
 
+def comparison_plots(found: Comparison) -> Plots:
+    """Every figure of the page; without a sound reference there is nothing to measure gains against."""
+    plots: dict[str, list[str]] = {}
+    for prior in PRIORS:
+        against = bool(found.against_reference(prior))
+        plots[f"scores-{prior}"] = [score_panel(found, prior)] + ([gain_panel(found, prior)] if against else [])
+        plots[f"class-gains-{prior}"] = [class_gain_panel(found, prior)] if against else []
+    return plots
+
+
 def score_panel(found: Comparison, prior: PriorName) -> str:
     """A dot for each split, and the mean with its interval; one line for each method, the best on top."""
-    ranking = found.ranking(prior)
+    ranking, measure = found.ranking(prior), MEASURES[found.metric]
 
     def draw(axes: Axes) -> None:
         for line, name in enumerate(reversed(ranking)):
@@ -31,7 +42,7 @@ def score_panel(found: Comparison, prior: PriorName) -> str:
                     markeredgewidth=2, elinewidth=1.5, capsize=3,
                 )  # fmt: skip
         _lines(axes, found, ranking)
-        axes.set_xlabel(_axis_label(found))
+        axes.set_xlabel(f"{measure.label} ({'higher' if measure.higher_is_better else 'lower'} is better)")
 
     return svg(draw, f"scores-{prior}", size=(4.8, 0.42 * len(ranking) + 0.9))
 
@@ -82,8 +93,3 @@ def class_gain_panel(found: Comparison, prior: PriorName) -> str:
 def _lines(axes: Axes, found: Comparison, names: list[str]) -> None:
     axes.set_yticks(range(len(names)), [found.label(name) for name in reversed(names)])
     axes.set_ylim(-0.6, len(names) - 0.4)
-
-
-def _axis_label(found: Comparison) -> str:
-    measure = MEASURES[found.metric]
-    return f"{measure.label} ({'higher' if measure.higher_is_better else 'lower'} is better)"

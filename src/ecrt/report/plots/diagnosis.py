@@ -1,4 +1,4 @@
-"""Figures of a diagnosis: one for each question."""
+"""Figures of a diagnosis: one for each question that has something to show."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from numpy.typing import NDArray
 
 from ecrt.diagnostics import COARSE, Dependence, Gaussianity, Memorisation, MinorityGap, Stability, UniqueFeature
 from ecrt.report.drawing import GREY, INK, MINORITY, OTHERS, PALETTE, count_axis, legend_below, svg
-from ecrt.report.rendering import short, short_label
+from ecrt.report.rendering import Plots, short, short_label
 from ecrt.runs.diagnosis import Diagnosis
 
-__all__ = [
-    "dependence_panel",
-    "gap_panel",
-    "gaussianity_panel",
-    "grid_panel",
-    "memorisation_panel",
-    "null_panel",
-    "projection_panel",
-    "stability_panel",
-    "theory_panel",
-    "transfer_panel",
-]
+__all__ = ["diagnosis_plots"]
 
 LOW_PANEL = (4.8, 1.5)
+
+
+def diagnosis_plots(found: Diagnosis) -> Plots:
+    """Every figure of the page, by the key of its question."""
+    unique, memorisation, gap = found.unique, found.memorisation, found.gap
+    return {
+        "transfer": [transfer_panel(found)] if len(found.selection.tried) > 1 else [],
+        "theory": [theory_panel(found)],
+        "dependence": [dependence_panel(found.dependence)] if found.dependence.told else [],
+        "gaussianity": [gaussianity_panel(found.gaussianity)] if found.gaussianity.sources else [],
+        "stability": [stability_panel(found.stability)] if found.stability.pairs else [],
+        "gridding": [grid_panel(found)] if any(np.isfinite(grid.gap) for grid in found.grids) else [],
+        "memorisation": [] if memorisation is None else [memorisation_panel(memorisation)],
+        "unique-feature": [] if unique is None else [projection_panel(unique), null_panel(unique)],
+        "features-or-sources": [] if gap is None else [gap_panel(gap)],
+    }
 
 
 def transfer_panel(found: Diagnosis) -> str:

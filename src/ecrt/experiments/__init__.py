@@ -1,1 +1,0 @@
-"""Experiments: each is run by one function, and gives plain data."""

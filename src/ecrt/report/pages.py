@@ -1,0 +1,72 @@
+"""Pages on disk: results are summarised, drawn, and filled into the template of their kind. Nothing here trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ecrt.comparison import Comparison
+from ecrt.disk import write_text
+from ecrt.report.plots.classes import class_plots
+from ecrt.report.plots.comparison import comparison_plots
+from ecrt.report.plots.diagnosis import diagnosis_plots
+from ecrt.report.plots.labels import label_plots
+from ecrt.report.plots.regression import regression_plots
+from ecrt.report.rendering import Plots, fill
+from ecrt.report.summaries.classes import summarise_classes
+from ecrt.report.summaries.comparison import summarise_comparison
+from ecrt.report.summaries.diagnosis import summarise_diagnosis
+from ecrt.report.summaries.labels import summarise_labels
+from ecrt.report.summaries.regression import summarise_regression
+from ecrt.runs.diagnosis import Diagnosis
+from ecrt.runs.records import Evaluation, Measured, task_of
+
+__all__ = ["page_of", "write_comparison_page", "write_diagnosis_page", "write_model_page"]
+
+
+def write_model_page(folder: str | Path) -> Path:
+    """Write ``report.html``, and its figures to ``plots``, beside the files of an evaluation; gives its path."""
+    folder = Path(folder)
+    found = Evaluation.read(folder) if task_of(folder) == "classification" else Measured.read(folder)
+    text, figures = page_of(found)
+    path, plots = folder / "report.html", folder / "plots"
+    write_text(path, text, errors="xmlcharrefreplace")
+    plots.mkdir(exist_ok=True)
+    for old in plots.glob("*.svg"):
+        old.unlink()
+    for name, panels in figures.items():
+        for number, panel in enumerate(panels, start=1):
+            file = plots / (f"{name}-{number}.svg" if len(panels) > 1 else f"{name}.svg")
+            write_text(file, panel + "\n", errors="xmlcharrefreplace")
+    return path
+
+
+def write_comparison_page(folder: str | Path) -> Path:
+    """Write ``report.html`` beside the results of a comparison; gives its path."""
+    path = Path(folder) / "report.html"
+    write_text(path, page_of(Comparison.read(Path(folder)))[0], errors="xmlcharrefreplace")
+    return path
+
+
+def write_diagnosis_page(found: Diagnosis, folder: str | Path) -> Path:
+    """Write ``report.html`` and ``diagnosis.json`` to a folder; gives the path of the page."""
+    path = found.write(folder).with_name("report.html")
+    write_text(path, page_of(found)[0], errors="xmlcharrefreplace")
+    return path
+
+
+def page_of(found: Evaluation | Measured | Comparison | Diagnosis) -> tuple[str, Plots]:
+    """The page of results of any kind, as text, and its figures."""
+    summary: dict[str, Any]
+    match found:
+        case Evaluation():
+            template, summary, plots = "classes.html", summarise_classes(found), class_plots(found)
+        case Measured(task="regression"):
+            template, summary, plots = "regression.html", summarise_regression(found), regression_plots(found)
+        case Measured():
+            template, summary, plots = "labels.html", summarise_labels(found), label_plots(found)
+        case Comparison():
+            template, summary, plots = "comparison.html", summarise_comparison(found), comparison_plots(found)
+        case Diagnosis():
+            template, summary, plots = "diagnosis.html", summarise_diagnosis(found), diagnosis_plots(found)
+    return fill(template, summary, plots), plots
