@@ -62,7 +62,7 @@ def test_few_columns_are_listed_one_by_one():
         reading("kind", "category", role="target", levels=("a", "b", "c")),
         reading("bottle", "identifier", role="id"),
     ]
-    cells = [row.cells for row in column_rows(columns)]
+    cells = [tuple(row) for row in column_rows(columns)]
     assert cells == [
         ("price", "number", "decimal comma, EUR", "3", "", ""),
         ("city", "category", "", "", "2", ""),
@@ -76,14 +76,14 @@ def test_many_columns_stand_together_where_they_are_alike():
     columns = [reading(f"x{i}", missing=i % 3) for i in range(500)]
     columns += [reading(f"c{i}", "category", levels=tuple("abcd"[: 2 + i % 2])) for i in range(40)]
     columns += [reading("row", "identifier", note="It counts rows.")]
-    cells = [row.cells for row in column_rows(columns)]
+    cells = [tuple(row) for row in column_rows(columns)]
     assert cells == [
         ("x0, x1, …, x499 (500 columns)", "number", "", "0 to 2", "", ""),
         ("c0, c1, …, c39 (40 columns)", "category", "", "", "2 to 3", ""),
         ("row", "left out", "", "", "", "It counts rows."),
     ]
     noted = [reading(f"n{i}", note="Mind this.") for i in range(100)]
-    assert [row.cells for row in column_rows(noted)] == [
+    assert [tuple(row) for row in column_rows(noted)] == [
         ("n0, n1, …, n99 (100 columns)", "number", "", "", "", "Mind this.")
     ]
     rows = column_rows([reading(f"n{i}", note=f"Mind {i}.") for i in range(100)], most=10)

@@ -34,7 +34,7 @@ class DivergenceError(ECRTError, ArithmeticError):
         )
 
     def __reduce__(self) -> tuple[type[DivergenceError], tuple[str, int, str]]:
-        # An exception is rebuilt from its message alone unless told otherwise, and would not come back from a worker.
+        # By default an exception is rebuilt from its message alone, which would fail on the way back from a worker.
         return type(self), (self.stage, self.step, self.quantity)
 
 
@@ -80,7 +80,7 @@ _not_told: ContextVar[tuple[str, ...]] = ContextVar("not_told", default=())
 
 @contextmanager
 def not_told(beginning: str = "") -> Iterator[None]:
-    """Within this block, on this thread, keep warnings of ours that begin so to ourselves.
+    """Hide the warnings of this package that begin in this way, in this block and on this thread.
 
     Filters of the ``warnings`` module belong to the process: fits in several threads would leave each other's behind.
     """

@@ -154,7 +154,7 @@ def print_columns(columns: Any) -> None:
     from ecrt.data import HEADINGS, column_rows
     from ecrt.report import summary_table
 
-    rows = [dict(zip(HEADINGS, row.cells, strict=True)) for row in column_rows(columns, MOST_COLUMNS)]
+    rows = [dict(zip(HEADINGS, row, strict=True)) for row in column_rows(columns, MOST_COLUMNS)]
     used = [name for name in HEADINGS[:5] if any(row[name] for row in rows)]
     if rows:
         Terminal(stderr=True).print(

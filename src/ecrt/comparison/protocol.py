@@ -140,7 +140,7 @@ def compare(
     data = {
         "rows": len(table), "columns": table.shape[1], "classes": labels, "counts": np.bincount(codes).tolist(),
         "test_rows": np.mean(tested, axis=0).tolist(),
-        "reading": [list(row.cells) for row in (column_rows(reading) if reading else columns)],
+        "reading": [list(row) for row in (column_rows(reading) if reading else columns)],
     }  # fmt: skip
     remarks = warnings_of(table, splitter, labels)
     with _folder(output) as folder, locked(folder, wait=False):

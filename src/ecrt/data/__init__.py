@@ -1,6 +1,6 @@
 """Raw data to (X, y): imbalance protocols, class roles, synthetic data."""
 
-from ecrt.data.column_rows import HEADINGS, ColumnRow, column_rows, rows_of_table
+from ecrt.data.column_summary import HEADINGS, ColumnRow, column_rows, rows_of_table
 from ecrt.data.columns import ColumnProblem, ColumnReading, ReadOptions
 from ecrt.data.digits import Split, imbalanced_digits
 from ecrt.data.files import LABEL_SEPARATOR, DataFile, read_data

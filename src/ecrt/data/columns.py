@@ -41,33 +41,33 @@ ABSENT = {
     "", "#n/a", "#n/a n/a", "#na", "-1.#ind", "-1.#qnan", "-nan", "1.#ind", "1.#qnan", "<na>", "n/a", "na", "null",
     "nan", "none", "?", "<null>", "-", "--", ".", "n.a.", "k.a.", "#div/0!", "#value!", "#ref!", "#name?", "#num!",
 }  # fmt: skip
-"""Signs for a missing value in a column that is learned from, small and capital letters alike."""
+"""Signs for a missing value in a column that is learned from, in small letters; capital letters mean the same."""
 
 ROWS_TO_JUDGE = 20
-"""With fewer rows distinct values say nothing: no column is taken for text or for an identifier."""
+"""With fewer rows, no column is taken for text or for an identifier."""
 
 FEW = 0.1
-"""Up to this share of unreadable values a column is still one of numbers or dates; they count as missing."""
+"""A column of numbers or dates may have this share of unreadable values; they count as missing."""
 
 FEW_WORDS = 3
-"""Different words beside more than 20 different numbers that are signs for missing values, up to half of the rows."""
+"""So many different words among more than 20 different numbers mean missing values, in up to half of the rows."""
 
 MANY_LEVELS = 40
 WORDS_IN_TEXT = 4
 MOST_STORED_LEVELS = 10_000
-"""Of categories with more levels none are stored, so that new ones cannot be told."""
+"""Levels of a category that are stored at most; with more, none are stored and new levels are not noticed."""
 
 REPEATS_EXPECTED = 7
-"""Whole numbers without a repetition name rows if drawing them at random would give more than this many of them."""
+"""Whole numbers that never repeat name rows, if random numbers of that range would repeat more often than this."""
 
 LARGEST_WHOLE = 2**53
-"""Whole numbers beyond are not exact as floats: they are codes."""
+"""Larger whole numbers are not exact as floats: they are codes."""
 
 FILLERS = {sign * value for sign in (1, -1) for value in (99, 999, 9999, 99999, 999999)}
 """Numbers that often stand for a missing value."""
 
 SAMPLE = 100
-"""Distinct values that tell whether a column could be one of dates."""
+"""Distinct values that show whether a column could be one of dates."""
 
 ID_NAME = re.compile(
     r"(?:.*[\W_]|)(?:id|ids|idx|index|uuid|guid|nr|no|row|rowid|rownum)\.?|.*[a-z](?:ID|Id)|Unnamed: \d+|level_\d+"
@@ -89,14 +89,14 @@ TRUTH = [
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What a user says of how a table is written; what is not said is told from the file.
+    """How a table is written, as far as the user says it; the rest is found out from the file.
 
     Attributes
     ----------
     encoding : of a text file, such as ``"latin-1"``.
-    decimal : decimal sign, ``"."`` or ``","``, for columns that could be read with either; of a file that is read like
-        an earlier one, its own sign.
-    na : further signs for a missing value. In a target only they and an empty cell are missing ones.
+    decimal : decimal sign, ``"."`` or ``","``, for columns that could be read with either. If the file is read as an
+        earlier one was, the decimal sign of this file.
+    na : further signs for a missing value. In a target, only these and an empty cell mean that it is missing.
     types : of some columns, ``"number"``, ``"category"`` or ``"date"``.
     """
 
@@ -118,7 +118,7 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Attributes
     ----------
-    kind : numbers, categories and dates are learned from; what names or counts rows, or says nothing, is not.
+    kind : numbers, categories and dates are used for learning; columns that name or count rows, or are empty, are not.
     role : input, target, or what is kept beside them: ids as they are written, other columns by their kind.
     missing, unreadable : rows without a value, and rows whose value could not be read and counts as missing.
     levels : of a category.
@@ -144,18 +144,6 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     note: str = ""
 
     @property
-    def form(self) -> str:
-        """How values are written, in a few words."""
-        parts = [
-            "" if self.kind == "category" else self.writing,
-            "decimal comma" if self.decimal == "," else "",
-            "thousands separated" if self.thousands else "",
-            self.unit,
-            f"{len(self.levels)} levels" if self.kind == "category" and self.role != "target" else "",
-        ]
-        return ", ".join(part for part in parts if part)
-
-    @property
     def is_used(self) -> bool:
         """Whether the column is learned from."""
         return self.role == "input" and self.kind in TYPES
@@ -175,13 +163,13 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnProblem:
-    """What in a column of a new file is not as it was when the model was fitted.
+    """What differs in a column of a new file from the file that the model was fitted on.
 
     Attributes
     ----------
     rows : of the file.
     missing, unreadable, unseen : how many values are missing, cannot be read, or are levels that were not there.
-    example : one that cannot be read or was not there.
+    example : one value that cannot be read or is a new level.
     """
 
     name: str
@@ -216,12 +204,12 @@ class _Hints:
 def decide_columns(
     table: pd.DataFrame, options: ReadOptions, *, separator: str = "", aside: Sequence[str] = ()
 ) -> tuple[tuple[ColumnReading, ...], pd.DataFrame]:
-    """Say what each column holds, and give those that hold something by their type.
+    """Decide what each column holds, and convert the columns that hold something to their types.
 
     Parameters
     ----------
     separator : between the values of the file; a semicolon makes a decimal comma and days before months likelier.
-    aside : columns that are not learned from: names of rows are no matter there.
+    aside : columns that are not used for learning; they may name rows.
     """
     readings: dict[str, ColumnReading] = {}
     typed: dict[str, Any] = {}
@@ -253,11 +241,11 @@ def decide_columns(
 def read_columns(
     table: pd.DataFrame, readings: Iterable[ColumnReading], *, decimal: str | None = None
 ) -> tuple[pd.DataFrame, tuple[ColumnProblem, ...]]:
-    """The columns that readings name, typed: floats, Categoricals of strings, dates; and what is not as it was.
+    """Read columns by their readings, as floats, Categoricals of strings, or dates; and list what differs.
 
     Parameters
     ----------
-    decimal : decimal sign of this file, if it is another than that of the readings.
+    decimal : decimal sign of this file, if it differs from that of the readings.
     """
     typed: dict[str, Any] = {}
     problems: list[ColumnProblem] = []
@@ -330,7 +318,7 @@ def read_target_column(
     if reading.kind == "category":
         return cells.without_absent(cells.text)[cells.codes], reading
     numbers, unreadable, _ = cells.read(replace(reading, decimal=options.decimal or reading.decimal))
-    if unreadable.any():  # a label that was not there
+    if unreadable.any():  # a new label
         whole = [int(value) if float(value).is_integer() else value for value in numbers.tolist()]
         mixed = np.empty(len(numbers), dtype=object)
         mixed[:] = whole
@@ -365,13 +353,13 @@ def _decide_target(name: str, cells: _Cells, kind: str | None, decimal: str) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """A column: its distinct values as text, which of them are signs for missing ones, and where each stands."""
+    """The cells of a column: distinct values as text, which of them mean a missing value, and the rows of each."""
 
     codes: NDArray[np.int64]
     text: NDArray[Any]
     counts: NDArray[np.int64]
     absent: NDArray[np.bool_]
-    dtype: Any  # of the column in the file: numbers, dates or categories that the file itself knows as such
+    dtype: Any  # of the column in the file, which may say that it holds numbers, dates or categories
 
     @classmethod
     def of(cls, column: pd.Series[Any], na: Sequence[str], signs: set[str] = ABSENT) -> _Cells:
@@ -388,7 +376,7 @@ class _Cells:
 
     @cached_property
     def present(self) -> NDArray[Any]:
-        """Distinct values that are no signs for missing ones."""
+        """Distinct values that do not mean a missing one."""
         return self.text[~self.absent]
 
     @cached_property
@@ -415,7 +403,7 @@ class _Cells:
         return int(self.counts[which].sum())
 
     def without_absent(self, words: Iterable[str]) -> NDArray[Any]:
-        """Words in place of the distinct values, and ``None`` where these are signs for missing ones."""
+        """``words``, one for each distinct value, with ``None`` where the value is missing."""
         return np.array(
             [None if absent else word for word, absent in zip(words, self.absent, strict=True)], dtype=object
         )
@@ -424,7 +412,7 @@ class _Cells:
         return str(self.text[which][0])[:60] if which.any() else ""
 
     def words(self) -> str:
-        """A value that is no plain number, if there is one."""
+        """A value that is not a plain number, if there is one."""
         return self.example(~self.absent & ~_matches(PLAIN, self.text)) or self.example(~self.absent)
 
     def levels(self) -> tuple[str, ...]:
@@ -434,7 +422,7 @@ class _Cells:
         return float(np.mean([len(text.split()) for text in self.present]))
 
     def are_codes(self, name: str) -> str:
-        """Why whole numbers are codes and no amounts; nothing if they are none."""
+        """Why whole numbers are codes rather than amounts; empty if they are amounts."""
         zeros = _matches(LEADING_ZERO, self.text) & ~self.absent
         same_length = len({len(word) for word in self.present}) == 1
         if zeros.any() and (same_length or self.count(zeros) > FEW * self.n_present):
@@ -446,7 +434,7 @@ class _Cells:
         return ""
 
     def read(self, reading: ColumnReading) -> tuple[Any, NDArray[np.bool_], NDArray[np.bool_]]:
-        """Values by a reading; which distinct ones cannot be read, and which are new levels."""
+        """Values of all rows by a reading; which distinct values cannot be read, and which are new levels."""
         nothing = np.zeros(len(self.text), dtype=bool)
         if reading.kind == "category":
             words = [word.lower() for word in self.text] if reading.writing == "truth" else self.text.tolist()
@@ -472,13 +460,13 @@ def _matches(pattern: re.Pattern[str], words: Iterable[str]) -> NDArray[np.bool_
 
 
 def _without_zeros(word: str) -> str:
-    """A whole number as such where zeros follow it, as in -999.0; other words as they are."""
+    """A whole number without the zeros behind its decimal sign, as in -999.0; other words as they are."""
     found = ZEROS_BEHIND.fullmatch(word)
     return word if found is None else found[1]
 
 
 def signs_not_found(table: pd.DataFrame, na: Sequence[str]) -> list[str]:
-    """Those of the further signs for a missing value that no cell holds."""
+    """The signs for a missing value that no cell holds."""
     left = list(na)
     for _, column in table.items():
         if not left:
@@ -512,7 +500,7 @@ def as_text(column: pd.Series[Any], missing: str = "") -> NDArray[Any]:
 def _decide(
     name: str, cells: _Cells, hints: _Hints, given: str | None, na: Sequence[str], aside: bool
 ) -> tuple[ColumnReading, str]:
-    """What a column holds; and, if that could be otherwise, a sentence that says so."""
+    """What a column holds; and, if that is not certain, a sentence that says so."""
     reading, unsure = _judge(name, cells, hints, given, aside)
     reading = replace(reading, name=name, na=tuple(na), missing=cells.count(cells.absent))
     if reading.kind == "category" and len(cells.present) <= MOST_STORED_LEVELS:
@@ -571,14 +559,14 @@ def _as_given(name: str, cells: _Cells, hints: _Hints, given: str) -> tuple[Colu
 
 
 def _as_number(cells: _Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[ColumnReading | None, str]:
-    """How a column of numbers is read, if it is one; and, if its decimal sign is not certain, a sentence on it."""
+    """How to read the column as numbers, or ``None``; and a sentence if its decimal sign is not certain."""
     special = _as_special_number(cells, needed)
     if special is not None:
         return special, ""
     numbers, readable = cells.numbers, cells.numbers.readable
     present = ~cells.absent
     unreadable = cells.count(present & ~readable)
-    # Numbers, and a word or two that say why there is none.
+    # Numbers, and a word or two in place of missing ones.
     few_words = (present & ~readable).sum() <= FEW_WORDS and readable.sum() > ROWS_TO_JUDGE
     if unreadable > (0.5 if few_words else 1 - needed) * cells.n_present or not readable.any():
         return None, ""
@@ -616,7 +604,7 @@ def _as_special_number(cells: _Cells, needed: float) -> ColumnReading | None:
 
 
 def _mixed_units(cells: _Cells) -> str:
-    """What to say of numbers that are written with several units; nothing of other columns."""
+    """A note if numbers are written with several units."""
     numbers, readable = cells.numbers, cells.numbers.readable
     units = sorted({str(unit) or "none" for unit in numbers.units[readable]})
     if len(units) < 2 or cells.count(readable) < (1 - FEW) * cells.n_present or readable.sum() <= ROWS_TO_JUDGE:
@@ -625,7 +613,7 @@ def _mixed_units(cells: _Cells) -> str:
 
 
 def _as_date(cells: _Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[ColumnReading | None, str]:
-    """How a column of dates is read, if it is one; and, if day and month may be swapped, a sentence on it."""
+    """How to read the column as dates, or ``None``; and a sentence if day and month may be swapped."""
     if cells.holds_dates:
         return ColumnReading(name="", kind="date", writing="year-month-day"), ""
     sample = cells.present[:: max(len(cells.present) // SAMPLE, 1)]
@@ -651,11 +639,11 @@ def _as_date(cells: _Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Col
     return ColumnReading(name="", kind="date", writing=writing, unreadable=unreadable[writing]), unsure
 
 
-# --- what to say of a column ---------------------------------------------------------------------------------------
+# --- notes on a column ----------------------------------------------------------------------------------------------
 
 
 def _many_levels(name: str, cells: _Cells, codes: str) -> str:
-    """What to say of a category that is hardly one; text is refused."""
+    """A note on a category that is unusual; text is refused."""
     present = cells.present
     if codes:
         return f"Read as a category: {codes}."
@@ -678,7 +666,7 @@ def _many_levels(name: str, cells: _Cells, codes: str) -> str:
 
 
 def _capitals(present: NDArray[Any], what: str) -> str:
-    """What to say of words that are the same but for capital letters."""
+    """A note if words differ in capital letters only."""
     same: dict[str, list[str]] = {}
     for word in present:
         same.setdefault(word.lower(), []).append(word)
@@ -688,7 +676,7 @@ def _capitals(present: NDArray[Any], what: str) -> str:
 
 
 def _grows(cells: _Cells, reading: ColumnReading) -> str:
-    """What to say of dates or numbers that go with the order of the rows, as those of a log do."""
+    """A note if rows are sorted by the dates or numbers, as in a log."""
     if cells.n_present < ROWS_TO_JUDGE or cells.absent.any() or len(cells.present) <= cells.n_present / 2:
         return ""
     values = cells.read(reading)[0]
@@ -717,7 +705,7 @@ def _counts_on(numbers: NDArray[np.float64]) -> bool:
 
 
 def _repeated_id(name: str, number: ColumnReading) -> str:
-    """What to say of whole numbers under the name of an id that do occur twice."""
+    """A note if a column has the name of an id, but values occur more than once."""
     if not REPEATED_ID.fullmatch(name) or number.unit or number.writing or number.decimal:
         return ""
     return (
@@ -727,7 +715,7 @@ def _repeated_id(name: str, number: ColumnReading) -> str:
 
 
 def _filler(cells: _Cells, number: ColumnReading) -> str:
-    """What to say of a number such as -999 far from all others, which may stand for a missing value."""
+    """A note if a number such as -999, far from all others, may stand for a missing value."""
     if number.unit or number.writing:
         return ""
     values, _, _ = cells.read(number)
@@ -747,7 +735,7 @@ def _filler(cells: _Cells, number: ColumnReading) -> str:
 
 
 def _names_rows(name: str, cells: _Cells, number: ColumnReading | None) -> str:
-    """Why a column is one that counts or names rows; nothing if it is none."""
+    """Why a column counts or names rows; empty if it does not."""
     n_present = cells.n_present
     many = n_present >= ROWS_TO_JUDGE
     named = any(ID_NAME.fullmatch(one) for one in (name, name.lower()))

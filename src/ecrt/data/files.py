@@ -1,4 +1,4 @@
-"""Data from files: tables of every kind, NPZ, and folders of images named by class."""
+"""Data from files: tables of every kind, NPZ files, and folders of images."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from ecrt.data.columns import (
 )
 from ecrt.data.images import Images, load_images
 from ecrt.data.raw_tables import RawTable, is_standard_input, read_raw_table
+from ecrt.data.written import PLAIN
 from ecrt.errors import InputError, warn_user
 
 Labels = NDArray[Any]
@@ -185,7 +186,7 @@ def _refuse_nested(table: pd.DataFrame, path: Path) -> None:
 
 
 def _refuse_unreadable(problems: Sequence[ColumnProblem], path: Path, allowed: bool) -> None:
-    """Raise an error if most of a column is not what it was; a column with two kinds of values is not one."""
+    """Raise an error if most values of a column cannot be read, or are new levels."""
     bad = [problem for problem in problems if problem.share > 0.5]
     if bad and not allowed:
         raise InputError(
@@ -195,7 +196,7 @@ def _refuse_unreadable(problems: Sequence[ColumnProblem], path: Path, allowed: b
 
 
 def _tell(readings: Sequence[ColumnReading], notes: Sequence[str]) -> None:
-    """Warn of what was decided that a user may want to know; columns of which the same is to be said share a line."""
+    """Warn the user of notes on the file and its columns; columns with the same note share a line."""
     same: dict[tuple[str, str], list[str]] = {}
     for reading in readings:
         if reading.note and reading.role != "target":
@@ -227,20 +228,12 @@ _KIND_WORDS = {
 
 
 def _suggestion(name: str, known: list[str]) -> str:
-    if sum(_is_number(one) for one in known) > len(known) / 2:
+    if sum(PLAIN.fullmatch(one.replace(",", ".")) is not None for one in known) > len(known) / 2:
         return f": its first line holds {known[:5]}, which look like values. Put the names of columns above them."
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; there are {known[:20]}{' and more' if len(known) > 20 else ''}."
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text.replace(",", "."))
-    except ValueError:
-        return False
-    return True
 
 
 def _read_npz(path: Path, target: Sequence[str]) -> DataFile:

@@ -40,7 +40,7 @@ UNREADABLE = (
 """What readers raise of a damaged file."""
 
 SEPARATORS = ";\t|,"
-"""Between the values of a line; of two that suit equally well the first is taken."""
+"""Signs between the values of a line; if two fit equally well, the first is taken."""
 
 LINES_TO_JUDGE = 200
 SHOWN = 60
@@ -73,7 +73,7 @@ def read_raw_table(path: Path, *, encoding: str | None = None) -> RawTable:
     Parameters
     ----------
     path : of the file; ``-`` for the standard input, which may hold CSV or JSON.
-    encoding : of text files; told from the file if not given.
+    encoding : of text files; found out from the file if not given.
     """
     try:
         return _read(path, encoding)
@@ -197,7 +197,7 @@ def _check(table: pd.DataFrame, path: Path) -> None:
 
 
 def _decode(content: bytes, encoding: str | None, path: Path) -> tuple[str, tuple[str, ...]]:
-    """Bytes to text, lines ending alike."""
+    """Bytes to text, with the same line ends everywhere."""
     text, notes = _decoded(content, encoding, path)
     text = text.removeprefix("\ufeff")
     if "\0" in text:
@@ -312,7 +312,7 @@ def _records(text: str, separator: str) -> Any:
 
 
 def _separator(text: str) -> str:
-    """Semicolon, tab, bar or comma, whichever parts most of the first lines into equally many values."""
+    """The sign that splits most of the first lines into the same number of values."""
     start = "\n".join(text.split("\n", LINES_TO_JUDGE)[:LINES_TO_JUDGE])
 
     def fitness(separator: str) -> float:

@@ -22,21 +22,21 @@ Array = NDArray[np.float64]
 Kind = Literal["number", "category", "date", "left out"]
 
 MOST_LEVELS = 40
-"""Levels of a category that get a column of their own, the most frequent first; the others share "none of these"."""
+"""Levels of a category that get a column of their own, the most frequent first."""
 
 MOST_RARE_LEVELS = 1000
-"""Further levels that are remembered, so that a new one can be told from them; of a column with more, none."""
+"""Further levels that are stored, so that new ones are noticed; with more, none are stored."""
 
 LARGEST = 1e100
 """Numbers of a greater size are refused."""
 
 NUMBERS = (int, float, Decimal, np.number, np.bool_)
-"""Values of a column without a type of its own that are numbers; those of money come from databases as Decimal."""
+"""Types of numbers in a column of objects; databases give amounts of money as Decimal."""
 
 MISSING = "(missing)"
 MOST_NAMED = 10
 NOT_AS_FITTED = "Values that the model knows nothing of"
-"""How the warning begins that says so of new rows."""
+"""How the warning about such values begins."""
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,9 +112,9 @@ class TableEncoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict
 
     @classmethod
     def learn(cls, table: pd.DataFrame) -> TableEncoder:
-        """Tell what each column holds; dtypes that say it (Categorical, float, datetime) are not doubted.
+        """Decide what each column holds; dtypes such as Categorical, float or datetime decide it.
 
-        Text (several words, mostly distinct) is refused: it must be turned to numbers by something that reads.
+        Text (several words, mostly distinct) is refused: turn it to numbers first.
         """
         columns = [_learn_column(str(name), table.iloc[:, place]) for place, name in enumerate(table.columns)]
         left_out = [column.name for column in columns if column.kind == "left out"]
@@ -138,7 +138,7 @@ class TableEncoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict
         return [name for column in self.columns for name in column.names_out]
 
     def encode(self, table: pd.DataFrame) -> Array:
-        """The table as numbers without gaps; warns of values that say nothing to the model."""
+        """The table as numbers without gaps; warns of values that the model cannot use."""
         if self.plain and all(is_numeric_dtype(kind) for kind in table.dtypes):  # wide tables of numbers, in one go
             return self.filled(table.to_numpy(dtype=np.float64, na_value=np.nan))
         parts, strange = [], []
@@ -153,7 +153,7 @@ class TableEncoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict
         return np.concatenate(parts, axis=1)
 
     def typed(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The columns that are learned from, as dtypes say what they are; some of its rows will be read as all are."""
+        """The columns that are used, with dtypes by their kind, so that any of its rows are read in the same way."""
         readers = {"number": _numbers, "category": _as_category, "date": _as_dates}
         return pd.DataFrame(
             {
@@ -217,7 +217,7 @@ def _category(name: str, counts: pd.Series[Any], flagged: bool, many: bool) -> C
 
 
 def _is_written(column: Column, values: pd.Series[Any]) -> bool:
-    """Whether a category is of text that says decimal numbers or dates; whole numbers may well be codes."""
+    """Whether the levels of a category are decimal numbers or dates as text; whole numbers may be codes."""
     if column.kind != "category" or isinstance(values.dtype, pd.CategoricalDtype):
         return False
     words = [word for word in (*column.levels, *column.rare) if word != MISSING]
@@ -294,7 +294,7 @@ def _numbers(values: pd.Series[Any]) -> Array:
 
 
 def refuse_extremes(numbers: Array, names: Sequence[str] | None = None) -> None:
-    """Refuse infinity and what is as good as that: products of such values could not be told from it.
+    """Refuse infinity, and values so large that their products would be infinite.
 
     Parameters
     ----------

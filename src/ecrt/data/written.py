@@ -28,7 +28,7 @@ NUMBER = re.compile(
     rf"(?:[0-9]*|[1-9][0-9]{{0,2}}(?P<mark>[, '])[0-9]{{3}}(?:(?P=mark)[0-9]{{3}})*)(?:\.[0-9]*)?{EXPONENT}"
 )
 THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:[.,][0-9]{3})+")
-"""A number that is whole if the sign in it stands between thousands."""
+"""A number that may have signs between thousands."""
 
 CURRENCIES = {
     "$", "€", "£", "¥", "₹", "us$", "usd", "eur", "gbp", "chf", "jpy", "cny", "inr", "fr.", "r$", "brl", "kr", "zł",

@@ -301,7 +301,7 @@ def _card(estimator: Any, saved: _Saved, *, own_encoder: bool) -> str:
     """The model card. ``columns_read_``, how a file was read, is not stored: a loaded model reads tables alone."""
     columns = getattr(estimator, "columns_read_", ())
     if not columns and hasattr(estimator, "feature_names_in_") and estimator.table_ is not None:
-        columns = [row.cells for row in rows_of_table(estimator.table_)]
+        columns = rows_of_table(estimator.table_)
     encoder = type(estimator.encoder_).__name__ if own_encoder else str(estimator.encoder)
     interrupted = {"Interrupted": estimator.interrupted_} if hasattr(estimator, "interrupted_") else {}
     facts = CardFacts(

@@ -43,7 +43,7 @@ class CardFacts:
     diagnostics : measured after the fit; ``None`` where there are no sources to measure.
     metrics : results to report, perhaps in groups.
     metrics_of : a sentence on which model the results are of.
-    columns : how columns were read, cells of ``ecrt.data.column_rows``.
+    columns : how columns were read, rows of ``ecrt.data.column_rows``.
     own_encoder : whether an encoder must be given when loading.
     use : the method to show with loading.
     """

@@ -101,7 +101,7 @@ def diagnose(
     columns: tuple[tuple[str, ...], ...] = ()
     if isinstance(X, pd.DataFrame):
         table = TableEncoder.learn(X)  # once, on all rows: every refit then reads the same columns
-        X, columns = table.typed(X), tuple(row.cells for row in rows_of_table(table))
+        X, columns = table.typed(X), tuple(rows_of_table(table))
     mask = None if seen is None else _seen_mask(seen, len(labels))
     rng = np.random.default_rng(random_state)
 
@@ -152,7 +152,7 @@ def diagnose_file(
         data = data.take(labels.rows)
     marks = None if seen is None else _marks(data.aside[seen])
     found = diagnose(data.X, labels.y, seen=marks, title=path.name, **options)
-    return replace(found, columns=tuple(row.cells for row in column_rows(data.columns)))
+    return replace(found, columns=tuple(column_rows(data.columns)))
 
 
 def _marks(column: pd.Series[Any]) -> NDArray[Any]:

@@ -89,7 +89,7 @@ class Diagnosis:
         were "marked", or those of the encoder that was "trained here"; "unknown" where neither is so.
     unique : ``None`` where there are too few rows.
     gap : sources against features on held-out rows of the minority; ``None`` where none could be held out.
-    columns : how columns were read, cells of ``ecrt.data.column_rows``.
+    columns : how columns were read, rows of ``ecrt.data.column_rows``.
     """
 
     title: str

@@ -66,7 +66,7 @@ def fit_file(
     say(_summary(path, data, target))
     say(target.said)
     columns = (*data.columns, *(_dropped(name) for name in config.drop if data.columns))
-    cells = tuple(row.cells for row in column_rows(columns))
+    cells = tuple(column_rows(columns))
     show(columns)
     _check_decision(target, config)
     model = make_estimator(data, target, config, verbose=verbose)

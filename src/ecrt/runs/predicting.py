@@ -209,7 +209,7 @@ def evaluate_file(
         found = measure(run.model, data.X, target, title=path.name)
         decided = _decided(run, data.X, target.y) if run.task == "classification" else {}
     subject = f"Figures are of the saved model, on the rows of {path.name}, whether it was fitted on them or not."
-    found = replace(found, subject=subject, columns=tuple(row.cells for row in column_rows(_as_read(run, data))))
+    found = replace(found, subject=subject, columns=tuple(column_rows(_as_read(run, data))))
     return found, decided
 
 

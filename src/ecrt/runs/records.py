@@ -123,7 +123,7 @@ class TaskResults:
     ----------
     title : what the data are.
     subject : a sentence on which model this is, and what it has to do with the saved one.
-    columns : how columns were read, cells of ``ecrt.data.column_rows``.
+    columns : how columns were read, rows of ``ecrt.data.column_rows``.
     metrics : figures by group of rows or by class prior; "guessing" is what needs no look at the row.
     curves : of what was trained epoch by epoch.
     unknown_labels : labels that the model does not know, and their rows.

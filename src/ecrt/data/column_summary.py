@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ecrt.data.columns import ColumnReading
 from ecrt.data.tables import MISSING, TableEncoder
 
 HEADINGS = ("Column", "Kind", "Written", "Missing", "Levels", "Note")
 MOST_ROWS = 30
-"""Columns that are listed one by one; more of them are put together where they are alike."""
+"""Columns that are listed one by one; of more, those that were read in the same way share a row."""
 
 MOST_NAMES = 3
 
 
-@dataclass(frozen=True)
-class ColumnRow:
-    """A column, or columns alike, in words: a cell for each of ``HEADINGS``."""
+class ColumnRow(NamedTuple):
+    """A column, or several that were read in the same way, in words: a cell for each of ``HEADINGS``."""
 
     column: str
-    kind: str
-    written: str
-    missing: str
-    levels: str
-    note: str
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """The cells in order."""
-        return self.column, self.kind, self.written, self.missing, self.levels, self.note
+    kind: str = ""
+    written: str = ""
+    missing: str = ""
+    levels: str = ""
+    note: str = ""
 
 
 def column_rows(columns: Sequence[ColumnReading], most: int = MOST_ROWS) -> list[ColumnRow]:
@@ -41,10 +35,7 @@ def column_rows(columns: Sequence[ColumnReading], most: int = MOST_ROWS) -> list
         same = (_kind(column), _written(column), column.note)
         groups.setdefault(("", *same) if column.role == "input" else (column.name,), []).append(column)
     rows = [_row(group) for group in groups.values()]
-    if len(rows) <= most:
-        return rows
-    more = f"and {len(rows) - most:,} more"
-    return [*rows[:most], ColumnRow(more, "", "", "", "", "")]
+    return rows if len(rows) <= most else [*rows[:most], ColumnRow(f"and {len(rows) - most:,} more")]
 
 
 def rows_of_table(table: TableEncoder, most: int = MOST_ROWS) -> list[ColumnRow]:
@@ -56,8 +47,7 @@ def rows_of_table(table: TableEncoder, most: int = MOST_ROWS) -> list[ColumnRow]
         )
         for column in table.columns
     ]  # fmt: skip
-    rows = column_rows(readings, most)
-    return [replace(row, missing="some" if row.missing else "") for row in rows]
+    return [row._replace(missing="some" if row.missing else "") for row in column_rows(readings, most)]
 
 
 def _row(group: list[ColumnReading]) -> ColumnRow:
@@ -73,16 +63,18 @@ def _row(group: list[ColumnReading]) -> ColumnRow:
 
 
 def _kind(column: ColumnReading) -> str:
-    if column.role == "id":
-        return "id"
     kind = "left out" if column.kind == "identifier" else column.kind
-    return {"target": f"target ({kind})", "aside": f"kept aside ({kind})"}.get(column.role, kind)
+    return {"id": "id", "target": f"target ({kind})", "aside": f"kept aside ({kind})"}.get(column.role, kind)
 
 
 def _written(column: ColumnReading) -> str:
+    """How values are written, in a few words."""
     if column.kind == "category":
         return {"truth": "yes or no", "lists": "lists"}.get(column.writing, "")
-    return column.form if column.kind in ("number", "date") else ""
+    if column.kind not in ("number", "date"):
+        return ""
+    decimal, thousands = "decimal comma" * (column.decimal == ","), "thousands separated" * bool(column.thousands)
+    return ", ".join(filter(None, (column.writing, decimal, thousands, column.unit)))
 
 
 def _range(counts: list[int]) -> str:
