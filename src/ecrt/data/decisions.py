@@ -1,0 +1,469 @@
+"""What the columns of a table hold, decided once on the whole file: numbers, categories, dates, or names of rows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ecrt.data.columns import ABSENT, TYPES, Cells, ColumnReading, ReadOptions
+from ecrt.data.written import DATES, DAY_FIRST, MONTH_FIRST, PLAIN, SPECIAL, parse_dates, special_numbers
+from ecrt.errors import InputError
+
+ROWS_TO_JUDGE = 20
+"""With fewer rows, no column is taken for text or for an identifier."""
+
+FEW = 0.1
+"""A column of numbers or dates may have this share of unreadable values; they count as missing."""
+
+FEW_WORDS = 3
+"""So many different words among more than 20 different numbers mean missing values, in up to half of the rows."""
+
+MANY_LEVELS = 40
+WORDS_IN_TEXT = 4
+MOST_STORED_LEVELS = 10_000
+"""Levels of a category that are stored at most; with more, none are stored and new levels are not noticed."""
+
+REPEATS_EXPECTED = 7
+"""Whole numbers that never repeat name rows, if random numbers of that range would repeat more often than this."""
+
+LARGEST_WHOLE = 2**53
+"""Larger whole numbers are not exact as floats: they are codes."""
+
+FILLERS = {sign * value for sign in (1, -1) for value in (99, 999, 9999, 99999, 999999)}
+"""Numbers that often stand for a missing value."""
+
+SAMPLE = 100
+"""Distinct values that show whether a column could be one of dates."""
+
+ID_NAME = re.compile(
+    r"(?:.*[\W_]|)(?:id|ids|idx|index|uuid|guid|nr|no|row|rowid|rownum)\.?|.*[a-z](?:ID|Id)|Unnamed: \d+|level_\d+"
+)
+REPEATED_ID = re.compile(r"(?:.*[\W_]|)(?:id|ID|Id)|.*[a-z](?:ID|Id)|index|idx|row|rowid|rownum|level_\d+|Unnamed: \d+")
+UNNAMED = re.compile(r"Unnamed: \d+")
+CODE_NAME = re.compile(
+    r"(?:.*[\W_]|)(?:zip|zip ?code|zip_code|post ?code|postal_?code|plz|phone|phone_?number|telephone|telefon|tel|fax|"
+    r"mobile|ssn|iban)"
+)
+LEADING_ZERO, LONG_WHOLE = re.compile("0[0-9]+"), re.compile("[+-]?[0-9]{16,}")
+DIGITS_AND_SIGNS = re.compile("[0-9 +()/-]+")
+TRUTH = [
+    {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"}, {"ja", "nein"}, {"j", "n"}, {"oui", "non"}, {"o", "n"},
+    {"wahr", "falsch"}, {"vrai", "faux"}, {"on", "off"}, {"si", "no"}, {"sí", "no"},
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Hints:
+    """What the rest of the file says where a column alone does not: the decimal sign, and whether days come first."""
+
+    decimal: str = ""
+    day_first: bool = False
+
+
+def decide_columns(
+    table: pd.DataFrame, options: ReadOptions, *, separator: str = "", aside: Sequence[str] = ()
+) -> tuple[tuple[ColumnReading, ...], pd.DataFrame]:
+    """Decide what each column holds, and convert the columns that hold something to their types.
+
+    Parameters
+    ----------
+    separator : between the values of the file; a semicolon makes a decimal comma and days before months likelier.
+    aside : columns that are not used for learning; they may name rows.
+    """
+    readings: dict[str, ColumnReading] = {}
+    typed: dict[str, Any] = {}
+    undecided: dict[str, Cells] = {}
+
+    def decide(name: str, cells: Cells, hints: _Hints) -> str:
+        reading, unsure = _decide(name, cells, hints, options.types.get(name), options.na, name in aside)
+        readings[name] = replace(reading, role="aside") if name in aside else reading
+        typed[name] = cells.read(reading)[0] if reading.kind in TYPES else None
+        return unsure
+
+    for name, column in table.items():
+        cells = Cells.of(column, options.na)
+        if decide(str(name), cells, _Hints()):
+            undecided[str(name)] = cells
+    certain = [reading for name, reading in readings.items() if name not in undecided]
+    signs = Counter(reading.decimal for reading in certain if reading.decimal).most_common(1)
+    orders = Counter(one.writing for one in certain if one.writing in (DAY_FIRST, MONTH_FIRST)).most_common(1)
+    decimal = options.decimal or (signs[0][0] if signs else "," if separator == ";" else ".")
+    hints = _Hints(decimal, orders[0][0] == DAY_FIRST if orders else decimal == ",")
+    for name, cells in undecided.items():
+        settled = bool(orders) if readings[name].kind == "date" else bool(options.decimal or signs)
+        unsure = decide(name, cells, hints)
+        readings[name] = readings[name] if settled else _with_note(readings[name], unsure)
+    kept = {name: values for name, values in typed.items() if values is not None}
+    return tuple(readings.values()), pd.DataFrame(kept, index=table.index)
+
+
+def read_target_column(
+    column: pd.Series[Any], options: ReadOptions, *, separator: str = "", reading: ColumnReading | None = None
+) -> tuple[NDArray[Any], ColumnReading]:
+    """Targets as whole numbers, numbers, or labels as they are written; ``None`` or NaN where there is none.
+
+    Only an empty cell, or a sign of ``na``, is missing: a class may be called ``NA``.
+
+    Parameters
+    ----------
+    separator : between the values of the file; a semicolon makes a decimal comma likelier.
+    reading : of the target when the model was fitted.
+    """
+    name = str(column.name)
+    if column.map(lambda value: isinstance(value, (list, tuple, np.ndarray))).any():
+        lists = column.map(lambda value: list(value) if isinstance(value, np.ndarray) else value)
+        return lists.to_numpy(dtype=object), ColumnReading(name=name, kind="category", role="target", writing="lists")
+    cells = Cells.of(column, options.na if reading is None else reading.na, signs={""})
+    if reading is None:
+        likely = options.decimal or ("," if separator == ";" else ".")
+        found = _decide_target(name, cells, options.types.get(name), likely)
+        reading = replace(found, name=name, role="target", na=tuple(options.na), missing=cells.count(cells.absent))
+    if reading.kind == "category":
+        return cells.without_absent(cells.text)[cells.codes], reading
+    numbers, unreadable, _ = cells.read(replace(reading, decimal=options.decimal or reading.decimal))
+    if unreadable.any():  # a new label
+        whole = [int(value) if float(value).is_integer() else value for value in numbers.tolist()]
+        mixed = np.empty(len(numbers), dtype=object)
+        mixed[:] = whole
+        return np.where(unreadable[cells.codes], cells.text[cells.codes], mixed), reading
+    if (numbers == np.round(numbers)).all() and (abs(numbers) < LARGEST_WHOLE).all():
+        return numbers.astype(np.int64), reading
+    return numbers, reading
+
+
+def _decide_target(name: str, cells: Cells, kind: str | None, decimal: str) -> ColumnReading:
+    blank = [repr(label) for label in _levels(cells) if label.lower() in ABSENT]
+    what = "is read as a class" if len(blank) == 1 else "are read as classes"
+    said = f"{', '.join(blank)} {what}. Use --na where the label is missing instead." if blank else ""
+    labels = _with_note(
+        ColumnReading(name=name, kind="category", levels=_levels(cells)), _capitals(cells.present, "classes"), said
+    )
+    if kind == "category" or not len(cells.present):
+        return labels
+    reading, _ = _as_number(cells, _Hints(decimal))
+    if reading is None or reading.unreadable or reading.writing:
+        if kind == "number":
+            raise InputError(f"Target {name!r} holds values that are no numbers, such as {_word(cells)!r}.")
+        return labels
+    dressed = bool(reading.unit or reading.thousands)
+    if kind is None and (_are_codes("", cells) or (dressed and len(cells.present) <= ROWS_TO_JUDGE)):
+        return labels
+    return reading
+
+
+def _with_note(reading: ColumnReading, *notes: str) -> ColumnReading:
+    return replace(reading, note=" ".join(filter(None, (reading.note, *notes))))
+
+
+# --- deciding ------------------------------------------------------------------------------------------------------
+
+
+def _decide(
+    name: str, cells: Cells, hints: _Hints, given: str | None, na: Sequence[str], aside: bool
+) -> tuple[ColumnReading, str]:
+    """What a column holds; and, if that is not certain, a sentence that says so."""
+    reading, unsure = _judge(name, cells, hints, given, aside)
+    reading = replace(reading, name=name, na=tuple(na), missing=cells.count(cells.absent))
+    if reading.kind == "category" and len(cells.present) <= MOST_STORED_LEVELS:
+        words = (word.lower() if reading.writing == "truth" else word for word in cells.present)
+        reading = replace(reading, levels=tuple(sorted(set(words))))
+    if reading.unreadable and reading.kind in ("number", "date"):
+        example = repr(cells.example(cells.read(reading)[1]))
+        said = f"{reading.unreadable} values such as {example} are read as missing."
+        reading = _with_note(reading, f"1 value, {example}, is read as missing." if reading.unreadable == 1 else said)
+    return reading, unsure
+
+
+def _judge(name: str, cells: Cells, hints: _Hints, given: str | None, aside: bool) -> tuple[ColumnReading, str]:
+    category = ColumnReading(name=name, kind="category")
+    if len(cells.present) == 0:
+        return replace(category, kind="left out", note="It holds nothing."), ""
+    if given is not None:
+        return _as_given(name, cells, hints, given)
+    if len(cells.present) == 1 and not cells.absent.any() and not aside:
+        return replace(category, kind="left out", note="It is the same in every row."), ""
+    if isinstance(cells.dtype, pd.CategoricalDtype):
+        return category, ""
+    date, unsure = _as_date(cells, hints)
+    if date is not None:
+        return replace(date, note="" if aside else _grows(cells, date)), unsure
+    number, unsure = _as_number(cells, hints)
+    codes = _are_codes(name, cells) if number is not None and not number.unit and number.decimal in ("", ".") else ""
+    if number is not None and not codes:
+        if aside:
+            return number, unsure
+        why = _names_rows(name, cells, number)
+        if why:
+            return replace(number, kind="identifier", note=why), ""
+        return _with_note(number, _repeated_id(name, number), _filler(cells, number), _grows(cells, number)), unsure
+    words = {word.lower() for word in cells.present}
+    if any(words <= pair for pair in TRUTH):
+        return replace(category, writing="truth"), ""
+    units = _mixed_units(cells)
+    if units:
+        return replace(category, kind="left out", note=units), ""
+    if aside:
+        return category, ""
+    why = _names_rows(name, cells, None)
+    if why:
+        return replace(category, kind="identifier", note=why), ""
+    return replace(category, note=_many_levels(name, cells, codes)), ""
+
+
+def _as_given(name: str, cells: Cells, hints: _Hints, given: str) -> tuple[ColumnReading, str]:
+    if given == "category":
+        return ColumnReading(name=name, kind="category"), ""
+    reading, unsure = (_as_number if given == "number" else _as_date)(cells, hints, 0.5)
+    if reading is None:
+        raise InputError(f"Column {name!r} cannot be read as a {given}: it holds {_word(cells)!r}.")
+    return reading, unsure
+
+
+def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[ColumnReading | None, str]:
+    """How to read the column as numbers, or ``None``; and a sentence if its decimal sign is not certain."""
+    special = _as_special_number(cells, needed)
+    if special is not None:
+        return special, ""
+    numbers, readable = cells.numbers, cells.numbers.readable
+    present = ~cells.absent
+    unreadable = cells.count(present & ~readable)
+    # Numbers, and a word or two in place of missing ones.
+    few_words = (present & ~readable).sum() <= FEW_WORDS and readable.sum() > ROWS_TO_JUDGE
+    if unreadable > (0.5 if few_words else 1 - needed) * cells.n_present or not readable.any():
+        return None, ""
+    units: Counter[str] = Counter()
+    for unit, count in zip(numbers.units[readable], cells.counts[readable], strict=True):
+        units[unit] += int(count)
+    unit = units.most_common(1)[0][0]
+    point, comma = (cells.count(np.isfinite(numbers.read(sign, ",. '", unit))) for sign in ".,")
+    decimal, unsure = ("." if point > comma else ","), ""
+    if point == comma:
+        differs = np.flatnonzero(np.isfinite(numbers.values["."]) & (numbers.values["."] != numbers.values[","]))
+        decimal = (hints.decimal or ".") if len(differs) else ""
+        for place in differs[:1]:
+            value = numbers.values[decimal][place]
+            unsure = f"{cells.text[place]!r} is read as {value:.15g}; use --decimal if that is wrong."
+    marks = numbers.marks[decimal or "."][np.isfinite(numbers.values[decimal or "."])]
+    reading = ColumnReading(
+        name="", kind="number", unit=unit, decimal=decimal, thousands="".join(sorted(set(marks) - {""}))
+    )
+    otherwise = cells.count(readable & np.isnan(numbers.read(decimal, reading.thousands, unit)))
+    if otherwise > (1 - needed) * cells.n_present:
+        return None, ""
+    return replace(reading, unreadable=unreadable + otherwise), unsure
+
+
+def _as_special_number(cells: Cells, needed: float) -> ColumnReading | None:
+    """Times such as 12:30, read as seconds, and hexadecimal numbers such as 0x1F."""
+    for writing in SPECIAL:
+        if not np.isfinite(special_numbers(cells.present[[0, -1]], writing)).any():
+            continue
+        unreadable = cells.count(np.isnan(special_numbers(cells.text, writing)) & ~cells.absent)
+        if unreadable <= (1 - needed) * cells.n_present:
+            return ColumnReading(name="", kind="number", writing=writing, unreadable=unreadable)
+    return None
+
+
+def _mixed_units(cells: Cells) -> str:
+    """A note if numbers are written with several units."""
+    numbers, readable = cells.numbers, cells.numbers.readable
+    units = sorted({str(unit) or "none" for unit in numbers.units[readable]})
+    if len(units) < 2 or cells.count(readable) < (1 - FEW) * cells.n_present or readable.sum() <= ROWS_TO_JUDGE:
+        return ""
+    return f"Its numbers have several units ({', '.join(units[:5])}). Write them in one to learn from them."
+
+
+def _as_date(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[ColumnReading | None, str]:
+    """How to read the column as dates, or ``None``; and a sentence if day and month may be swapped."""
+    if cells.holds_dates:
+        return ColumnReading(name="", kind="date", writing="year-month-day"), ""
+    sample = cells.present[:: max(len(cells.present) // SAMPLE, 1)]
+    unreadable = {
+        writing: cells.count(np.isnat(parse_dates(cells.text, writing)) & ~cells.absent)
+        for writing, pattern in DATES.items()
+        if _matches(pattern, sample).sum() >= needed * len(sample)
+    }
+    if unreadable.get("yearmonthday") or len(cells.present) < 2:
+        unreadable.pop("yearmonthday", None)  # whole numbers, a few of which could be dates
+    if not unreadable:
+        return None, ""
+    writing = min(unreadable, key=lambda one: unreadable[one])
+    if unreadable[writing] > (1 - needed) * cells.n_present:
+        return None, ""
+    unsure = ""
+    word = str(cells.present[0])
+    if writing in (DAY_FIRST, MONTH_FIRST) and unreadable.get(DAY_FIRST) == unreadable.get(MONTH_FIRST):
+        pointed = "." in word.split()[0]
+        writing = DAY_FIRST if hints.day_first or pointed else MONTH_FIRST
+        order = "day, month" if writing == DAY_FIRST else "month, day"
+        unsure = "" if pointed else f"{word!r} is read as {order}, year: no value tells which is which."
+    return ColumnReading(name="", kind="date", writing=writing, unreadable=unreadable[writing]), unsure
+
+
+def _are_codes(name: str, cells: Cells) -> str:
+    """Why whole numbers are codes rather than amounts; empty if they are amounts."""
+    zeros = _matches(LEADING_ZERO, cells.text) & ~cells.absent
+    same_length = len({len(word) for word in cells.present}) == 1
+    if zeros.any() and (same_length or cells.count(zeros) > FEW * cells.n_present):
+        return "codes with leading zeros"
+    if _matches(LONG_WHOLE, cells.present).any():
+        return "whole numbers too long to be amounts"
+    if name and CODE_NAME.fullmatch(name.lower()) and _matches(DIGITS_AND_SIGNS, cells.present).all():
+        return "codes, by the column's name"
+    return ""
+
+
+def _matches(pattern: re.Pattern[str], words: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.array([pattern.fullmatch(word) is not None for word in words], dtype=bool)
+
+
+def _mean_words(cells: Cells) -> float:
+    return float(np.mean([len(text.split()) for text in cells.present]))
+
+
+def _word(cells: Cells) -> str:
+    """A value that is not a plain number, if there is one."""
+    return cells.example(~cells.absent & ~_matches(PLAIN, cells.text)) or cells.example(~cells.absent)
+
+
+def _levels(cells: Cells) -> tuple[str, ...]:
+    return tuple(sorted(cells.present))
+
+
+# --- notes on a column ----------------------------------------------------------------------------------------------
+
+
+def _many_levels(name: str, cells: Cells, codes: str) -> str:
+    """A note on a category that is unusual; text is refused."""
+    present = cells.present
+    if codes:
+        return f"Read as a category: {codes}."
+    mostly_distinct = cells.n_present >= ROWS_TO_JUDGE and len(present) > cells.n_present / 2
+    if mostly_distinct and _mean_words(cells) >= WORDS_IN_TEXT:
+        raise InputError(
+            f"Column {name!r} holds text, such as {present[0][:60]!r}. Leave it out (--drop), or turn it to "
+            "numbers first, for example with ecrt embed, a sentence encoder or skrub.StringEncoder."
+        )
+    if len(present) > ROWS_TO_JUDGE and REPEATED_ID.fullmatch(name):
+        return (
+            f"Its name is that of an id, and its {len(present)} values occur more than once: rows of one id may be "
+            "both learned from and tested on. Use --id if it names persons or things."
+        )
+    if len(present) > MANY_LEVELS:
+        digits = sum(re.search("[0-9]", word) is not None for word in present) > len(present) / 2
+        hint = " If these are numbers or dates, use --na, --decimal or --types, or mend the file." if digits else ""
+        return f"It has {len(present)} levels, such as {present[0][:60]!r}.{hint}"
+    return _capitals(present, "levels")
+
+
+def _capitals(present: NDArray[Any], what: str) -> str:
+    """A note if words differ in capital letters only."""
+    same: dict[str, list[str]] = {}
+    for word in present:
+        same.setdefault(word.lower(), []).append(word)
+    shown = next((words for words in same.values() if len(words) > 1), [])
+    words = ", ".join(map(repr, sorted(shown)[:3]))
+    return f"{words} differ in capital letters only; they are read as different {what}." if words else ""
+
+
+def _grows(cells: Cells, reading: ColumnReading) -> str:
+    """A note if rows are sorted by the dates or numbers, as in a log."""
+    if cells.n_present < ROWS_TO_JUDGE or cells.absent.any() or len(cells.present) <= cells.n_present / 2:
+        return ""
+    values = cells.read(reading)[0]
+    if reading.unreadable or not _is_sorted(values.astype(np.int64) if reading.kind == "date" else values):
+        return ""
+    if reading.kind == "number":
+        return (
+            "Rows are sorted by it. If it only says when or in which order they came, figures may be too good for "
+            "later rows: use --drop to leave it out."
+        )
+    return (
+        "Rows are sorted by it, and test rows are drawn from among them, so figures may be too good for rows of "
+        "another time. Use --drop to leave it out."
+    )
+
+
+def _is_sorted(numbers: NDArray[Any]) -> bool:
+    steps = np.diff(numbers)
+    return bool((steps >= 0).all() or (steps <= 0).all())
+
+
+def _counts_on(numbers: NDArray[np.float64]) -> bool:
+    """Whether numbers go up, or down, by one from nearly each row to the next."""
+    steps = np.diff(numbers)
+    return len(steps) >= ROWS_TO_JUDGE - 1 and bool(max((steps == 1).mean(), (steps == -1).mean()) >= 1 - FEW)
+
+
+def _repeated_id(name: str, number: ColumnReading) -> str:
+    """A note if a column has the name of an id, but values occur more than once."""
+    if not REPEATED_ID.fullmatch(name) or number.unit or number.writing or number.decimal:
+        return ""
+    return (
+        "Its name is that of an id, but values occur more than once, so it is learned from as an amount. Use --id if "
+        "it names persons or things, or --types to read it as a category."
+    )
+
+
+def _filler(cells: Cells, number: ColumnReading) -> str:
+    """A note if a number such as -999, far from all others, may stand for a missing value."""
+    if number.unit or number.writing:
+        return ""
+    values, _, _ = cells.read(number)
+    values = values[~np.isnan(values)]
+    for value in (values.min(), values.max()):
+        others = values[values != value]
+        rows = len(values) - len(others)
+        if value not in FILLERS or rows < 3 or not len(others):
+            continue
+        away = min(abs(value - others.min()), abs(value - others.max()))
+        if (value < 0 <= others.min() and value <= -99) or away > 2 * (others.max() - others.min()) > 0:
+            return (
+                f"{value:g} stands in {rows} rows, and all other values are from {others.min():g} to "
+                f"{others.max():g}. Use --na={value:g} if it means that a value is missing."
+            )
+    return ""
+
+
+def _names_rows(name: str, cells: Cells, number: ColumnReading | None) -> str:
+    """Why a column counts or names rows; empty if it does not."""
+    n_present = cells.n_present
+    many = n_present >= ROWS_TO_JUDGE
+    named = any(ID_NAME.fullmatch(one) for one in (name, name.lower()))
+    if number is None:
+        is_name = (named and n_present > 2) or (many and _mean_words(cells) < WORDS_IN_TEXT)
+        return "It names rows: no value occurs twice." if is_name and cells.all_differ else ""
+    if number.unit or number.writing or number.unreadable:
+        return ""
+    numbers, _, _ = cells.read(number)
+    numbers = numbers[~np.isnan(numbers)]
+    if not (numbers == np.round(numbers)).all():
+        return ""
+    if not cells.all_differ:
+        unnamed = UNNAMED.fullmatch(name) is not None and numbers.min() >= 0 and numbers.max() <= len(cells.codes)
+        if unnamed or (_counts_on(numbers) and (named or len(cells.present) > n_present / 2)):
+            return "It counts rows, some numbers more than once. Use --types to keep it."
+        return ""
+    span = float(numbers.max() - numbers.min()) + 1
+    from_start = n_present > 2 and numbers[0] in (0, 1) and (np.diff(numbers) == 1).all()
+    if span == n_present and (many or from_start):
+        return "It counts rows."
+    if named and n_present > 2:
+        return "It names rows: no value occurs twice."
+    if _counts_on(numbers):
+        return "It counts rows, with gaps. Use --types to keep it."
+    if not many or cells.absent.any():
+        return ""
+    if _is_sorted(numbers):
+        return "It counts rows: whole numbers that grow, or fall, from row to row. Use --types to keep it."
+    if n_present**2 / (2 * span) > REPEATS_EXPECTED:
+        return "It names rows: whole numbers close together, and none occurs twice. Use --types to keep it."
+    return ""
