@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -20,6 +21,7 @@ from ecrt.data.columns import read_columns
 from ecrt.data.decisions import decide_columns
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.io import BadContentError, typed
+from ecrt.runs import write_predictions
 
 ROWS = 60
 RNG = np.random.default_rng(0)
@@ -481,3 +483,23 @@ def test_long_ids_survive_a_gap(tmp_path, kind):
     assert data.ids["account"].iloc[1:].tolist() == numbers[1:]
     assert pd.isna(data.ids["account"].iloc[0])
     assert data.columns[0].kind == "number"
+
+
+def test_predictions_follow_a_link_and_take_no_place_of_a_pipe(tmp_path):
+    table = pd.DataFrame({"row": [0], "predicted": ["a"]})
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "elsewhere" / "kept.csv")
+    for _ in range(2):
+        write_predictions(table, tmp_path / "link.csv")
+        assert (tmp_path / "link.csv").is_symlink()
+        assert (tmp_path / "elsewhere" / "kept.csv").read_text() == "row,predicted\n0,a\n"
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(InputError, match="it is a pipe or a device"):
+        write_predictions(table, tmp_path / "pipe.csv")
+    assert (tmp_path / "pipe.csv").is_fifo()
+
+
+def test_what_is_of_no_known_kind_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever
+    with pytest.raises(InputError, match="cannot tell what kind of file it is"):
+        read_data(tmp_path / "pipe", target=["x"])

@@ -96,16 +96,22 @@ def _read(path: Path, encoding: str | None) -> RawTable:
             return _typed(_read_parquet(path), path)
         if path.suffix.lower() in OLD_EXCEL:
             raise InputError(f"{path.name}: this kind of sheet is not read. Save it as CSV UTF-8 or .xlsx.")
+        if path.suffix.lower() != ".zip":
+            _check_kind(suffix, path)  # before it is read: it may be a device, or large
         name, content = _unpack(path, name)
     suffix = Path(name).suffix.lower()
+    _check_kind(suffix, path)
     if suffix in EXCEL:
         return _typed(_read_excel(content, path), path)
-    if suffix not in (*TEXT, *LINES, ".json"):
-        raise InputError(f"{path.name}: cannot tell what kind of file it is. Known are {KINDS}.")
     text, notes = _decode(content, encoding, path)
     if suffix in TEXT:
         return _read_csv(text, notes, path)
     return _typed(_read_json(text, path, lines=suffix in LINES), path, notes)
+
+
+def _check_kind(suffix: str, path: Path) -> None:
+    if suffix not in (*EXCEL, *TEXT, *LINES, ".json"):
+        raise InputError(f"{path.name}: cannot tell what kind of file it is. Known are {KINDS}.")
 
 
 def _unpack(path: Path, name: str) -> tuple[str, bytes]:

@@ -176,7 +176,9 @@ def check_predictions(output: Path, source: Path | None = None) -> None:
         raise InputError(f"{output} is the file to predict, which would be lost. Name another file with -o.")
     if output.suffix not in WRITERS:
         raise InputError(f"Cannot write {output.name}: its name must end in {', '.join(WRITERS)}.")
-    check_writable(output)
+    if output.exists() and not output.is_file() and not output.is_dir():
+        raise InputError(f"Cannot write {output}: it is a pipe or a device, not a file.")
+    check_writable(output.resolve())
 
 
 def write_predictions(table: pd.DataFrame, output: Path) -> None:
@@ -184,7 +186,7 @@ def write_predictions(table: pd.DataFrame, output: Path) -> None:
     check_predictions(output)
     options = {"orient": "records", "lines": True} if output.suffix == ".jsonl" else {"index": False}
     try:
-        with replacing(output) as unfinished:
+        with replacing(output.resolve()) as unfinished:  # what a link names is written, and the link stays
             getattr(table, WRITERS[output.suffix])(unfinished, **options)
     except ImportError as error:
         raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
