@@ -1,10 +1,10 @@
 """arXiv abstracts: 147 categories, several a row, and a nearly balanced test set (supplement E.2).
 
 Sentence features of MiniLM stand in for SciBERT's. Every method is the same kind of network, stopped and refitted
-alike; held-out rows, weighted as if a label were drawn first, choose the number of epochs. Beforehand ``python -m paper
-arxiv-tuning`` tried the same 16 settings of learning rate, weight decay, dropout, width and epochs with each method
-(with ECRT's share of synthetic samples drawn beside them) on held-out training rows; ``TUNED`` is what each chose. The
-test set is nearly balanced, so all methods but ERM predict under the balanced prior, estimated from the training rows;
+alike; held-out rows, weighted as if a label were drawn first, choose the number of epochs. Beforehand the same 16
+settings of learning rate, weight decay, dropout, width and epochs were tried with each method, and with ECRT shares of
+synthetic samples too, on held-out training rows (``results/arxiv-tuning.json``); ``TUNED`` is what each chose. The test
+set is nearly balanced, so all methods but ERM predict under the balanced prior, estimated from the training rows;
 figures under either prior are kept for all.
 
 Table 1's methods where a row has several labels: FOCAL and LDAM take each label for a problem of two classes, that it
@@ -15,16 +15,35 @@ LDAM are no log-likelihoods, and their cross-entropy suffers for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy import sparse
+from torch import nn
 
+from ecrt.data import ClassRoles, assign_roles, stratified_holdout
 from ecrt.estimators import ECRTClassifier
-from ecrt.metrics import bce_per_row, multilabel_metrics, top_k_accuracy
+from ecrt.estimators.inputs import resolve_device
+from ecrt.estimators.options import label_head_config
+from ecrt.losses import label_odds, row_mass
+from ecrt.metrics import bce_per_row, best_thresholds, multilabel_metrics, top_k_accuracy
+from ecrt.stages import (
+    DemixConfig,
+    DemixResult,
+    HeadChoice,
+    Labelled,
+    Synthetic,
+    choose_label_head,
+    demix_labels,
+    head_outputs,
+)
+from ecrt.stages.generate import generate_rows
+from ecrt.training import seeded
 from paper.data import load_arxiv
-from paper.experiments.arxiv_rivals import RIVALS, LabelRival
 from paper.experiments.frequency import BY_CLASS, by_label
 from paper.experiments.table_one import PAPER_EPOCHS, fit_paper
 from paper.statistics import bootstrap_texts, observations, table
@@ -33,6 +52,12 @@ __all__ = ["COMMON", "METHODS", "PER_ROW", "TUNED", "cells", "run_cell", "summar
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+VAT, GAN = "MLP VAT", "MLP GAN"
+RIVALS = (VAT, GAN)
+GAN_OPTIONS: Row = {"width": 256, "n_noise": 64, "n_steps": 5000}
+"""Units and noise of the supplement."""
 
 PLAIN: Row = {"demixing": "none", "augmentation_weight": 0.0}
 METHODS: dict[str, Row] = {
@@ -86,7 +111,7 @@ TUNED: dict[str, Row] = {
         "augmentation_weight": 0.2,
     },
 }  # fmt: skip
-"""The setting of each method with the lowest held-out loss, from ``python -m paper arxiv-tuning``."""
+"""The setting of each method with the lowest held-out loss, from ``results/arxiv-tuning.json``."""
 
 PAPER: Row = {"minority": 5000, "likelihood": 1e-2, "decoder": (64, 512), "n_sources": 64, "strength": 1e-2}
 PAPER_PRESET = "ECRT, paper preset"
@@ -135,6 +160,88 @@ def _fitted(method: str, X: NDArray[Any], y: NDArray[Any], seed: int, *, trial: 
     options = COMMON | METHODS[method] | TUNED[method] | ({"epochs": 2, "head_hidden": [64]} if trial else {})
     rival: Any = LabelRival(method, options, seed) if method in RIVALS else ECRTClassifier(random_state=seed, **options)
     return rival.fit(X, y)
+
+
+# --- rivals that are no options of an estimator -------------------------------------------------------------------
+
+
+class LabelRival:
+    """One of these methods with as much of an estimator as the experiment asks for."""
+
+    def __init__(self, method: str, options: Row, seed: int) -> None:
+        self.method, self.options, self.seed = method, options, seed
+        self.class_prior = "balanced"
+
+    def fit(self, X: Array, y: NDArray[np.int8]) -> LabelRival:
+        """Choose on held-out rows, then fit on all."""
+        rng, device = np.random.default_rng(self.seed), resolve_device("auto")
+        labelled = Labelled(sparse.csr_array(y))
+        names = np.arange(y.shape[1])
+        roles = assign_roles(labelled.counts, names, minority=self.options["minority"])
+        train_rows, held_out_rows = stratified_holdout(labelled.rarest, 0.2, rng)
+        z = X.astype(np.float64)
+        with seeded(self.seed):
+            self.demixed = demix_labels(
+                z, labelled, train_rows, roles, DemixConfig(method="none"), rng, torch.device("cpu")
+            )  # fmt: skip
+            choice, logits, judged = self._choose(labelled, (train_rows, held_out_rows), roles, rng, device)
+            self.head: nn.Module = choice.fit()
+        self.odds = {
+            "training": label_odds(labelled.indicator),
+            "balanced": label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced")),
+        }
+        self.thresholds = best_thresholds(logits, labelled[judged].present(), -self.odds["balanced"])
+        self.history_ = {"head_candidates": choice.candidates, "head_setting": choice.setting}
+        return self
+
+    def _choose(
+        self,
+        labelled: Labelled,
+        rows: tuple[Labels, Labels],
+        roles: ClassRoles,
+        rng: np.random.Generator,
+        device: torch.device,
+    ) -> tuple[HeadChoice, Array, Labels]:
+        """The network that held-out rows choose, and its logits of rows."""
+        known = {name: value for name, value in self.options.items() if name != "epsilon"}
+        config = label_head_config(ECRTClassifier(**known), *self.demixed.learned.shape)
+        if self.method == VAT:
+            config = replace(config, risk="vat", risk_options={"epsilon": self.options["epsilon"]})
+        wanted = np.repeat(np.flatnonzero(roles.augmented & (roles.counts > 0)), self.options.get("n_synthetic", 0))
+
+        def drawing(part: DemixResult) -> Callable[[Labels], Synthetic]:
+            """Pairs of a row and one of its labels are what the GAN learns from."""
+
+            def draw(rows: Labels) -> Synthetic:
+                pairs = labelled[rows]
+                z = (part.learned[rows] * part.head_scale)[pairs.incidences.row]
+                with seeded(int(rng.integers(2**62))):
+                    drawn, y = generate_rows(z, pairs.label, rng=rng, device=device, wanted=wanted, **GAN_OPTIONS)
+                return Synthetic(drawn / part.head_scale, y)
+
+            return draw
+
+        return choose_label_head(
+            self.demixed.learned, self.demixed, labelled, *rows, roles, config, rng, device,
+            drawing=drawing if self.method == GAN else None,
+        )  # fmt: skip
+
+    def set_params(self, class_prior: str) -> LabelRival:
+        """The prior that log-odds assume from now on."""
+        self.class_prior = class_prior
+        return self
+
+    def decision_function(self, X: Array) -> Array:
+        """Log-odds of every label."""
+        s = self.demixed.sources(X.astype(np.float64)) * self.demixed.head_scale
+        return np.asarray(head_outputs(self.head, s) + self.odds[self.class_prior])
+
+    def predict(self, X: Array) -> NDArray[np.bool_]:
+        """Labels above their thresholds, which do not depend on the prior."""
+        return np.asarray(self.decision_function(X) >= self.thresholds + self.odds[self.class_prior])
+
+
+# --- summary ------------------------------------------------------------------------------------------------------
 
 
 def summarise(rows: list[Row]) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,17 @@ from ecrt.metrics import PRIORS, PriorName, prediction_metrics
 from paper.data import load_keel
 from paper.statistics import estimate, excludes_zero
 
-__all__ = ["METHODS", "PER_FOLD", "TABLES", "cells", "log_proba_of", "on_columns", "run_cell", "summarise"]
+__all__ = [
+    "DIRECT_MODELS",
+    "METHODS",
+    "PER_FOLD",
+    "TABLES",
+    "cells",
+    "on_columns",
+    "predicted_folds",
+    "run_cell",
+    "summarise",
+]
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]
@@ -84,30 +94,32 @@ def _baseline(**options: Any) -> Callable[[int, int], Any]:
     return lambda seed, n_rows: BaselineClassifier(**options, random_state=seed)
 
 
-METHODS: dict[str, Peer] = {
-    "MLP": Peer(
-        direct=lambda seed: on_columns(MLPClassifier(random_state=seed)),
-        ours=_baseline(method="erm", head="mlp"),
-        prior="training",
+DIRECT_MODELS: dict[str, Callable[[int], Any]] = {
+    "MLP": lambda seed: on_columns(MLPClassifier(random_state=seed)),
+    "SMOTE + MLP": lambda seed: on_columns(SMOTE(random_state=seed), MLPClassifier(random_state=seed)),
+    "balanced forest": lambda seed: on_columns(
+        BalancedRandomForestClassifier(sampling_strategy="all", replacement=True, bootstrap=False, random_state=seed)
     ),
+    "class-weighted logistic regression": lambda seed: on_columns(
+        LogisticRegression(class_weight="balanced", max_iter=1000)
+    ),
+}
+"""Straight from their libraries, with a seed."""
+
+METHODS: dict[str, Peer] = {
+    "MLP": Peer(direct=DIRECT_MODELS["MLP"], ours=_baseline(method="erm", head="mlp"), prior="training"),
     "SMOTE + MLP": Peer(
-        direct=lambda seed: on_columns(SMOTE(random_state=seed), MLPClassifier(random_state=seed)),
-        ours=_baseline(method="smote", head="mlp"),
-        prior="balanced",
+        direct=DIRECT_MODELS["SMOTE + MLP"], ours=_baseline(method="smote", head="mlp"), prior="balanced"
     ),
     "balanced forest": Peer(
-        direct=lambda seed: on_columns(
-            BalancedRandomForestClassifier(
-                sampling_strategy="all", replacement=True, bootstrap=False, random_state=seed
-            )
-        ),
+        direct=DIRECT_MODELS["balanced forest"],
         ours=_baseline(method="balanced-forest"),
         prior="balanced",
         n_ours=3,
         n_direct=3,
     ),
     "class-weighted logistic regression": Peer(
-        direct=lambda seed: on_columns(LogisticRegression(class_weight="balanced", max_iter=1000)),
+        direct=DIRECT_MODELS["class-weighted logistic regression"],
         # C = 1 on the sum of losses is a weight decay of 1 / n on their mean; two columns of half the weights each,
         # where scikit-learn has one, halve the penalty.
         ours=lambda seed, n_rows: BaselineClassifier(method="weighted", weight_decay=2 / n_rows, random_state=seed),
@@ -134,28 +146,46 @@ def cells(smoke: bool) -> Iterable[Row]:
 
 def run_cell(*, table: str, method: str, built: str, seed: int) -> Row:
     """Five stratified folds, the same for all: figures of the test rows under both priors."""
-    X, y = load_keel(table)
     peer = METHODS[method]
+    direct = peer.direct if built == DIRECT else None
     folds: dict[str, dict[str, list[float]]] = {p: {name: [] for name in MEASURES[p]} for p in PRIORS}
-    for train, test in StratifiedKFold(N_FOLDS, shuffle=True, random_state=0).split(X, y):
-        model = peer.direct(seed) if built == DIRECT and peer.direct is not None else peer.ours(seed, len(train))
-        with warnings.catch_warnings():
-            # Two classes are too few to de-mix on the majority, and MLPs end before they have converged.
-            warnings.simplefilter("ignore")
-            model.fit(X.iloc[train], y[train])
-            log_proba = log_proba_of(model, X.iloc[test])
-        classes, counts = np.unique(y[train], return_counts=True)
+    for fold in predicted_folds(table, lambda n_rows: direct(seed) if direct else peer.ours(seed, n_rows)):
         for prior in PRIORS:
-            found = prediction_metrics(
-                log_proba, np.searchsorted(classes, y[test]), counts, prior=prior,
-                assumed="balanced" if built == OURS else peer.prior,
-            )  # fmt: skip
+            found = fold.figures(prior, "balanced" if built == OURS else peer.prior)
             for name, key in MEASURES[prior].items():
                 folds[prior][name].append(float(found[key]))
     means = {
         prior: {name: float(np.mean(values)) for name, values in figures.items()} for prior, figures in folds.items()
     }
     return {"means": means, PER_FOLD: folds}
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A model, what it says of the rows that it has not seen, their labels, and the training rows of each class."""
+
+    model: Any
+    log_proba: Array
+    labels: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    def figures(self, prior: PriorName, assumed: PriorName) -> Row:
+        """What is measured under a prior; probabilities, which assume another one, are moved to it."""
+        return prediction_metrics(self.log_proba, self.labels, self.counts, prior=prior, assumed=assumed)
+
+
+def predicted_folds(table: str, make: Callable[[int], Any]) -> Iterator[Fold]:
+    """Five stratified folds of a table, each predicted by a model of the others; ``make`` takes their rows."""
+    X, y = load_keel(table)
+    for train, test in StratifiedKFold(N_FOLDS, shuffle=True, random_state=0).split(X, y):
+        model = make(len(train))
+        with warnings.catch_warnings():
+            # Two classes are too few to de-mix on the majority, and MLPs end before they have converged.
+            warnings.simplefilter("ignore")
+            model.fit(X.iloc[train], y[train])
+            log_proba = log_proba_of(model, X.iloc[test])
+        classes, counts = np.unique(y[train], return_counts=True)
+        yield Fold(model, log_proba, np.searchsorted(classes, y[test]), counts)
 
 
 def log_proba_of(model: Any, X: Any) -> Array:

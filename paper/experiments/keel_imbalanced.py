@@ -6,24 +6,18 @@ nested: whatever is chosen is chosen on the training rows of a fold. Rivals come
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from imblearn.ensemble import BalancedRandomForestClassifier
-from imblearn.over_sampling import SMOTE
 from scipy.stats import rankdata
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
-from sklearn.neural_network import MLPClassifier
 
 from ecrt.estimators import ECRTClassifier
-from ecrt.metrics import PriorName, prediction_metrics
-from paper.data import load_keel
-from paper.experiments.keel import log_proba_of, on_columns
+from ecrt.metrics import PriorName
+from paper.experiments.keel import DIRECT_MODELS, on_columns, predicted_folds
 from paper.statistics import estimate
 
 __all__ = ["METHODS", "TABLES", "cells", "run_cell", "summarise"]
@@ -38,7 +32,6 @@ TABLES = (
 )  # fmt: skip
 """By their ratio, 22 to 86."""
 
-N_FOLDS = 5
 ECRT, MLP = "ECRT, selected", "MLP"
 TRIALS = 4
 """Fits of the selection on each fold: with two classes it cross-validates, and this many settle linear de-mixing
@@ -63,28 +56,17 @@ METHODS: dict[str, Peer] = {
         ),
         prior="balanced",
     ),
-    MLP: Peer(make=lambda seed: on_columns(MLPClassifier(random_state=seed)), prior="training"),
-    "SMOTE + MLP": Peer(
-        make=lambda seed: on_columns(SMOTE(random_state=seed), MLPClassifier(random_state=seed)), prior="balanced"
-    ),
-    "logistic regression": Peer(
-        make=lambda seed: on_columns(LogisticRegression(max_iter=1000)), prior="training"
-    ),
+    MLP: Peer(make=DIRECT_MODELS["MLP"], prior="training"),
+    "SMOTE + MLP": Peer(make=DIRECT_MODELS["SMOTE + MLP"], prior="balanced"),
+    "logistic regression": Peer(make=lambda seed: on_columns(LogisticRegression(max_iter=1000)), prior="training"),
     "class-weighted logistic regression": Peer(
-        make=lambda seed: on_columns(LogisticRegression(class_weight="balanced", max_iter=1000)), prior="balanced"
+        make=DIRECT_MODELS["class-weighted logistic regression"], prior="balanced"
     ),
     "balanced-weight forest": Peer(
         make=lambda seed: on_columns(RandomForestClassifier(class_weight="balanced", random_state=seed)),
         prior="balanced",
     ),
-    "balanced random forest": Peer(
-        make=lambda seed: on_columns(
-            BalancedRandomForestClassifier(
-                sampling_strategy="all", replacement=True, bootstrap=False, random_state=seed
-            )
-        ),
-        prior="balanced",
-    ),
+    "balanced random forest": Peer(make=DIRECT_MODELS["balanced forest"], prior="balanced"),
 }  # fmt: skip
 
 
@@ -97,32 +79,21 @@ def cells(smoke: bool) -> Iterable[Row]:
 
 def run_cell(*, table: str, method: str, seed: int) -> Row:
     """Five stratified folds, the same for all; probabilities moved to the prior that a figure asks for."""
-    X, y = load_keel(table)
     peer = METHODS[method]
     folds: dict[str, list[float]] = {name: [] for name in MEASURES}
     chosen = []
-    for train, test in StratifiedKFold(N_FOLDS, shuffle=True, random_state=0).split(X, y):
-        model = peer.make(seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # two classes are few to de-mix on; MLPs end before they have converged
-            model.fit(X.iloc[train], y[train])
-            log_proba = log_proba_of(model, X.iloc[test])
-        classes, counts = np.unique(y[train], return_counts=True)
-        labels = np.searchsorted(classes, y[test])
-        under = {
-            prior: prediction_metrics(log_proba, labels, counts, prior=prior, assumed=peer.prior)
-            for prior in ("balanced", "training")
-        }
+    for fold in predicted_folds(table, lambda n_rows: peer.make(seed)):
+        balanced, training = (fold.figures(prior, peer.prior) for prior in ("balanced", "training"))
         found = {
-            "average_precision": under["balanced"]["average_precision"],
-            "balanced_accuracy": under["balanced"]["balanced_accuracy"],
-            "balanced_log_loss": under["balanced"]["balanced_nll"],
-            "log_loss": under["training"]["nll"],
+            "average_precision": balanced["average_precision"],
+            "balanced_accuracy": balanced["balanced_accuracy"],
+            "balanced_log_loss": balanced["balanced_nll"],
+            "log_loss": training["nll"],
         }
         for name, value in found.items():
             folds[name].append(float(value))
-        if isinstance(model, ECRTClassifier):
-            chosen.append({"demixing": model.demixing_, "head": model.head_name_})
+        if isinstance(fold.model, ECRTClassifier):
+            chosen.append({"demixing": fold.model.demixing_, "head": fold.model.head_name_})
     means = {name: float(np.mean(values)) for name, values in folds.items()}
     return {"means": means, "folds": folds} | ({"chosen": chosen} if chosen else {})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from paper.experiments import ablations, cifar100, extreme_sizes
+from paper.experiments import ablations, cifar100, extreme
 from paper.experiments.toy_figures import PAPER_EFFICIENCY
 from paper.page.frequency import SIZES, size_name
 from paper.page.judging import Best, Claim, Comparison, Less
@@ -221,7 +221,7 @@ ON_EXTREME = (
                     f"{size}", "nll", Less(_extreme("erm", size), _extreme("ecrt_without", size)),
                     Less(_extreme("ecrt_without", size), _extreme("ecrt_with", size)), lower=False,
                 )
-                for size in extreme_sizes.SIZES
+                for size in extreme.SIZES
             ),
             Comparison(
                 label="Tiny-ImageNet", file="tinyimagenet", metric="nll",
@@ -233,14 +233,14 @@ ON_EXTREME = (
     Claim(
         "Extreme classification", "ERM is hardly better than guessing.",
         "Top-1 of a trained MLP, below 0.005 where guessing is 0.001, by samples of a class",
-        tuple(_on_extreme(f"{size}", "top1", _extreme("erm", size), 0.005, lower=True) for size in extreme_sizes.SIZES),
+        tuple(_on_extreme(f"{size}", "top1", _extreme("erm", size), 0.005, lower=True) for size in extreme.SIZES),
     ),
     Claim(
         "Extreme classification", "ECRT works well (here: beyond the paper's figures).",
         "Top-1, top-5 and NLL, ours and the paper's, for all sizes",
         tuple(
             _on_extreme(f"{metric}, {size}", metric, _extreme("ecrt", size), EXTREME[size]["ecrt_with"][metric])
-            for size in extreme_sizes.SIZES for metric in extreme_sizes.METRICS
+            for size in extreme.SIZES for metric in extreme.METRICS
         ),
     ),
     Claim(
@@ -251,7 +251,7 @@ ON_EXTREME = (
                 f"{metric}, {size}", metric, _extreme("ecrt", size), _extreme("oracle", size),
                 **({"margin": CLOSE.get(size, 0.05)} if metric == "nll" else {"times": 0.95}),
             )
-            for size in extreme_sizes.SIZES for metric in extreme_sizes.METRICS
+            for size in extreme.SIZES for metric in extreme.METRICS
         ),
     ),
     Claim(
@@ -270,7 +270,7 @@ ON_EXTREME = (
                 f"{preset}, {metric}, {size}", metric,
                 *(_extreme(what, size, preset=preset) for what in ("ecrt_with", "ecrt_without")),
             )
-            for preset in ("ours", "paper") for size in extreme_sizes.SIZES for metric in extreme_sizes.METRICS
+            for preset in ("ours", "paper") for size in extreme.SIZES for metric in extreme.METRICS
         ),
     ),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from PIL import Image
 
 from ecrt.report.drawing import GREY, INK, MINORITY, OTHERS, PALETTE, count_axis, legend_below, limits, svg
-from paper.experiments.extreme_sizes import SIZES
+from paper.experiments.extreme import SIZES
 from paper.page.figure import FigureBlock
 from paper.page.frequency import frequency_figures
 from paper.page.results import PaperResults

@@ -16,7 +16,7 @@ from ecrt.errors import InputError
 from pages import Outline
 from paper.__main__ import app
 from paper.data.idx import load_mnist, read_idx
-from paper.experiments import extreme_sizes, toy_figures
+from paper.experiments import extreme, toy_figures
 from paper.experiments.mmd import mmd_rbf
 from paper.experiments.toy_figures import equivalent_size
 from paper.page.claims import CLAIMS
@@ -129,7 +129,7 @@ def test_equivalent_size_between_and_beyond_the_points():
 def test_the_papers_figures_are_where_they_belong():
     assert EXTREME[5]["ecrt_with"] == {"nll": 3.7098, "top1": 0.0760, "top5": 0.3220}
     assert EXTREME[150]["erm"] == {"nll": 6.9174, "top1": 0.0011, "top5": 0.0059}
-    assert tuple(EXTREME) == extreme_sizes.SIZES
+    assert tuple(EXTREME) == extreme.SIZES
     assert TABLE_1["cifar100"]["ECRT-MP"] == pytest.approx({"top1": 0.53, "top5": 0.8199, "nll": 2.31})
     assert TABLE_1["arxiv"]["ECRT"] == pytest.approx({"accuracy": 0.4833, "nll": 0.0434})
     for figures in TABLE_1.values():
@@ -138,8 +138,8 @@ def test_the_papers_figures_are_where_they_belong():
 
 def extreme_lines(top1):
     lines = []
-    for size in extreme_sizes.SIZES:
-        for method, name in extreme_sizes.METHODS.items():
+    for size in extreme.SIZES:
+        for method, name in extreme.METHODS.items():
             shift = 0.01 if method == "oracle" else 0.0
             lines.append({
                 "what": name, "method": method, "preset": "ours", "n_classes": 1000, "n_per_class": size, "runs": 5,
@@ -154,8 +154,8 @@ def extreme_rows(top1):
     return [
         {"cell": {"preset": "ours", "draw": draw, "n_classes": 1000, "n_per_class": size, "steps": 10}, "seconds": 1.0,
          **{method: {"top1": top1 + 0.01 * (method == "oracle") + 1e-6 * draw, "top5": 4 * top1, "nll": 3.0}
-            for method in extreme_sizes.METHODS}}
-        for draw in (0, 1) for size in extreme_sizes.SIZES
+            for method in extreme.METHODS}}
+        for draw in (0, 1) for size in extreme.SIZES
     ]  # fmt: skip
 
 
