@@ -1,13 +1,15 @@
-"""Pages of regressions and of models of several labels a row: from figures on disk, complete and harmless."""
+"""Pages of regressions and of multi-label models: from figures on disk, complete and harmless."""
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ecrt import ECRTClassifier, ECRTRegressor, InputError
+from ecrt import ECRTClassifier, ECRTRegressor, InputError, report
 from ecrt.report import write_model_page
 from ecrt.runs.evaluation import measure_labels, measure_numbers
 from ecrt.runs.records import Measured, task_of
@@ -107,3 +109,16 @@ def test_labels_never_seen_and_thresholds_are_named(labels, tmp_path):
 def test_a_folder_without_figures_is_named(tmp_path):
     with pytest.raises(InputError, match=r"holds no metrics\.json"):
         write_model_page(tmp_path)
+
+
+@pytest.mark.parametrize("page", ["classes", "labels", "regression", "comparison", "diagnosis"])
+def test_a_page_is_a_summary_its_plots_and_a_template_with_all_words(page):
+    room = Path(report.__file__).parent
+    assert (room / "plots" / f"{page}.py").is_file()
+    assert "<h1>" in (room / "templates" / f"{page}.html").read_text(encoding="utf-8")
+    tree = ast.parse((room / "summaries" / f"{page}.py").read_text(encoding="utf-8"))
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    said = [node.value for node in texts if id(node) not in docstrings]
+    assert len(said) > 10
+    assert [text for text in said if re.search(r"\w[.!?]( |$)", text)] == []
