@@ -1,4 +1,4 @@
-"""Where a continuous target is rare: the one owner of that rule, and of the bins that stand in for classes."""
+"""Where a continuous target is rare, and the bins that are used in place of classes: the only place for these rules."""
 
 from __future__ import annotations
 

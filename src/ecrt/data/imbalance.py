@@ -48,13 +48,14 @@ def stratified_holdout(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split rows class by class; a class always keeps at least one row on the first side.
 
-    With ``both_sides``, a class of two rows or more has at least one on the second side as well.
+    The held-out number of each class is rounded at random with the right expectation, so that a fifth of many classes
+    of three is a fifth of all rows. If all numbers are rounded to zero, one row of the largest class is held out.
+    scikit-learn's stratified split refuses classes of one sample.
 
-    The held-out number of a class is rounded at random with the right expectation, so that a fifth of many classes
-    of three is a fifth of all rows. scikit-learn's stratified split refuses classes of one sample. Where the numbers of
-    all classes are rounded to none, one row of the largest is held out: only classes of one row have none to spare.
-
-    ``eligible`` are the rows that may be held out, ``None`` for all.
+    Parameters
+    ----------
+    both_sides : whether a class of two rows or more has at least one on the second side as well.
+    eligible : rows that may be held out, ``None`` for all.
     """
     held_out = np.zeros(len(y), dtype=bool)
     for label in np.unique(y):
@@ -76,7 +77,7 @@ def indicator_of(y: NDArray[np.int64], rows: NDArray[np.bool_] | None = None) ->
 
 
 def with_lost_groups(rows: NDArray[np.int64], groups: sparse.csr_array) -> NDArray[np.int64]:
-    """Rows that a stage learns from, and all rows of the groups that would be lost: those without a row among them.
+    """Rows that a stage learns from, and all rows of the groups that have none among them.
 
     This is the one rule by which no class, label or rare region is lost between two stages.
 

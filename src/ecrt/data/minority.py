@@ -1,4 +1,4 @@
-"""Which classes are minority, and which classes each stage may learn from: the one owner of these rules."""
+"""Which classes are minority, and which classes each stage learns from: the only place for these rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEWEST_DEMIXING_CLASSES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class ClassRoles:
-    """The part each class plays; every mask has one entry for each class.
+    """What each class is used for; every mask has one entry for each class.
 
     Attributes
     ----------

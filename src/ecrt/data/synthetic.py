@@ -1,4 +1,4 @@
-"""Synthetic data with the truth attached: the paper's (supplement D), and twins that transfer helps and harms."""
+"""Synthetic data with known sources: those of the paper (supplement D), and classes that transfer helps or harms."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def rare_feature_data(
     n_features: int = 66,
     n_signal: int = 7,
 ) -> SyntheticData:
-    """Rare classes that only one source tells apart, which frequent classes share or do not know.
+    """Rare classes that differ along one source only, which frequent classes share or do not.
 
     Sources are independent Gaussians whose variances differ between classes, and are mixed by a random matrix. Means of
-    the frequent classes differ along ``n_signal`` sources; the rare classes are all alike there and differ along the
+    the frequent classes differ along ``n_signal`` sources; the rare classes are the same there and differ along the
     last source alone. Unless it is ``unique`` to them, the frequent classes differ and vary along it too: a mechanism
     learned from these then serves the rare ones. If it is, they are nearly constant along it, and nothing that is
     learned from them says that it matters.

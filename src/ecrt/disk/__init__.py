@@ -1,4 +1,4 @@
-"""Files on disk: plain ones of bounded size are read; they are written whole, by one writer at a time."""
+"""Reading and writing files: files are written whole, by one writer at a time, and only plain files are read."""
 
 from ecrt.disk.files import (
     check_writable,

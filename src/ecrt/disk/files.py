@@ -1,4 +1,4 @@
-"""The one way to write a file: beside its place, to the disk, then to its name in one step."""
+"""Write a file whole: first beside its place, then to its name in one step. Readers see the old file or the new one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ecrt.disk.locks import hold
 from ecrt.errors import InputError
 
 LEAST_BYTES = 2**22
-"""Space that a disk must have before a long run begins."""
+"""Free space that a disk must have before a long run begins."""
 
 LITTER = re.compile(r"\.ecrt-[0-9a-f]{16}\.tmp")
 
@@ -62,7 +62,7 @@ def write_bytes(file: str | os.PathLike[str], content: bytes) -> None:
 
 
 def write_text(file: str | os.PathLike[str], text: str, errors: str = "strict") -> None:
-    """Write a text whole, as UTF-8; ``errors`` says what becomes of letters that UTF-8 does not have."""
+    """Write a text whole, as UTF-8; ``errors`` says what to do with letters that UTF-8 does not have."""
     write_bytes(file, text.encode("utf-8", errors))
 
 
@@ -80,7 +80,7 @@ def write_arrays(file: str | os.PathLike[str], arrays: dict[str, Any], *, compre
 
 
 def check_writable(file: str | os.PathLike[str]) -> None:
-    """Make the folder of a file, and see that the file can be written there: before the long run, not after it."""
+    """Make the folder of a file, and check that the file can be written there, before a long run begins."""
     file = Path(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def check_writable(file: str | os.PathLike[str]) -> None:
 
 
 def remove_litter(folder: Path) -> None:
-    """Remove what writers that were killed have left in a folder; files that are being written are left alone."""
+    """Remove unfinished files of writers that were killed; files that are being written are left alone."""
     for entry in os.scandir(folder):
         if not LITTER.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
             continue
@@ -112,7 +112,7 @@ def remove_litter(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
+    """Make sure that the names of the files in a folder are on the disk."""
     if os.name != "posix":  # elsewhere a folder cannot be opened
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -123,7 +123,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _open_beside(file: Path) -> BinaryIO:
-    """A new hidden file in the same folder, held as long as it is open."""
+    """A new hidden file in the same folder, locked as long as it is open."""
     while True:
         unfinished = file.with_name(f".ecrt-{secrets.token_hex(8)}.tmp").open("xb")
         hold(unfinished.fileno(), wait=True)

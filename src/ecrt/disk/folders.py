@@ -1,4 +1,4 @@
-"""A folder built beside another, which takes its place in one step when it is whole."""
+"""Replace a folder in one step: the new one is built beside it and takes its name when it is complete."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ecrt.errors import InputError
 class NewFolder:
     """Build in ``path``; ``publish`` puts it in the place of ``folder``. What is not published is removed.
 
-    Both are held meanwhile, so that a second command is refused before its long run. ``path`` has a fixed name: what a
-    killed command left there is removed by the next one. A folder that other processes may stand in (a mounted one, or
-    the current one) cannot be exchanged, and is refused.
+    Both are locked meanwhile, so that a second command is refused before its long run. ``path`` has a fixed name: what
+    a killed command left there is removed by the next one. A mounted folder and the current folder cannot be replaced,
+    and are refused.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class NewFolder:
         self._leave()
 
     def publish(self, place: Path | None = None) -> Path:
-        """Give the folder its name in one step, or that of a place where nothing is; gives where it lies now."""
+        """Give the new folder its name in one step, or the name ``place`` where nothing is; returns where it is now."""
         try:
             if place is not None or not self.folder.exists():
                 os.rename(self.path, place or self.folder)
@@ -89,7 +89,7 @@ class NewFolder:
             raise _cannot_write(self.folder, error) from error
 
     def _leave(self) -> None:
-        """Remove what is not, or no longer, in use, while it is held."""
+        """Remove what is not in use, while it is still locked."""
         shutil.rmtree(self.path, ignore_errors=True)
         for held in self._held:
             release(held)
@@ -97,7 +97,7 @@ class NewFolder:
 
 
 def free_name(folder: Path, ending: str) -> Path:
-    """FOLDER.ENDING, or else FOLDER.ENDING-2 and so on: a place where nothing is."""
+    """A name that is free: FOLDER.ENDING, or FOLDER.ENDING-2 and so on."""
     place, number = folder.with_name(f"{folder.name}.{ending}"), 1
     while place.exists():
         number += 1
@@ -106,7 +106,7 @@ def free_name(folder: Path, ending: str) -> Path:
 
 
 def recover(folder: str | os.PathLike[str]) -> None:
-    """Put a folder back that a killed command had moved away to replace it, as systems without an exchange must."""
+    """Put a folder back that a killed command had moved away, on systems that cannot exchange two folders."""
     folder = Path(folder).resolve()
     if folder.exists() or not _beside(folder, "old").is_dir():
         return
@@ -139,7 +139,7 @@ def _empty(folder: Path) -> None:
 
 
 def _keep_others(old: Path, new: Path, own: Collection[str]) -> None:
-    """Let the new folder have the user's files too."""
+    """Link the user's own files into the new folder."""
     for entry in os.scandir(old):
         place = new / entry.name
         if entry.name in own or os.path.lexists(place):
@@ -158,7 +158,7 @@ def _link(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Non
 
 
 def _exchange(new: Path, old: Path) -> None:
-    """Let two folders take each other's names; the old one ends as ``new``, or is removed."""
+    """Exchange the names of two folders; the old one is then ``new``, or is removed."""
     if _exchange_names(new, old):
         return
     aside = _beside(old, "old")

@@ -1,4 +1,4 @@
-"""A file that finished work is added to, line by line, so that a run which was stopped goes on where it was."""
+"""A file to which finished work is added line by line, so that a stopped run continues where it was."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ecrt.errors import InputError, warn_user
 
 
 class Journal:
-    """Rows on disk, one JSON object a line, by one writer at a time.
+    """Rows on disk, one JSON object on each line, with one writer at a time.
 
-    Lines that are torn or are no objects are named in a warning and left out, so that their work is done again.
+    Broken lines are named in a warning and left out, so that their work is done again.
 
     Attributes
     ----------
@@ -47,13 +47,13 @@ class Journal:
         self._lines.close()
 
     def add(self, row: dict[str, Any]) -> None:
-        """Write a row, to the disk."""
+        """Write a row to the disk."""
         self._lines.write(json.dumps(row).encode("ascii") + b"\n")
         self._lines.flush()
         os.fsync(self._lines.fileno())
 
     def remove(self) -> None:
-        """The work is done: the journal goes."""
+        """Remove the journal when the work is done."""
         self.file.unlink(missing_ok=True)
 
     def _read(self) -> None:

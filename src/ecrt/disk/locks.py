@@ -1,7 +1,7 @@
-"""Who writes to a folder holds it. The system lets go when a command ends, however it ends: no lock is left behind.
+"""Locks on folders that are being written to. The system frees a lock when its process ends, so none is left behind.
 
-Folders themselves are locked (``flock``), not files beside them. Where the system has no such locks, as Windows and
-some network drives, two commands must not write to one folder at a time.
+The folders themselves are locked (``flock``), not files beside them. Windows and some network drives have no such
+locks: there, two commands must not write to the same folder at the same time.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LONGEST_WAIT, BETWEEN = 60.0, 0.01
 
 @contextmanager
 def locked(folder: str | os.PathLike[str], *, wait: bool) -> Iterator[None]:
-    """Hold a folder, which is made if need be, while the block writes to it.
+    """Lock a folder while the block writes to it; make the folder if there is none.
 
     Parameters
     ----------
-    wait : for another writer to end, as short work does; or else raise an ``InputError`` at once.
+    wait : whether to wait for another writer to end; otherwise an ``InputError`` is raised at once.
     """
     held = hold_folder(Path(folder), wait=wait)
     try:
@@ -38,7 +38,7 @@ def locked(folder: str | os.PathLike[str], *, wait: bool) -> Iterator[None]:
 
 
 def hold_folder(folder: Path, *, wait: bool, shown: Path | None = None) -> int | None:
-    """Hold a folder until ``release``; ``shown`` is what the user calls it, if that is another name."""
+    """Lock a folder until ``release``; ``shown`` is the name for error messages, if it is another one."""
     try:
         while True:
             folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def hold_folder(folder: Path, *, wait: bool, shown: Path | None = None) -> int |
 
 
 def release(held: int | None) -> None:
-    """Let go."""
+    """Free the lock."""
     if held is not None:
         os.close(held)
 

