@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from ecrt.cli import app
 from ecrt.data import ColumnReading, ReadOptions, read_data
+from ecrt.data.column_decisions import decide_columns
 from ecrt.data.columns import read_columns
-from ecrt.data.decisions import decide_columns
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.io import BadContentError, typed
 from ecrt.runs import write_predictions

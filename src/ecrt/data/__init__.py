@@ -1,4 +1,10 @@
-"""Raw data to (X, y): imbalance protocols, class roles, synthetic data."""
+"""Raw data to (X, y), and who is minority.
+
+A table on disk goes through ``raw_tables`` (what stands in the file), ``column_decisions`` (what each column holds, at
+the first reading), ``columns`` and ``written`` (cells to values) and ``files`` (X, y and ids). ``tables`` turns a table
+into numbers without gaps, and ``column_summary`` shows how columns were read. ``minority``, ``density`` and
+``imbalance`` hold the rules for rare classes, rare targets and splits.
+"""
 
 from ecrt.data.column_summary import HEADINGS, ColumnRow, column_rows, rows_of_table
 from ecrt.data.columns import ColumnProblem, ColumnReading, ReadOptions

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ecrt.data.column_decisions import decide_columns, read_target_column
 from ecrt.data.columns import ColumnProblem, ColumnReading, ReadOptions, read_columns, signs_not_found
-from ecrt.data.decisions import decide_columns, read_target_column
 from ecrt.data.images import Images, load_images
 from ecrt.data.raw_tables import RawTable, is_standard_input, read_raw_table
 from ecrt.data.written import PLAIN
