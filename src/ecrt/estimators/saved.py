@@ -297,7 +297,7 @@ def _class_rows(estimator: Any) -> list[CardRow]:
     return [CardRow(*row) for row in zip(names, counts.tolist(), np.isin(labels, minority), demixed, strict=True)]
 
 
-def _card(estimator: Any, saved: _Saved, *, own_encoder: bool) -> str:
+def _card(estimator: Any, saved: SavedEstimator, *, own_encoder: bool) -> str:
     """The model card. ``columns_read_``, how a file was read, is not stored: a loaded model reads tables alone."""
     columns = getattr(estimator, "columns_read_", ())
     if not columns and hasattr(estimator, "feature_names_in_") and estimator.table_ is not None:
@@ -324,7 +324,7 @@ def _card(estimator: Any, saved: _Saved, *, own_encoder: bool) -> str:
 
 
 @dataclass(frozen=True)
-class _Saved:
+class SavedEstimator:
     """How one class of estimators is saved.
 
     Attributes
@@ -342,16 +342,19 @@ class _Saved:
     use: str = "predict_proba"
 
 
-SAVED = {
-    saved.estimator.__name__: saved
-    for saved in (
-        _Saved(BaselineClassifier, BASELINE, _check_baseline, _baseline_choices),
-        _Saved(ECRTClassifier, CLASSIFIER, _check_classifier, _classifier_choices),
-        _Saved(ECRTRegressor, REGRESSOR, _check_regressor, _regressor_choices, "predict"),
-        _Saved(ECRTTransformer, TRANSFORMER, _check_transformer, _transformer_choices, "transform"),
-    )
-}
+SAVED: dict[str, SavedEstimator] = {}
 """Classes are looked up here, never by a name in a file."""
+
+
+def declare(saved: SavedEstimator) -> None:
+    """Let estimators of a class be saved and loaded."""
+    SAVED[saved.estimator.__name__] = saved
+
+
+declare(SavedEstimator(BaselineClassifier, BASELINE, _check_baseline, _baseline_choices))
+declare(SavedEstimator(ECRTClassifier, CLASSIFIER, _check_classifier, _classifier_choices))
+declare(SavedEstimator(ECRTRegressor, REGRESSOR, _check_regressor, _regressor_choices, "predict"))
+declare(SavedEstimator(ECRTTransformer, TRANSFORMER, _check_transformer, _transformer_choices, "transform"))
 
 
 def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
@@ -377,8 +380,7 @@ def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
     if "_diagnosis" in saved.attributes:
         _ = estimator.diagnostics_  # measured now, if not before
     options = {key: to_plain(value, f"The option {key}") for key, value in _options(estimator).items()}
-    own_encoder = _holds_module(options)
-    attributes, tensors = pack(estimator, saved.attributes, own_encoder=own_encoder)
+    attributes, tensors = pack(estimator, saved.attributes, estimator.encoder_ if _holds_module(options) else None)
     document = {"estimator": name, "options": options, "attributes": attributes}
     try:  # what is written must load: find out now
         own_encoder = attributes["encoder_"]["kind"] == "own"

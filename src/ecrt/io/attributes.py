@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,279 +27,29 @@ TENSORS = "tensors"
 DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool}
 
 
-@dataclass
-class Packed:
-    """What is to be written.
-
-    Attributes
-    ----------
-    attributes : of the estimator, by name.
-    own_encoder : whether its encoder is a module of the user's, of which tensors alone are kept.
-    tensors : those of the attributes packed so far.
-    """
-
-    attributes: Mapping[str, Any]
-    own_encoder: bool = False
-    tensors: dict[str, Tensor | NDArray[Any]] = field(default_factory=dict)
-
-
-@dataclass
-class Unpacked:
-    """What is read.
-
-    Attributes
-    ----------
-    store : the tensors, and the sizes known so far.
-    own_encoder : the user's module, if one was given.
-    attributes : those unpacked so far, by name.
-    """
-
-    store: TensorStore
-    own_encoder: nn.Module | None = None
-    attributes: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """How an attribute is packed: as JSON, which is returned, and as tensors whose names begin with its own.
-
-    Attributes
-    ----------
-    optional : whether an estimator may lack the attribute.
-    """
-
-    optional: bool = False
-
-    def pack(self, value: Any, name: str, to: Packed) -> Any:
-        """Give the JSON, and add the tensors."""
-        raise NotImplementedError
-
-    def unpack(self, plain: Any, name: str, source: Unpacked) -> Any:
-        """The value; a ``BadContentError`` if it cannot be what the file says."""
-        raise NotImplementedError
-
-
-def pack(
-    estimator: object, declared: Mapping[str, Kind], *, own_encoder: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """JSON and tensors of the declared attributes of an estimator."""
-    to = Packed(vars(estimator), own_encoder)
-    document = {
-        name: kind.pack(to.attributes[name], name, to)
-        for name, kind in declared.items()
-        if name in to.attributes or not kind.optional
-    }
-    return document, to.tensors
-
-
-def unpack(
-    document: dict[str, Any], declared: Mapping[str, Kind], tensors: Mapping[str, Any], own_encoder: nn.Module | None
-) -> dict[str, Any]:
-    """The attributes that ``pack`` was given. All of the document and all tensors must be of them."""
-    if unknown := document.keys() - declared.keys():
-        raise BadContentError(f"The model has attributes that are not known here: {_some(unknown)}.")
-    source = Unpacked(TensorStore(tensors), own_encoder)
-    for name, kind in declared.items():
-        if name in document:
-            source.attributes[name] = kind.unpack(document[name], name, source)
-        elif not kind.optional:
-            raise BadContentError(f"The model has no attribute {name!r}.")
-    source.store.end()
-    return source.attributes
-
-
-@dataclass(frozen=True)
-class Value(Kind):
-    """A plain value of a type that msgspec knows, such as ``Literal["none", "linear"]``."""
-
-    type: Any
-
-    def pack(self, value: Any, name: str, to: Packed) -> Any:
-        """As JSON."""
-        return to_plain(value, name)
-
-    def unpack(self, plain: Any, name: str, source: Unpacked) -> Any:
-        """From JSON."""
-        return typed(from_plain(plain, name), self.type, name)
-
-
-@dataclass(frozen=True)
-class Labels(Kind):
-    """A vector of labels: strings, numbers or truth values.
-
-    Attributes
-    ----------
-    size : name of its length.
-    """
-
-    size: str
-
-    def pack(self, value: Any, name: str, to: Packed) -> Any:
-        """As JSON, with the dtype."""
-        return array_to_plain(value, name)
-
-    def unpack(self, plain: Any, name: str, source: Unpacked) -> Any:
-        """From JSON."""
-        labels = array_from_plain(plain, name)
-        source.store.sizes[self.size] = len(labels)
-        return labels
-
-
-@dataclass(frozen=True)
-class Array(Kind):
-    """An array of numbers or truth values.
-
-    Attributes
-    ----------
-    shape : names of its sizes, or numbers, with spaces between them.
-    dtype : float, int or bool; 64 bits each, but for bool.
-    least : smallest value allowed.
-    positive : whether all must be above zero.
-    below : name of a size that all must be below.
-    finite : whether NaN and infinity are refused.
-    nullable : whether it may be ``None`` instead.
-    """
-
-    shape: str
-    dtype: type = float
-    least: float | None = None
-    positive: bool = False
-    below: str | None = None
-    finite: bool = True
-    nullable: bool = False
-
-    def pack(self, value: Any, name: str, to: Packed) -> Any:
-        """As a tensor."""
-        if value is None and self.nullable:
-            return None
-        to.tensors[name] = value
-        return TENSORS
-
-    def unpack(self, plain: Any, name: str, source: Unpacked) -> Any:
-        """The tensor as an array."""
-        if plain is None and self.nullable:
-            return None
-        _check_marked(plain, name)
-        store = source.store
-        array = store.take(name, store.sized(name, self.shape), DTYPES[self.dtype], finite=self.finite).numpy()
-        low, high = (array.min(), array.max()) if array.size else (1, -1)
-        if (
-            (self.least is not None and low < self.least)
-            or (self.positive and low <= 0)
-            or (self.below is not None and high >= store.sizes[self.below])
-        ):
-            raise BadContentError(f"{name} holds numbers from {low} to {high}, which cannot be.")
-        return array
-
-
-@dataclass(frozen=True)
-class Subset(Kind):
-    """Some of the labels of another attribute, or some positions in it, as a truth value for each.
-
-    Attributes
-    ----------
-    of : name of the other attribute, unpacked before.
-    positions : whether the values are positions.
-    """
-
-    of: str
-    positions: bool = False
-
-    def _all(self, attributes: Mapping[str, Any]) -> NDArray[Any]:
-        whole: NDArray[Any] = attributes[self.of]
-        return np.arange(len(whole)) if self.positions else whole
-
-    def pack(self, value: Any, name: str, to: Packed) -> Any:
-        """As a tensor of truth values."""
-        to.tensors[name] = np.isin(self._all(to.attributes), value)
-        return TENSORS
-
-    def unpack(self, plain: Any, name: str, source: Unpacked) -> Any:
-        """Those of which it is true."""
-        _check_marked(plain, name)
-        whole = self._all(source.attributes)
-        return whole[source.store.take(name, whole.shape, torch.bool).numpy()]
-
-
-@dataclass(frozen=True)
-class Record(Kind):
-    """An object of some class, or a tuple, of which each field has a kind."""
-
-    of: type[Any]
-    fields: Mapping[str, Kind]
-
-    def pack(self, value: Any, name: str, to: Packed) -> Any:
-        """Field by field."""
-        values = value if isinstance(value, tuple) else [getattr(value, key) for key in self.fields]
-        parts = zip(self.fields.items(), values, strict=True)
-        return {key: kind.pack(part, f"{name}.{key}", to) for (key, kind), part in parts}
-
-    def unpack(self, plain: Any, name: str, source: Unpacked) -> Any:
-        """Field by field."""
-        if not isinstance(plain, dict) or plain.keys() != self.fields.keys():
-            raise BadContentError(f"{name} has not the fields {sorted(self.fields)}.")
-        values = {key: kind.unpack(plain[key], f"{name}.{key}", source) for key, kind in self.fields.items()}
-        return tuple(values.values()) if self.of is tuple else self.of(**values)
-
-
-@dataclass(frozen=True)
-class Rows(Kind):
-    """A tuple of dataclasses, one for each label of an attribute: a tensor for each field, since they may be many.
-
-    Attributes
-    ----------
-    of : the dataclass. Its first field is the label, the others are numbers or truth values.
-    labels : name of the attribute, unpacked before.
-    positions : whether the labels are positions in it.
-    """
-
-    of: type[Any]
-    labels: str
-    positions: bool = False
-
-    def _columns(self) -> dict[str, type]:
-        by_name: dict[str, type] = {kind.__name__: kind for kind in DTYPES}
-        return {column.name: by_name[str(column.type)] for column in dataclasses.fields(self.of)[1:]}
-
-    def pack(self, value: Any, name: str, to: Packed) -> Any:
-        """A tensor for each field."""
-        for column, kind in self._columns().items():
-            to.tensors[f"{name}.{column}"] = np.array([getattr(row, column) for row in value], dtype=kind)
-        return TENSORS
-
-    def unpack(self, plain: Any, name: str, source: Unpacked) -> Any:
-        """Row by row."""
-        _check_marked(plain, name)
-        labels = source.attributes[self.labels]
-        labels = np.arange(len(labels)) if self.positions else labels
-        columns = [
-            source.store.take(f"{name}.{column}", labels.shape, DTYPES[kind], finite=False).tolist()
-            for column, kind in self._columns().items()
-        ]
-        return tuple(self.of(*row) for row in zip(labels.tolist(), *columns, strict=True))
-
-
 class TensorStore:
-    """The tensors of a file, each to be taken once.
-
-    Parameters
-    ----------
-    tensors : by name; those on disk are read when they are taken, after their shapes were compared.
+    """The tensors of a model, and what is known of it while it is packed or unpacked.
 
     Attributes
     ----------
-    sizes : known so far, by name.
+    tensors : by name. When unpacking, each is taken once; those on disk are read then, once their shapes are known to
+        be right.
+    attributes : of the estimator, by name; when unpacking, those unpacked so far.
+    own_encoder : the user's own module, if the encoder is one.
+    sizes : those known so far, by name.
     """
 
-    def __init__(self, tensors: Mapping[str, Any]) -> None:
-        self._left = dict(tensors)
+    def __init__(
+        self, tensors: Mapping[str, Any], attributes: Mapping[str, Any], own_encoder: nn.Module | None
+    ) -> None:
+        self.tensors, self.attributes, self.own_encoder = dict(tensors), dict(attributes), own_encoder
         self.sizes: dict[str, int] = {}
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor, which must be there."""
-        if name not in self._left:
+        if name not in self.tensors:
             raise BadContentError(f"Tensor {name!r} is missing.")
-        return tuple(self._left[name].shape)
+        return tuple(self.tensors[name].shape)
 
     def sized(self, name: str, wanted: str) -> tuple[int, ...]:
         """The shape that a tensor should have; sizes that are not known yet are learned from it."""
@@ -311,23 +61,23 @@ class TensorStore:
             for symbol, size in zip(symbols, found, strict=True)
         )
 
+    def check(self, name: str, shape: tuple[int, ...], dtypes: Iterable[torch.dtype]) -> None:
+        """Refuse a tensor that is missing, or is not what is expected, before anything of its size is built."""
+        found = self.shape(name)
+        if found != shape or self.tensors[name].dtype not in dtypes:
+            raise BadContentError(
+                f"Tensor {name!r} is {self.tensors[name].dtype} of shape {found}; needed is "
+                f"{' or '.join(str(dtype) for dtype in dtypes)} of shape {shape}."
+            )
+
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, *, finite: bool = True) -> Tensor:
         """The tensor of that name, which must have this shape and dtype."""
         self.check(name, shape, (dtype,))
-        stored = self._left.pop(name)
+        stored = self.tensors.pop(name)
         tensor: Tensor = stored if isinstance(stored, Tensor) else stored.read()
         if finite and tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise BadContentError(f"Tensor {name!r} holds NaN or infinity.")
         return tensor
-
-    def check(self, name: str, shape: tuple[int, ...], dtypes: Iterable[torch.dtype]) -> None:
-        """Refuse a tensor that is missing, or is not what is expected, before anything of its size is built."""
-        found = self.shape(name)
-        if found != shape or self._left[name].dtype not in dtypes:
-            raise BadContentError(
-                f"Tensor {name!r} is {self._left[name].dtype} of shape {found}; needed is "
-                f"{' or '.join(str(dtype) for dtype in dtypes)} of shape {shape}."
-            )
 
     def fill(
         self, module: nn.Module, prefix: str, floats: tuple[torch.dtype, ...] = (torch.float64,), *, finite: bool = True
@@ -343,28 +93,222 @@ class TensorStore:
         for name, tensor in expected.items():
             self.check(name, tuple(tensor.shape), floats if tensor.is_floating_point() else (tensor.dtype,))
         state = {
-            name.removeprefix(f"{prefix}."): self.take(name, tuple(tensor.shape), self._left[name].dtype, finite=finite)
-            for name, tensor in expected.items()
+            name.removeprefix(f"{prefix}."): self.take(name, self.shape(name), self.tensors[name].dtype, finite=finite)
+            for name in expected
         }
         module.load_state_dict(state, strict=True, assign=True)
 
     def under(self, prefix: str) -> dict[str, torch.dtype]:
         """Names that begin with a prefix, without the prefix, and their dtypes."""
         prefix = f"{prefix}."
-        return {name.removeprefix(prefix): t.dtype for name, t in self._left.items() if name.startswith(prefix)}
+        return {name.removeprefix(prefix): t.dtype for name, t in self.tensors.items() if name.startswith(prefix)}
 
-    def end(self) -> None:
-        """Refuse what nobody took."""
-        if self._left:
-            raise BadContentError(f"The file holds tensors that are not known here: {_some(self._left)}.")
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """How an attribute is packed: as JSON, and as tensors whose names begin with its own.
+
+    Attributes
+    ----------
+    optional : whether an estimator may lack the attribute.
+    """
+
+    optional: bool = False
+
+    def pack(self, value: Any, name: str, store: TensorStore) -> Any:
+        """Give the JSON, and add the tensors."""
+        raise NotImplementedError
+
+    def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
+        """The value; a ``BadContentError`` if it cannot be what the store say."""
+        raise NotImplementedError
+
+
+def pack(
+    estimator: object, declared: Mapping[str, Kind], own_encoder: nn.Module | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """JSON and tensors of the declared attributes of an estimator."""
+    store = TensorStore({}, vars(estimator), own_encoder)
+    there = [name for name, kind in declared.items() if name in store.attributes or not kind.optional]
+    document = {name: declared[name].pack(store.attributes[name], name, store) for name in there}
+    return document, store.tensors
+
+
+def unpack(
+    document: dict[str, Any], declared: Mapping[str, Kind], tensors: Mapping[str, Any], own_encoder: nn.Module | None
+) -> dict[str, Any]:
+    """The attributes that ``pack`` was given. All of the document and all tensors must be of them."""
+    store = TensorStore(tensors, {}, own_encoder)
+    for name, kind in declared.items():
+        if name in document:
+            store.attributes[name] = kind.unpack(document[name], name, store)
+        elif not kind.optional:
+            raise BadContentError(f"The model has no attribute {name!r}.")
+    for what, names in (("attributes", document.keys() - declared.keys()), ("tensors", store.tensors.keys())):
+        if names:
+            shown = ", ".join(repr(name[:60]) for name in sorted(names)[:5])
+            raise BadContentError(f"The model has {len(names)} {what} that are not known here: {shown}.")
+    return store.attributes
+
+
+@dataclass(frozen=True)
+class Value(Kind):
+    """A plain value of a type that msgspec knows, such as ``Literal["none", "linear"]``."""
+
+    type: Any
+
+    def pack(self, value: Any, name: str, store: TensorStore) -> Any:
+        """As JSON."""
+        return to_plain(value, name)
+
+    def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
+        """From JSON."""
+        return typed(from_plain(plain, name), self.type, name)
+
+
+@dataclass(frozen=True)
+class Labels(Kind):
+    """A vector of labels (strings, numbers or truth values), and the name of its size."""
+
+    size: str
+
+    def pack(self, value: Any, name: str, store: TensorStore) -> Any:
+        """As JSON, with the dtype."""
+        return array_to_plain(value, name)
+
+    def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
+        """From JSON."""
+        labels = array_from_plain(plain, name)
+        store.sizes[self.size] = len(labels)
+        return labels
+
+
+@dataclass(frozen=True)
+class Array(Kind):
+    """An array of numbers or truth values.
+
+    Attributes
+    ----------
+    shape : names of its sizes, or numbers, with spaces between them.
+    dtype : float, int or bool; 64 bits each, but for bool.
+    least : smallest value allowed.
+    positive : whether all must be above zero.
+    below : name of a size that all must be below.
+    nullable : whether it may be ``None`` instead.
+    """
+
+    shape: str
+    dtype: type = float
+    least: float | None = None
+    positive: bool = False
+    below: str | None = None
+    nullable: bool = False
+
+    def pack(self, value: Any, name: str, store: TensorStore) -> Any:
+        """As a tensor."""
+        if value is None and self.nullable:
+            return None
+        store.tensors[name] = value
+        return TENSORS
+
+    def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
+        """The tensor as an array."""
+        if plain is None and self.nullable:
+            return None
+        _check_marked(plain, name)
+        array = store.take(name, store.sized(name, self.shape), DTYPES[self.dtype]).numpy()
+        low, high = (array.min(), array.max()) if array.size else (1, -1)
+        if (
+            (self.least is not None and low < self.least)
+            or (self.positive and low <= 0)
+            or (self.below is not None and high >= store.sizes[self.below])
+        ):
+            raise BadContentError(f"{name} holds numbers from {low} to {high}, which cannot be.")
+        return array
+
+
+@dataclass(frozen=True)
+class Subset(Kind):
+    """Some of the labels of another attribute, unpacked before, or some positions in it: a truth value for each."""
+
+    of: str
+    positions: bool = False
+
+    def pack(self, value: Any, name: str, store: TensorStore) -> Any:
+        """As a tensor of truth values."""
+        store.tensors[name] = np.isin(_labels(store, self.of, self.positions), value)
+        return TENSORS
+
+    def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
+        """Those of which it is true."""
+        _check_marked(plain, name)
+        labels = _labels(store, self.of, self.positions)
+        return labels[store.take(name, labels.shape, torch.bool).numpy()]
+
+
+@dataclass(frozen=True)
+class Rows(Kind):
+    """A tuple of dataclasses, one for each label of an attribute: a tensor for each field, since they may be many.
+
+    Attributes
+    ----------
+    row : the dataclass. Its first field is the label, the others are numbers or truth values.
+    of, positions : the labels, as in ``Subset``.
+    """
+
+    row: type[Any]
+    of: str
+    positions: bool = False
+
+    def _columns(self, name: str) -> dict[str, type]:
+        """Types of the tensors by name."""
+        by_name: dict[str, type] = {kind.__name__: kind for kind in DTYPES}
+        return {f"{name}.{column.name}": by_name[str(column.type)] for column in dataclasses.fields(self.row)[1:]}
+
+    def pack(self, value: Any, name: str, store: TensorStore) -> Any:
+        """A tensor for each field."""
+        for column, kind in self._columns(name).items():
+            field = column.removeprefix(f"{name}.")
+            store.tensors[column] = np.array([getattr(row, field) for row in value], dtype=kind)
+        return TENSORS
+
+    def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
+        """Row by row."""
+        _check_marked(plain, name)
+        labels = _labels(store, self.of, self.positions)
+        columns = [
+            store.take(column, labels.shape, DTYPES[kind], finite=False).tolist()
+            for column, kind in self._columns(name).items()
+        ]
+        return tuple(self.row(*row) for row in zip(labels.tolist(), *columns, strict=True))
+
+
+@dataclass(frozen=True)
+class Record(Kind):
+    """An object of some class, or a tuple, of which each field has a kind."""
+
+    of: type[Any]
+    fields: Mapping[str, Kind]
+
+    def pack(self, value: Any, name: str, store: TensorStore) -> Any:
+        """Field by field."""
+        values = value if isinstance(value, tuple) else [getattr(value, key) for key in self.fields]
+        parts = zip(self.fields.items(), values, strict=True)
+        return {key: kind.pack(part, f"{name}.{key}", store) for (key, kind), part in parts}
+
+    def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
+        """Field by field."""
+        if not isinstance(plain, dict) or plain.keys() != self.fields.keys():
+            raise BadContentError(f"{name} has not the fields {sorted(self.fields)}.")
+        values = {key: kind.unpack(plain[key], f"{name}.{key}", store) for key, kind in self.fields.items()}
+        return tuple(values.values()) if self.of is tuple else self.of(**values)
+
+
+def _labels(store: TensorStore, name: str, positions: bool) -> NDArray[Any]:
+    labels: NDArray[Any] = store.attributes[name]
+    return np.arange(len(labels)) if positions else labels
 
 
 def _check_marked(plain: Any, name: str) -> None:
     if plain != TENSORS:
         raise BadContentError(f"{name} should be in the tensor file.")
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = sorted(names)
-    shown = ", ".join(repr(name[:60]) for name in listed[:5])
-    return shown if len(listed) <= 5 else f"{shown} and {len(listed) - 5} more"

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ecrt.errors import InputError
 from ecrt.flows import ClassPrior, Demixer, LinearDemixing, LowRank, MaskedFlow, SharedPrior
-from ecrt.io.attributes import Kind, Packed, TensorStore, Unpacked
+from ecrt.io.attributes import Kind, TensorStore
 from ecrt.io.parsing import BadContentError, typed
 from ecrt.nn import (
     MLP,
@@ -49,11 +49,11 @@ ENCODERS: dict[type[nn.Module], str] = {
 }
 
 
-def _pack_state(module: nn.Module, name: str, to: Packed) -> None:
+def _pack_state(module: nn.Module, name: str, store: TensorStore) -> None:
     for key, value in module.state_dict().items():
         if not isinstance(value, Tensor):
             raise InputError(f"{name} cannot be saved: {key!r} in its state_dict is not a tensor.")
-        to.tensors[f"{name}.{key}"] = value
+        store.tensors[f"{name}.{key}"] = value
 
 
 def _layer_sizes(store: TensorStore, prefix: str) -> tuple[int, ...]:
@@ -78,17 +78,17 @@ class _EncoderRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
 class EncoderNetwork(Kind):
     """An encoder: the name of a ready-made one, or that of the class of the user's own, and its tensors."""
 
-    def pack(self, value: Any, name: str, to: Packed) -> Any:
+    def pack(self, value: Any, name: str, store: TensorStore) -> Any:
         """Its name, and tensors."""
-        _pack_state(value, name, to)
-        kind = None if to.own_encoder else ENCODERS.get(type(value))
+        _pack_state(value, name, store)
+        kind = ENCODERS.get(type(value)) if store.own_encoder is None else None
         record = _EncoderRecord("own", type(value).__name__) if kind is None else _EncoderRecord(cast(Any, kind))
         return msgspec.to_builtins(record)
 
-    def unpack(self, plain: Any, name: str, source: Unpacked) -> Any:
+    def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
         """Built anew, or a copy of the user's own with the saved tensors."""
         record: _EncoderRecord = typed(plain, _EncoderRecord, name)
-        kind, store, given = record.kind, source.store, source.own_encoder
+        kind, given = record.kind, store.own_encoder
         if kind == "own" and given is None:
             told = record.name[:80]
             raise BadContentError(f"It was fitted with an encoder of your own ({told!r}).", "Pass that as encoder=.")
@@ -155,14 +155,13 @@ def _fill_own(given: nn.Module, store: TensorStore, name: str) -> nn.Module:
 class DemixerNetwork(Kind):
     """A de-mixing function, which gives the sizes "features" and "sources", and takes "classes"."""
 
-    def pack(self, value: Any, name: str, to: Packed) -> Any:
+    def pack(self, value: Any, name: str, store: TensorStore) -> Any:
         """The number of signal sources, and tensors."""
-        _pack_state(value, name, to)
+        _pack_state(value, name, store)
         return value.linear.n_signal
 
-    def unpack(self, plain: Any, name: str, source: Unpacked) -> Any:
+    def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
         """Built anew."""
-        store = source.store
         (d,) = store.sized(f"{name}.linear.standardise.center_d", "features")
         (k,) = store.sized(f"{name}.linear.kept_k", "kept")
         q = store.sizes["sources"] = typed(plain, Annotated[int, Meta(ge=1, le=LARGEST)], name)
@@ -243,14 +242,13 @@ class HeadNetwork(Kind):
 
     outputs: str
 
-    def pack(self, value: Any, name: str, to: Packed) -> Any:
+    def pack(self, value: Any, name: str, store: TensorStore) -> Any:
         """Its dropout, and tensors."""
-        _pack_state(value, name, to)
+        _pack_state(value, name, store)
         return head_shape(value).dropout
 
-    def unpack(self, plain: Any, name: str, source: Unpacked) -> Any:
+    def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
         """Built anew."""
-        store = source.store
         dropout = typed(plain, Annotated[float, Meta(ge=0, lt=1)], name)
         n_sources, n_outputs = store.sizes["sources"], store.sizes[self.outputs]
         balanced = "log_mass_m" in store.under(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,7 +20,7 @@ from ecrt.io.parsing import BadContentError, typed
 from ecrt.stages import Restart
 from ecrt.training import History
 
-ITEM_SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8)}
+LABEL_DTYPES = re.compile(r"object|\|b1|\|[iu]1|[<>](?:[iu][248]|f[248]|U\d{1,8})", re.ASCII)
 MOST_ITEMS = 10**6
 MOST_ARRAY_BYTES = 64 * 2**20
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -139,42 +140,30 @@ def _object(described: _Object, where: str, module: nn.Module | None) -> Any:
 
 def array_to_plain(array: NDArray[Any], where: str) -> dict[str, Any]:
     """A vector of labels (numbers, truth values or strings) with its dtype."""
-    kind, itemsize = array.dtype.kind, array.dtype.itemsize
-    if array.ndim != 1 or not (kind in "OU" or itemsize in ITEM_SIZES.get(kind, ())):
+    dtype = "object" if array.dtype == object else array.dtype.str
+    if array.ndim != 1 or not LABEL_DTYPES.fullmatch(dtype):
         raise InputError(f"{where} cannot be saved: dtype {array.dtype}, shape {array.shape}.")
     values = array.tolist()
-    if kind == "O" and not all(isinstance(value, (str, int, float, np.bool_, np.number)) for value in values):
+    if not all(isinstance(value, (str, int, float, np.bool_, np.number)) for value in values):
         raise InputError(f"{where} cannot be saved: labels must be strings, numbers or truth values.")
-    return {
-        "dtype": "object" if kind == "O" else array.dtype.str,
-        "values": [to_plain(value, where) for value in values],
-    }
+    return {"dtype": dtype, "values": [to_plain(value, where) for value in values]}
 
 
 def array_from_plain(value: Any, where: str) -> NDArray[Any]:
     """The vector that ``array_to_plain`` was given."""
-    found = typed(value, _Array, where)
-    dtype, values = _dtype(found.dtype, where), [from_plain(item, where) for item in found.values]
+    found: _Array = typed(value, _Array, where)
+    if not LABEL_DTYPES.fullmatch(found.dtype):
+        raise BadContentError(f"{where} has the dtype {found.dtype!r}, which is none of a label's.")
+    dtype, values = np.dtype(found.dtype), [from_plain(item, where) for item in found.values]
     allowed = {"b": (bool,), "i": (int,), "u": (int,), "f": (float,), "U": (str,), "O": (str, int, float, bool)}
     if not all(type(item) in allowed[dtype.kind] for item in values):
         raise BadContentError(f"{where} holds values that are not of its dtype {dtype.str}.")
     if dtype.itemsize * len(values) > MOST_ARRAY_BYTES:
         raise BadContentError(f"{where} would take {dtype.itemsize} bytes for each of {len(values)} values.")
     try:
-        array = np.empty(len(values), dtype=dtype)
-        array[:] = values
+        array = np.array(values, dtype=dtype)
     except (OverflowError, ValueError) as error:
         raise BadContentError(f"{where} holds a value that its dtype {dtype.str} cannot.") from error
     if dtype.kind == "U" and array.tolist() != values:
         raise BadContentError(f"{where} holds strings longer than its dtype {dtype.str}.")
     return array
-
-
-def _dtype(text: str, where: str) -> np.dtype[Any]:
-    if text == "object":
-        return np.dtype(object)
-    order, kind, size = text[:1], text[1:2], text[2:]
-    known = order in ("<", ">", "|") and size.isascii() and size.isdigit() and len(size) <= 8
-    if known and (kind == "U" or int(size) in ITEM_SIZES.get(kind, ())):
-        return np.dtype(text)
-    raise BadContentError(f"{where} has the dtype {text[:60]!r}, which is none of a label's.")
