@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ecrt.data import ClassRoles, SyntheticData, assign_roles, extreme_sources, toy_sources
+from ecrt.data import ClassRoles, SyntheticData, assign_roles, toy_sources
 from ecrt.metrics import mean_correlation_coefficient
 from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig
 from ecrt.training import TrainingConfig
+from paper.data.synthetic import extreme_sources
 from paper.experiments.one_flow import balanced_log_proba, find_sources, score, split
 from paper.statistics import difference, figure, observations, table, values
 

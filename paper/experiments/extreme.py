@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
-from ecrt.data import GaussianSources, SyntheticData, assign_roles, extreme_sources
+from ecrt.data import GaussianSources, SyntheticData, assign_roles
 from ecrt.data.minority import ClassRoles
 from ecrt.estimators import ECRTClassifier
 from ecrt.metrics import mean_correlation_coefficient
 from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig
 from ecrt.training import TrainingConfig
+from paper.data.synthetic import extreme_sources
 from paper.experiments.one_flow import (
     Sample,
     balanced_log_proba,

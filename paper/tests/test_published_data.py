@@ -9,6 +9,7 @@ from PIL import Image
 from ecrt.errors import InputError
 from paper.data import data_folder, load_arxiv, load_cifar100, load_embeddings
 from paper.data.cifar import read_binary, read_sheet
+from paper.data.synthetic import extreme_sources
 
 
 def tile(label: int, number: int) -> np.ndarray:
@@ -161,3 +162,12 @@ def test_missing_data_say_what_to_set(tmp_path, monkeypatch):
         data_folder(tmp_path / "nowhere")
     with pytest.raises(InputError, match="birds"):
         load_embeddings("birds", tmp_path)
+
+
+def test_bayes_classifier_of_a_thousand_classes():
+    rng = np.random.default_rng(0)
+    sources = extreme_sources(1000, rng)
+    data = sources.draw([20] * 1000, rng)
+    predicted = np.concatenate([sources.log_posterior(part).argmax(axis=1) for part in np.split(data.s, 10)])
+    assert np.abs(sources.means).max() <= 4
+    assert (predicted == data.y).mean() == pytest.approx(0.1056, abs=0.01)

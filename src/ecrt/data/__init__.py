@@ -8,7 +8,15 @@ into numbers without gaps, and ``column_summary`` shows how columns were read. `
 
 from ecrt.data.column_summary import HEADINGS, ColumnRow, column_rows, rows_of_table
 from ecrt.data.columns import ColumnProblem, ColumnReading, ReadOptions
-from ecrt.data.digits import Split, imbalanced_digits
+from ecrt.data.example_data import (
+    GaussianSources,
+    Split,
+    SyntheticData,
+    henon,
+    imbalanced_digits,
+    rare_feature_data,
+    toy_sources,
+)
 from ecrt.data.files import LABEL_SEPARATOR, DataFile, read_data
 from ecrt.data.images import ImageList, Images, open_image, read_image_list
 from ecrt.data.imbalance import (
@@ -20,15 +28,6 @@ from ecrt.data.imbalance import (
     with_lost_groups,
 )
 from ecrt.data.minority import ClassRoles, MinorityRule, assign_roles, minority_mask
-from ecrt.data.synthetic import (
-    GaussianSources,
-    SyntheticData,
-    extreme_sources,
-    henon,
-    henon_inverse,
-    rare_feature_data,
-    toy_sources,
-)
 from ecrt.data.tables import Column, TableEncoder
 
 __all__ = [
@@ -51,9 +50,7 @@ __all__ = [
     "assign_roles",
     "column_rows",
     "exponential_imbalance",
-    "extreme_sources",
     "henon",
-    "henon_inverse",
     "imbalanced_digits",
     "indicator_of",
     "minority_mask",

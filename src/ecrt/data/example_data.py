@@ -1,4 +1,4 @@
-"""Synthetic data with known sources: those of the paper (supplement D), and classes that transfer helps or harms."""
+"""Data sets that need no download: imbalanced digits, and synthetic data whose sources are known."""
 
 from __future__ import annotations
 
@@ -7,8 +7,31 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
+from sklearn.model_selection import train_test_split
+
+from ecrt.data.imbalance import step_imbalance
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A training and a test set."""
+
+    X_train: NDArray[np.float64]
+    y_train: NDArray[np.int64]
+    X_test: NDArray[np.float64]
+    y_test: NDArray[np.int64]
+
+
+def imbalanced_digits(n_minority: int, seed: int, minority: tuple[int, ...] = (5, 6, 7, 8, 9)) -> Split:
+    """scikit-learn's digits: half the rows for testing, minority digits cut to ``n_minority`` training samples."""
+    from sklearn.datasets import load_digits  # slow to import
+
+    X, y = load_digits(return_X_y=True)
+    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, stratify=y, random_state=seed)
+    rows = step_imbalance(y_train, minority, n_minority, np.random.default_rng(seed))
+    return Split(X_train[rows], y_train[rows], X_test, y_test)
 
 
 def henon(s: Array) -> Array:
@@ -18,16 +41,6 @@ def henon(s: Array) -> Array:
     [[1.6, 0.3]]
     """
     return np.column_stack([1 - 1.4 * s[:, 0] ** 2 + s[:, 1], 0.3 * s[:, 0]])
-
-
-def henon_inverse(z: Array) -> Array:
-    """The true de-mixing function of the toy.
-
-    >>> henon_inverse(np.array([[1.6, 0.3]])).round(6).tolist()
-    [[1.0, 2.0]]
-    """
-    first = z[:, 1] / 0.3
-    return np.column_stack([first, z[:, 0] - 1 + 1.4 * first**2])
 
 
 @dataclass(frozen=True)
@@ -64,11 +77,6 @@ def toy_sources() -> GaussianSources:
     means = [[-0.5, -1], [2, 1], [5, 2], [1, 3], [-2, 1], [-3.5, 4], [-4, -1]]
     variances = [[0.5, 0.5], [3, 1], [1, 2], [0.3, 2], [1, 0.2], [1, 1], [2, 0.3]]
     return GaussianSources(np.array(means, dtype=float), np.array(variances, dtype=float))
-
-
-def extreme_sources(n_classes: int, rng: np.random.Generator) -> GaussianSources:
-    """Many classes with means uniform on (-4, 4)^2 and variance 0.1 (the paper says sd; its figures say variance)."""
-    return GaussianSources(rng.uniform(-4, 4, (n_classes, 2)), np.full((n_classes, 2), 0.1))
 
 
 def rare_feature_data(
