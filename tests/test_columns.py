@@ -325,6 +325,26 @@ def test_a_new_file_is_read_as_the_first_was(tmp_path):
             typed([plain[0] | wrong], list[ColumnReading], "columns")
 
 
+def test_numbers_that_may_be_meant_the_other_way_round_are_not_guessed(tmp_path):
+    first, later = tmp_path / "first.csv", tmp_path / "later.csv"
+    first.write_text("\n".join(["x\tlabel", *(f"{5 + row * 7 % 40},{row:03d}\t{'ab'[row % 2]}" for row in range(40))]))
+    columns = read_data(first, target=["label"]).columns
+    later.write_text("x\n5.022\n6.022\n900\n")
+    with pytest.raises(InputError, match=r"'x': 67% unreadable, such as '5\.022'. Mend the file, name its --decimal"):
+        read_data(later, columns=columns)
+    assert read_data(later, columns=columns, options=ReadOptions(decimal=",")).X["x"].tolist() == [5022, 6022, 900]
+    assert read_data(later, columns=columns, options=ReadOptions(decimal=".")).X["x"].tolist() == [5.022, 6.022, 900]
+    for settled, value in {"5,000": 5000, "0.5": 0.5}.items():
+        later.write_text(f"x\n5.022\n{settled}\n")
+        assert read_data(later, columns=columns).X["x"].tolist() == [5.022, value]
+
+
+def test_columns_separated_by_spaces_are_named_so(tmp_path):
+    (tmp_path / "a.csv").write_text("a b label\n1 2 x\n3 4 y\n")
+    with pytest.raises(InputError, match="Separate columns by commas, semicolons or tabs"):
+        read_data(tmp_path / "a.csv", target=["label"])
+
+
 def test_a_target_is_missing_only_where_it_is_empty(tmp_path):
     file = tmp_path / "a.csv"
     words = ["NA", "nan", "null", "", "-999"] * 6

@@ -153,7 +153,8 @@ def read_columns(
 
     Parameters
     ----------
-    decimal : decimal sign of this file, if it differs from that of the readings.
+    decimal : decimal sign of this file, if it is known; else that of the readings, and numbers that may be meant the
+        other way round cannot be read.
     """
     typed: dict[str, Any] = {}
     problems: list[ColumnProblem] = []
@@ -171,6 +172,10 @@ def read_columns(
             continue
         cells = Cells.of(table[reading.name], reading.na)
         typed[reading.name], unreadable, unseen = cells.read(reading)
+        if reading.kind == "number" and reading.thousands and decimal is None:
+            doubtful = cells.numbers.doubtful(reading.decimal, reading.thousands)
+            typed[reading.name][doubtful[cells.codes]] = np.nan
+            unreadable |= doubtful
         problem = ColumnProblem(
             name=reading.name, rows=len(table), missing=cells.count(cells.absent), unreadable=cells.count(unreadable),
             unseen=cells.count(unseen), example=cells.example(unreadable | unseen),

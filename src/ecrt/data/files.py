@@ -223,6 +223,8 @@ _KIND_WORDS = {
 def _suggestion(name: str, known: list[str]) -> str:
     if sum(PLAIN.fullmatch(one.replace(",", ".")) is not None for one in known) > len(known) / 2:
         return f": its first line holds {known[:5]}, which look like values. Put the names of columns above them."
+    if len(known) == 1 and name in known[0].split():
+        return f": its only column is {known[0]!r}. Separate columns by commas, semicolons or tabs, not by spaces."
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f"; did you mean {close[0]!r}?"

@@ -115,6 +115,18 @@ class WrittenNumbers:
                 values[self.units == found] = np.nan
         return values
 
+    def doubtful(self, decimal: str, thousands: str) -> NDArray[np.bool_]:
+        """Which words may be written the other way round, as 5.022 in a file where thousands were written 5,022.
+
+        A number with its thousands separated as expected, or with a fraction of other than three digits, settles it.
+        """
+        sign = decimal or "."
+        other = OTHER_SIGN[sign]
+        swapped = np.asarray(self.marks[other] == sign, dtype=bool)
+        fractions = np.isfinite(self.values[sign]) & (self.values[sign] % 1 != 0)
+        settled = (self.marks[sign] == other) | (fractions & ~swapped)
+        return swapped if other in thousands and not settled.any() else np.zeros(len(swapped), dtype=bool)
+
 
 def _plain_numbers(words: Words, sign: str) -> Array:
     """Words as numbers of digits and a decimal sign; NaN where there is more."""
