@@ -44,7 +44,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to run and how to sum it up.
+    """What to run and how to summarise it.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Recipe:
     run_cell : one run to one row of figures.
     summarise : all rows to the rows of a table.
     threads : torch threads of a cell; 0 for all cores, one cell at a time.
-    forgotten : entries of a row that the summary is computed from and that the results leave out, being long.
+    forgotten : long entries of a row that the summary needs and the file of results does not keep.
     """
 
     title: str
@@ -88,7 +88,7 @@ RECIPES: dict[str, Recipe] = {
     "extreme-sizes": _of(extreme, "Extreme classification over sizes and numbers of classes."),
     "ablations": _of(ablations, "What each part of the method is worth, on the toy and on 200 classes."),
     "mnist": _of(mnist, "The table and the figures on MNIST."),
-    "cifar100": _of(cifar100, "Table 1 on CIFAR-100, 500 and 50 images a class."),
+    "cifar100": _of(cifar100, "Table 1 on CIFAR-100, 500 and 50 images per class."),
     "cifar100-protocols": _of(
         cifar100, "The same methods on CIFAR-100 with other imbalances.", cells=cifar100.protocol_cells
     ),
@@ -106,8 +106,8 @@ RECIPES: dict[str, Recipe] = {
         threads=0,
         forgotten=(tinyimagenet_selected.PER_ROW,),
     ),
-    "inaturalist": _of(inaturalist, "Table 1 and the figures on iNaturalist; plankton stands in for it."),
-    "arxiv": _of(arxiv, "Table 1 on arXiv abstracts, with several labels a row.", forgotten=arxiv.PER_ROW),
+    "inaturalist": _of(inaturalist, "Table 1 and the figures on iNaturalist, or on plankton instead."),
+    "arxiv": _of(arxiv, "Table 1 on arXiv abstracts, with several labels per row.", forgotten=arxiv.PER_ROW),
     "plankton": _of(
         plankton,
         "Does selection serve the rarest classes of plankton?",

@@ -1,4 +1,4 @@
-"""CIFAR-100 from its binary files, or from sheets of images, one a class and split; and its imbalance protocols."""
+"""CIFAR-100 from its binary files, or from a sheet of images for each class and split; and its imbalance protocols."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def nearly_balanced_rows(y: NDArray[np.uint8], least: int, rng: np.random.Genera
 
 
 def _index(file: Path) -> tuple[Rows, list[str]]:
-    """Number and first byte of every line, and its categories; alike ones share one text, for there are millions."""
+    """Number and first byte of every line, and its categories; equal ones share one text, since there are millions."""
     if not file.is_file():
         raise InputError(f"There is no file {file}.")
     places, categories = array("q"), []

@@ -1,11 +1,11 @@
-"""arXiv abstracts: 147 categories, several a row, and a nearly balanced test set (supplement E.2).
+"""arXiv abstracts: 147 categories, often several for one abstract, and a nearly balanced test set (supplement E.2).
 
-Sentence features of MiniLM stand in for SciBERT's. Every method is the same kind of network, stopped and refitted
-alike; held-out rows, weighted as if a label were drawn first, choose the number of epochs. Beforehand the same 16
-settings of learning rate, weight decay, dropout, width and epochs were tried with each method, and with ECRT shares of
-synthetic samples too, on held-out training rows (``results/arxiv-tuning.json``); ``TUNED`` is what each chose. The test
-set is nearly balanced, so all methods but ERM predict under the balanced prior, estimated from the training rows;
-figures under either prior are kept for all.
+Sentence features of MiniLM are used instead of SciBERT's. Every method is the same kind of network, stopped and
+refitted in the same way; held-out rows, weighted as if a label were drawn first, choose the number of epochs.
+Beforehand the same 16 settings of learning rate, weight decay, dropout, width and epochs were tried with each method,
+and with ECRT shares of synthetic samples too, on held-out training rows (``results/arxiv-tuning.json``); ``TUNED`` is
+what each chose. The test set is nearly balanced, so all methods but ERM predict under the balanced prior, estimated
+from the training rows; figures under either prior are kept for all.
 
 Table 1's methods where a row has several labels: FOCAL and LDAM take each label for a problem of two classes, that it
 holds or does not (LDAM with a margin for either); VAT keeps the probabilities of all labels from changing within a

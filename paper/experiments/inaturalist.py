@@ -1,10 +1,10 @@
-"""Table 1 and the figures on iNaturalist: a long tail that nobody made, 121 classes of plankton in its place.
+"""Table 1 and the figures on iNaturalist: a natural long tail; or 121 classes of plankton instead.
 
 Neither the images of iNaturalist 2019 nor Inception-v3 features of them can be had everywhere: where ECRT_DATA has
 inaturalist/embeddings.npz, which ``ecrt embed`` makes, that is used with its own test rows, and else plankton (NDSB,
 EfficientNet-Lite0 features). Plankton's rarest classes have too few test rows for intervals, so its rows are split anew
 for each seed, 30 % of every class for testing; the paper tests on as many rows of each class, and so all figures here
-weigh classes alike.
+give every class the same weight.
 
 Equal budget: all methods learn a linear head on the same features, 96 principal components of the training rows, and
 choose its weight decay (VAT: radius and epochs; GAN: its steps too) on a held-out fifth of them. ECRT de-mixes on
@@ -131,7 +131,7 @@ def _roles(data: Split) -> ClassRoles:
 
 
 def _score(log_proba: Array, data: Split, prior: PriorName = "balanced") -> Row:
-    """As if all classes were tested alike, which is what the paper does."""
+    """With equal weight for every class, as in the paper."""
     found = prediction_metrics(log_proba, data.y_test, np.bincount(data.y_train), prior=prior)
     return {
         "top1": found["balanced_accuracy"],

@@ -56,7 +56,7 @@ MEASURES: dict[PriorName, dict[str, str]] = {
         "average_precision": "average_precision", "balanced_accuracy": "balanced_accuracy", "log_loss": "balanced_nll",
     },
 }  # fmt: skip
-"""The log-loss counts rows as the prior says: as they come under that of training, classes alike under the balanced."""
+"""The log-loss is a mean over rows under the training prior, and over classes under the balanced one."""
 
 OURS, DIRECT = "ours", "direct"
 

@@ -11,9 +11,9 @@ its own decoder knows something too: ECRT then averages the log-probabilities of
 rows choose, and the head on the sources alone stands beside it. The same is done with the encoder of LDAM-DRW, whose
 decoder's logits, of an improper loss, first get one temperature; and with both of these encoders, trained apart on the
 same rows, whose features stand side by side: two networks, where every rival has one, so that the average of their two
-decoders, which knows no sources, is told too. Settings were tried out with seeds below 8, and encoders compared there
-on training images that the protocol leaves out. Five rare digits were run with 8 to 12 before other encoders than that
-of LA were considered, and begin anew at 13.
+decoders, which knows no sources, is reported too. Settings were tried out with seeds below 8, and encoders compared
+there on training images that the protocol leaves out. Five rare digits were run with 8 to 12 before other encoders than
+that of LA were considered, and begin anew at 13.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _encoded(options: Row, network: str, data: ImageSplit, roles: ClassRoles, ep
 
 
 def _tempered(encoded: _Encoded, y: Labels) -> tuple[Array, Array]:
-    """Log-probabilities of a decoder at the temperature of its unseen rows, every class counted alike."""
+    """Log-probabilities of a decoder at the temperature of its unseen rows, with equal weight for every class."""
     if encoded.logits is None:
         raise InputError("An encoder that has not seen all classes has no decoder for them.")
     seen, tested = (np.asarray(log_softmax(part, axis=1)) for part in encoded.logits)
@@ -305,7 +305,7 @@ def _network(weight: float, epochs: int) -> HeadConfig:
 def _share_of_sources(
     sample: Sample, roles: ClassRoles, config: DemixConfig, head: HeadConfig, decoder: Array, seed: int
 ) -> float:
-    """How much of the average the sources get: what lowers the loss on held-out rows, each class counted alike.
+    """How much of the average the sources get: what lowers the loss on held-out rows, with equal weight for each class.
 
     De-mixing and head are learned again without these rows; neither have they been seen by encoder and decoder.
     """

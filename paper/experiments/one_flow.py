@@ -81,7 +81,7 @@ def predicted(demixed: DemixResult, choice: HeadChoice, z_test: Array, seed: int
 def balanced_log_proba(
     demixed: DemixResult, sample: Sample, roles: ClassRoles, config: HeadConfig, z_test: Array, seed: int
 ) -> Array:
-    """Both in one."""
+    """Choose a head and fit it: log-probabilities of test rows under equal class priors."""
     return predicted(demixed, choose(demixed, sample, roles, config, seed), z_test, seed)
 
 

@@ -63,7 +63,7 @@ def _baseline(**options: Any) -> Callable[[Array, Labels, int, bool], tuple[Pred
 
 
 def _shrinkage_lda(X: Array, y: Labels, seed: int, smoke: bool) -> tuple[Predict, Row]:
-    """Pooled covariance; a held-out fifth, every class counted alike, chooses how far it is shrunk."""
+    """Pooled covariance; balanced accuracy on a held-out fifth chooses how far it is shrunk."""
     train, held_out = stratified_holdout(y, SHARE, np.random.default_rng(seed))
     counts = np.bincount(y)
 

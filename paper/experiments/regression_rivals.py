@@ -37,8 +37,8 @@ STRENGTHS = {
     "smoter": (1.0, 3.0),
     "mechanism transfer": (0.25, 0.5),
 }
-"""What held-out rows choose from, rare rows and others counted alike: powers of the density, synthetic rows for each
-rare one, shares of the mass of rare rows."""
+"""What held-out rows choose from, with equal weight for rare rows and others: powers of the density, synthetic rows for
+each rare one, shares of the mass of rare rows."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ def fit_rival(
 
     Parameters
     ----------
-    method : one of ``RIVALS``. ``"erm"``: every row alike. ``"inverse density"``: rows weighed by a power of one over
-        the rows of their equal-width region. ``"label smoothing"``: the same with counts smoothed over regions (Yang et
+    method : one of ``RIVALS``. ``"erm"``: every row has the same weight. ``"inverse density"``: rows weighed by a power
+        of one over the rows of their equal-width region. ``"label smoothing"``: the same with counts smoothed over regions (Yang et
         al., 2021). ``"smoter"``: rare rows interpolated with rare neighbours (Torgo et al., 2013). ``"mechanism
         transfer"``: a flow over (x, y) together, sources of rare rows permuted and inverted (Teshima et al., 2020).
     X, y : numbers (n, d) and targets (n, outputs).
@@ -134,10 +134,10 @@ def _variants(method: str, x: Array, y: Array, task: _Task) -> Iterator[tuple[fl
 def _transferred(x: Array, y: Array, rare: NDArray[np.bool_], task: _Task) -> tuple[Array, Array]:
     """Causal mechanism transfer: the flow is learned by likelihood on all rows, those of rare rows are permuted."""
     bundle = np.hstack([x, task.regions.standardise(y)])
-    alike = np.zeros(len(y), dtype=np.int64)
-    learn, check = stratified_holdout(alike, 0.2, task.rng)
+    one_class = np.zeros(len(y), dtype=np.int64)
+    learn, check = stratified_holdout(one_class, 0.2, task.rng)
     result = demix(
-        bundle, alike, train_rows=learn, held_out_rows=check, demixed_on=np.ones(1, dtype=bool),
+        bundle, one_class, train_rows=learn, held_out_rows=check, demixed_on=np.ones(1, dtype=bool),
         config=DemixConfig(
             method="flow", source_prior="shared", n_restarts=1, hidden=(64, 64), critic_width=8,
             training=replace(task.training, batch_size=256, weight_decay=0.0),

@@ -87,7 +87,7 @@ def _toy(rng: np.random.Generator) -> Split:
 
 
 def _twin(rng: np.random.Generator, unique: bool) -> Split:
-    """Rare classes told apart by a source that frequent ones share, or do not know; half the rows for testing."""
+    """Rare classes that differ by a source that frequent ones share, or do not know; half the rows for testing."""
     data = rare_feature_data(unique=unique, rng=rng, majority_rows=260, minority_rows=225)
     rare = data.y >= 18
     train = np.zeros(len(data.y), dtype=bool)

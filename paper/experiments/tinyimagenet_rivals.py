@@ -273,7 +273,7 @@ def _chosen(
     Parameters
     ----------
     tried : setting to log-probabilities of the held-out rows, which assume the prior ``assumed``.
-    aim : prior that the method is meant for: under the balanced one classes count alike in both criteria.
+    aim : prior that the method is meant for: under the balanced one classes have equal weight in both criteria.
     """
     y = problem.y[_split(problem)[1]]
     found = {
@@ -295,7 +295,7 @@ def _chosen(
 
 
 def _scaled(problem: Problem, scaling: str, X: NDArray[Any]) -> NDArray[Any]:
-    """Features less their mean, divided by one number or each column by its own: weight decay minds the difference."""
+    """Centred features, divided by one number or each column by its own: the difference matters to weight decay."""
     spread = problem.X.std(axis=0)
     divisor = np.sqrt((spread**2).mean()) if scaling == "one scale" else spread
     return np.asarray((X - problem.X.mean(axis=0)) / divisor, dtype=np.float32)

@@ -90,7 +90,7 @@ def run_cell(*, part: str, seed: int, budget: float, most_rows: int | None) -> R
 
 
 def _whitening(X: Array, y: Labels, X_test: Array, y_test: Labels, seed: int) -> Row:
-    """Sources that all weigh alike, under the head of the rivals, its weight decay chosen on held-out rows."""
+    """Sources without weights, under the head of the rivals, its weight decay chosen on held-out rows."""
     whiten = ECRTTransformer(demixing="linear", random_state=seed).fit(X, y)
     classes, labels = np.unique(y, return_inverse=True)
     problem = Problem(

@@ -138,7 +138,7 @@ ON_TOY = (
         ),
     ),
     Claim(
-        "Supplement C", "Other bandwidths order the augmentations alike.",
+        "Supplement C", "Other bandwidths give the same order.",
         "MMD of parametric and of permuted samples, by bandwidth and samples",
         tuple(
             Comparison(
@@ -256,14 +256,14 @@ ON_EXTREME = (
     ),
     Claim(
         "Supplement D", "ERM falls as classes grow in number.",
-        "Top-1 of a trained MLP, 20 samples a class, by the number of classes (paper: 0.914 with 10, 0.005 with 500)",
+        "Top-1 of a trained MLP, 20 samples per class, by the number of classes (paper: 0.914 with 10, 0.005 with 500)",
         tuple(
             _on_extreme(f"{fewer:,} and {more:,}", "top1", _extreme("erm", 20, fewer), _extreme("erm", 20, more))
             for fewer, more in pairwise((10, 100, 500, 1000))
         ),
     ),
     Claim(
-        "Supplement D", "Augmentation betters every figure of the table.",
+        "Supplement D", "Augmentation improves every figure of the table.",
         "Top-1, top-5 and NLL with and without augmentation, for all sizes and both presets",
         tuple(
             _on_extreme(
@@ -396,7 +396,7 @@ ON_REAL_DATA = (
     ),
     Claim(
         "Ablations", "Smaller minority classes are more sensitive to the strength of augmentation.",
-        "Plankton in its place; accuracy at the best less that at the worst strength, by training rows of a class",
+        "Plankton, not iNaturalist; accuracy at the best strength minus that at the worst, by training rows of a class",
         tuple(
             _plankton(f"{size_name(*fewer)} and {size_name(*more)}", "sensitivity",
                       *({"size": size_name(*size)} for size in (fewer, more)))
@@ -457,7 +457,7 @@ ON_REAL_DATA = (
     ),
     Claim(
         "Imbalanced data learning", "On iNaturalist the F1 of rare labels gains most.",
-        "Plankton in its place; F1 on minority classes of ECRT and a rival, and this gain beside that on the others",
+        "Plankton, not iNaturalist; F1 on minority classes of ECRT and a rival, and this gain beside that on others",
         tuple(
             comparison
             for rival in ("ERM", "LDAM")
@@ -515,7 +515,7 @@ ON_REAL_DATA = (
     ),
     Claim(
         "Supplement E", "ERM and LDAM favour the frequent classes on iNaturalist.",
-        "Plankton in its place; accuracy, the higher one first",
+        "Plankton, not iNaturalist; accuracy, the higher one first",
         tuple(
             comparison
             for rival in ("ERM", "LDAM")

@@ -40,7 +40,7 @@ N_BINS = 8
 SIZES = ((0, 20), (20, 50), (50, 120))
 """Minority classes by training rows, for the strength of augmentation; the paper's minority has fewer than 120."""
 
-PLANKTON = "Plankton stands in for iNaturalist: 121 classes, 96 principal components of EfficientNet-Lite0 features."
+PLANKTON = "Plankton instead of iNaturalist: 121 classes, 96 principal components of EfficientNet-Lite0 features."
 
 
 def frequency_figures(results: PaperResults) -> list[FigureBlock]:
@@ -122,7 +122,7 @@ def _by_frequency(results: PaperResults) -> FigureBlock | None:
         "iNaturalist: F1 and accuracy by label frequency (Figure 1, supplement E)",
         tuple(panels),
         f"{_said(rows)} Every point is the mean of as many classes; marks below: the classes. All methods but ERM "
-        "predict as if classes were alike.",
+        "predict as if classes were equally frequent.",
     )
 
 
@@ -214,7 +214,7 @@ def _strengths(results: PaperResults) -> FigureBlock | None:
         "iNaturalist: sensitivity to λ by minority size (figure “Sensitivity analysis”, supplement E)",
         (
             _panel(drawer(sizes, "Accuracy of minority classes"), "strength-size"),
-            _panel(drawer({"all classes": lambda run: float(run["top1"])}, "Accuracy, classes alike"), "strength-all"),
+            _panel(drawer({"all classes": lambda run: float(run["top1"])}, "Mean accuracy"), "strength-all"),
         ),
         f"{_said(rows)} Full: parametric; dashed: permutation. Means over {len(rows)} splits with 95 % intervals; the "
         "weight decay of the head stays as chosen at λ = 0.5.",

@@ -16,7 +16,7 @@ HEADINGS = {"top1": "Top-1", "top5": "Top-5", "nll": "NLL", "accuracy": "Accurac
 
 
 FIRST_SIZE = 5
-"""Samples a class that a recipe of its own has run too, with more restarts."""
+"""Samples per class that a recipe of its own has run too, with more restarts."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def beside_tables(results: PaperResults) -> list[BesideTable]:
 
 REAL: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], str]] = {
     "cifar100": (
-        "Table 1, CIFAR-100 with 500 and 50 images a class", ("top1", "top5", "nll", "macro_f1"), ("cifar100",),
+        "Table 1, CIFAR-100 with 500 and 50 images per class", ("top1", "top5", "nll", "macro_f1"), ("cifar100",),
         "Ours: ResNet-18 with a linear head on 512 features (the paper: 32 features), SGD with a cosine, 60 epochs, "
         "crops and mirror images, fixed minority images, official test set, three seeds. GAN, VAT and SMOTE act on "
         "features, of an encoder that holds a fifth of the images out. “Same features”: those of the encoder named "
@@ -54,7 +54,7 @@ REAL: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], str]] = {
         "images for minority classes too, which would be no imbalance.",
     ),
     "tinyimagenet": (
-        "Table 1, Tiny-ImageNet with 450 and 45 images a class", ("top1", "top5", "nll"),
+        "Table 1, Tiny-ImageNet with 450 and 45 images per class", ("top1", "top5", "nll"),
         ("tinyimagenet", "tinyimagenet-rivals"),
         "Ours: frozen EfficientNet-Lite0 features cut to 512 principal components; the paper fine-tuned a ResNet-18, "
         "so levels are not comparable and only differences between methods are. Rivals “by NLL” and “by accuracy” have "
@@ -67,8 +67,8 @@ REAL: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], str]] = {
     ),
     "inaturalist": (
         "Table 1, iNaturalist 2019", ("top1", "top5", "nll", "macro_f1"), ("inaturalist",),
-        "Ours: plankton stands in for it, 121 classes of 9 to 1,979 images, since neither the images of iNaturalist "
-        "nor Inception-v3 features of them can be had on the machines used. Only differences between methods can be "
+        "Ours: plankton instead, 121 classes of 9 to 1,979 images, since neither the images of iNaturalist nor "
+        "Inception-v3 features of them were available on the machines used. Only differences between methods can be "
         "compared. EfficientNet-Lite0 features cut to 96 principal components, five random splits, classes weighed "
         "alike; a linear head for every method, its weight decay chosen on held-out rows.",
     ),
@@ -207,7 +207,7 @@ def _cifar_protocols(results: PaperResults) -> list[BesideTable]:
     """Ours alone: the paper has one protocol."""
     tables = []
     for protocol, title in (
-        ("500/5", "500 and 5 images a class"),
+        ("500/5", "500 and 5 images per class"),
         ("exponential-100", "an exponential tail, 500 to 5"),
     ):
         lines: list[Line] = [
