@@ -335,7 +335,7 @@ def test_numbers_that_may_be_meant_the_other_way_round_are_not_guessed(tmp_path)
     assert read_data(later, columns=columns, options=ReadOptions(decimal=",")).X["x"].tolist() == [5022, 6022, 900]
     assert read_data(later, columns=columns, options=ReadOptions(decimal=".")).X["x"].tolist() == [5.022, 6.022, 900]
     for settled, value in {"5,000": 5000, "0.5": 0.5}.items():
-        later.write_text(f"x\n5.022\n{settled}\n")
+        later.write_text(f"x\tz\n5.022\t1\n{settled}\t2\n")
         assert read_data(later, columns=columns).X["x"].tolist() == [5.022, value]
 
 
