@@ -147,7 +147,8 @@ def unpack(
     for what, names in (("attributes", document.keys() - declared.keys()), ("tensors", store.tensors.keys())):
         if names:
             shown = ", ".join(repr(name[:60]) for name in sorted(names)[:5])
-            raise BadContentError(f"The model has {len(names)} {what} that are not known here: {shown}.")
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            raise BadContentError(f"The model has {what} that are not known here: {shown}{more}.")
     return store.attributes
 
 

@@ -14,12 +14,11 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -33,7 +32,6 @@ from ecrt.errors import InputError, ModelFileError
 from ecrt.io.parsing import MOST_JSON_BYTES, BadContentError, canonical, parse_json, typed
 from ecrt.io.versions import package_version
 
-T = TypeVar("T")
 Tensors = Mapping[str, Tensor | NDArray[Any]]
 
 JSON_NAME = "model.json"
@@ -191,25 +189,26 @@ def open_model(folder: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any],
     if not folder.is_dir():
         raise ModelFileError(folder, "There is no such folder.", "Give the folder that the model was saved in.")
     with ExitStack() as stack:
-        attempts = 0
-        while True:
-            header = _reading(folder / JSON_NAME, _read_header)
-            path = folder / tensor_name(header.tensors.sha256)
+        for attempt in range(1, ATTEMPTS + 1):
+            with _naming(folder / JSON_NAME) as path:
+                header = _read_header(path)
             try:
-                opened = open_plain(path, header.tensors.bytes)
-                file = _reading(path, lambda _: stack.enter_context(opened))  # noqa: B023
+                with _naming(folder / tensor_name(header.tensors.sha256)) as path:
+                    file = stack.enter_context(open_plain(path, header.tensors.bytes))
                 break
-            except ModelFileError:
-                attempts += 1
-                if attempts == ATTEMPTS or path.exists():
+            except ModelFileError:  # the tensors are gone: perhaps the model was replaced since model.json was read
+                if attempt == ATTEMPTS or path.exists():
                     raise
-                # The tensors are gone: perhaps the model was replaced since its first file was read.
-        yield header.document, _reading(path, partial(StoredTensors, described=header.tensors, file=file))
+        with _naming(path):
+            tensors = StoredTensors(path, header.tensors, file)
+        yield header.document, tensors
 
 
-def _reading(path: Path, read: Callable[[Path], T]) -> T:
+@contextmanager
+def _naming(path: Path) -> Iterator[Path]:
+    """Give what goes wrong with a file its name."""
     try:
-        return read(path)
+        yield path
     except BadContentError as error:
         raise error.of_file(path) from error
     except OSError as error:
