@@ -77,6 +77,7 @@ bench: setup ## run every benchmarks/bench_*.py
 
 docs: setup ## build the documentation with its API reference into build/docs
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	$(BIN)/typer ecrt.cli utils docs --name ecrt --title "The command ecrt" --output docs/cli.md
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "Open build/docs/index.html"
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from ecrt.cli.shared import Terminal, one_line_errors, run_app, tell
+from ecrt.cli.terminal import Terminal, one_line_errors, run_app, tell
 from ecrt.disk import Journal, check_writable, write_text
 from ecrt.embedding import embed, make_backbone
 from ecrt.errors import InputError

@@ -13,7 +13,7 @@ import torch
 from rich.markdown import Markdown
 from rich.table import Table
 
-from ecrt.cli.shared import Terminal
+from ecrt.cli.terminal import Terminal
 from ecrt.disk import plain_bytes, read_arrays
 from ecrt.errors import InputError, ModelFileError
 from ecrt.flows.linear import Dense, LowRank

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from ecrt.cli.demonstration import demo
-from ecrt.cli.embedding import embed_source
-from ecrt.cli.models import evaluate, fit, inspect_model, predict
-from ecrt.cli.shared import Terminal, run_app
-from ecrt.cli.tables import compare, diagnose
+from ecrt.cli import commands
+from ecrt.cli.terminal import run_app, tell
 
 __all__ = ["app", "main"]
+
+EXIT_STATUS = (
+    "Exit status: 0 if all went well; 1 after an error, which is told in one line; 2 if the command line could not be "
+    "understood; 130 after Ctrl-C and 143 after SIGTERM. An interrupted fit may have saved a model beside the old one: "
+    "its last lines say so."
+)
 
 app = typer.Typer(
     name="ecrt",
     help="Learning from imbalanced data by causal representation transfer.",
+    epilog=EXIT_STATUS,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -32,7 +37,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from ecrt import __version__
 
-        Terminal().print(f"ecrt {__version__}")
+        tell(f"ecrt {__version__}")
         raise typer.Exit
 
 
@@ -49,7 +54,15 @@ def options(
 
 
 # In the order of the help.
-for command in (demo, fit, predict, evaluate, compare, diagnose):
-    app.command()(command)
-app.command("inspect")(inspect_model)
-app.command("embed")(embed_source)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": commands.demo,
+    "fit": commands.fit,
+    "predict": commands.predict,
+    "evaluate": commands.evaluate,
+    "compare": commands.compare,
+    "diagnose": commands.diagnose,
+    "inspect": commands.inspect_model,
+    "embed": commands.embed_source,
+}
+for name, function in COMMANDS.items():
+    app.command(name, short_help=function.__doc__)(function)

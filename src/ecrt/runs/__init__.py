@@ -16,7 +16,7 @@ from ecrt.runs.predicting import (
     predict_file,
     write_predictions,
 )
-from ecrt.runs.records import Evaluation
+from ecrt.runs.records import Evaluation, Measured
 
 __all__ = [
     "Diagnosis",
@@ -24,6 +24,7 @@ __all__ = [
     "FitConfig",
     "Fitted",
     "FittedRun",
+    "Measured",
     "card_of",
     "check_predictions",
     "compare_file",

@@ -1,0 +1,429 @@
+"""The commands: each calls a function of the library, and imports it when it runs."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ecrt.cli.terminal import Terminal, one_line_errors, tell, warn
+from ecrt.errors import InputError, StoppedError
+
+if TYPE_CHECKING:  # at run time it would take seconds
+    from collections.abc import Sequence
+
+    from ecrt.comparison import Comparison
+    from ecrt.data import ColumnReading
+    from ecrt.runs import Evaluation, Measured
+
+LONGEST_CARD = 2**16
+"""Letters of a card that is laid out; a longer one is printed as it is."""
+
+MOST_COLUMNS = 15
+"""Columns of a table that are listed one by one."""
+
+TableFile = Annotated[
+    Path, typer.Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), or NPZ with arrays X and y.")
+]
+Encoding = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of a text file, such as latin-1; told from the file if not given.")
+]
+Decimal = Annotated[str | None, typer.Option(metavar="SIGN", help=". or , where numbers can be read with either.")]
+Missing = Annotated[
+    list[str] | None, typer.Option("--na", metavar="SIGN", help="Further sign for a missing value, such as -999.")
+]
+Types = Annotated[list[str] | None, typer.Option(metavar="COL=TYPE", help="Read a column as number, category or date.")]
+AllowUnreadable = Annotated[
+    bool, typer.Option("--allow-unreadable", help="Go on if most values of a column are unreadable or new.")
+]
+Ids = Annotated[list[str] | None, typer.Option("--id", help="Column that names rows; not learned from.")]
+Drop = Annotated[list[str] | None, typer.Option(help="Column to leave out.")]
+ClassColumn = Annotated[str | None, typer.Option(help="Column with the class (NPZ: an array, y if not given).")]
+Model = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that ecrt fit has written.")]
+Prior = Annotated[
+    str | None,
+    typer.Option(metavar="PRIOR", help="balanced, training, or a number for each class, such as 0.9,0.1."),
+]
+Threshold = Annotated[
+    float | None, typer.Option(help="Two classes: probability from which the rarer one is predicted.")
+]
+Costs = Annotated[
+    str | None,
+    typer.Option(metavar="MISS:FALSE_ALARM", help="Two classes: what the two mistakes cost, such as 10:1."),
+]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes; one on each core if not given.")]
+
+
+def demo(
+    context: typer.Context,
+    output: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder; the same command goes on where it stopped.")
+    ] = Path("ecrt-demo"),
+    jobs: Jobs = None,
+) -> None:
+    """Compare ECRT with its baselines on data that need no download; write a report and a picture."""
+    with one_line_errors(debug=context.obj):
+        import joblib
+
+        from ecrt.disk import write_bytes
+        from ecrt.report import toy_png, write_comparison_page
+        from ecrt.runs.demo import compare_digits, toy_picture
+        from ecrt.training import BarProgress
+
+        with BarProgress() as progress:
+            found = compare_digits(output, jobs=jobs or joblib.cpu_count(), progress=progress)
+        page, picture = write_comparison_page(output), output / "sources.png"
+        if not picture.exists():
+            write_bytes(picture, toy_png(toy_picture()))
+        _print_comparison(found)
+        tell(f"Report: {page}")
+        tell(f"Picture of the sources that ECRT finds in the toy of its paper: {picture}")
+
+
+def fit(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), NPZ, or folder of images.")
+    ],
+    target: Annotated[
+        list[str] | None, typer.Option(help="Column with the target, or several (NPZ: an array, y if not given).")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="classification, multilabel or regression; told from the target if not given.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")] = Path(
+        "ecrt-model"
+    ),
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as model.epochs=20.")
+    ] = None,
+    ids: Ids = None,
+    drop: Drop = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    na: Missing = None,
+    types: Types = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same model.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, or auto.")] = None,
+    class_prior: Prior = None,
+    threshold: Threshold = None,
+    costs: Costs = None,
+    force: Annotated[bool, typer.Option("--force", help="Write to a folder that holds other files.")] = False,
+) -> None:
+    """Fit a model on a file; write it, its figures and a report to a folder."""
+    with one_line_errors(debug=context.obj):
+        from ecrt.report import write_model_page
+        from ecrt.runs import fit_file, open_output, publish_run, read_config, read_costs, read_prior
+        from ecrt.training import stop_on_interrupt
+
+        target = target or (["y"] if file.suffix == ".npz" else None)
+        chosen = read_config(
+            config, settings or [], target=target, task=task, id=ids, drop=drop, seed=seed, device=device,
+            encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
+            class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
+        )  # fmt: skip
+        console = Terminal(stderr=True)
+
+        with open_output(output, force=force) as new:
+            with stop_on_interrupt(warn) as stop:
+                try:
+                    fitted = fit_file(file, new.path, chosen, say=console.print, show=_print_columns)
+                except StoppedError as error:
+                    if not stop.signal:
+                        raise
+                    warn(f"Interrupted: {error} Nothing is saved.")
+                    raise typer.Exit(128 + stop.signal) from None
+                status = 128 + stop.signal if fitted.interrupted else 0
+            if fitted.found is not None:
+                _print_metrics(fitted.found)
+                write_model_page(new.path)
+            place = publish_run(new, interrupted=bool(fitted.interrupted))
+        # As it was given, unless it went elsewhere.
+        place = output if place == output.resolve() else place
+        if fitted.found is not None:
+            tell(f"Report: {place / 'report.html'}")
+        tell(f"Model: {place / 'model'}")
+        if status:
+            kept = "" if place == output else f" {output} is as it was."
+            warn(f"Interrupted: {fitted.interrupted}.{kept}")
+            raise typer.Exit(status)
+
+
+def predict(
+    context: typer.Context,
+    model: Model,
+    file: Annotated[Path, typer.Argument(help="Data like those of the fit, with or without labels.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write: .csv, .jsonl or .parquet.")
+    ] = Path("predictions.csv"),
+    class_prior: Prior = None,
+    threshold: Threshold = None,
+    costs: Costs = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    allow_unreadable: AllowUnreadable = False,
+) -> None:
+    """Predict the rows of a file: ids, the label, and the probability of each class."""
+    with one_line_errors(debug=context.obj):
+        from ecrt.data import ReadOptions
+        from ecrt.runs import check_predictions, open_run, predict_file, read_costs, read_prior, write_predictions
+
+        check_predictions(output, file)
+        run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+        reading = ReadOptions(encoding=encoding, decimal=decimal)
+        table = predict_file(run, file, reading=reading, allow_unreadable=allow_unreadable)
+        write_predictions(table, output)
+        tell(f"{len(table)} rows predicted.")
+        tell(f"Predictions: {output}")
+
+
+def evaluate(
+    context: typer.Context,
+    model: Model,
+    file: Annotated[Path, typer.Argument(help="Labelled data like those of the fit.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for figures and a report.")
+    ] = None,
+    class_prior: Prior = None,
+    threshold: Threshold = None,
+    costs: Costs = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    allow_unreadable: AllowUnreadable = False,
+) -> None:
+    """Measure a model on labelled data it has not seen."""
+    with one_line_errors(debug=context.obj):
+        from ecrt.data import ReadOptions
+        from ecrt.report import write_model_page
+        from ecrt.runs import evaluate_file, open_report, open_run, read_costs, read_prior
+
+        with nullcontext() if output is None else open_report(output) as new:
+            run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+            reading = ReadOptions(encoding=encoding, decimal=decimal)
+            found, decided = evaluate_file(run, file, reading=reading, allow_unreadable=allow_unreadable)
+            _print_metrics(found, decided)
+            if new is not None:
+                found.write(new.path)
+                write_model_page(new.path)
+                new.publish()
+                tell(f"Figures: {output / 'report.html' if output else ''}")
+
+
+def inspect_model(context: typer.Context, model: Model) -> None:
+    """Say what a model is: data, classes, choices, diagnostics."""
+    with one_line_errors(debug=context.obj):
+        from rich.markdown import Markdown
+
+        from ecrt.runs import card_of
+
+        card = card_of(model)
+        Terminal().print(Markdown(card, hyperlinks=False) if len(card) <= LONGEST_CARD else card)
+
+
+def compare(
+    context: typer.Context,
+    file: TableFile,
+    target: ClassColumn = None,
+    methods: Annotated[
+        str, typer.Option(metavar="NAMES", help="Names with commas between them, default, or all.")
+    ] = "default",
+    metric: Annotated[str, typer.Option(help="What tuning and verdict go by, such as macro-f1 or nll.")] = (
+        "balanced-accuracy"
+    ),
+    prior: Annotated[str, typer.Option(help="Class prior they go by: balanced or training.")] = "balanced",
+    seeds: Annotated[int, typer.Option(min=1, help="Splits, one for each seed.")] = 5,
+    group: Annotated[str | None, typer.Option(metavar="COL", help="Rows alike here stay on one side of a split.")] = (
+        None
+    ),
+    time: Annotated[str | None, typer.Option(metavar="COL", help="Train before, test after, by this column.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Settings to try for each method and split; 10 without --budget.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Instead: seconds of tuning for each method and split.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The method to beat; logit-adjusted if not given.")
+    ] = None,
+    ids: Ids = None,
+    drop: Drop = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    na: Missing = None,
+    types: Types = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder; the same command goes on where it stopped.")
+    ] = Path("ecrt-comparison"),
+    jobs: Jobs = None,
+    cluster: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler to run on instead.")] = None,
+) -> None:
+    """Say which method serves this table: the same splits and tuning for all, and tests for more than noise."""
+    with one_line_errors(debug=context.obj):
+        import joblib
+
+        from ecrt.comparison import dask_cluster
+        from ecrt.data import ReadOptions
+        from ecrt.report import write_comparison_page
+        from ecrt.runs import compare_file
+        from ecrt.training import BarProgress
+
+        reading = ReadOptions(encoding=encoding, decimal=decimal, na=tuple(na or ()), types=_split_types(types))
+        processes = None if cluster else jobs or joblib.cpu_count()
+        with dask_cluster(cluster), BarProgress() as progress:
+            found = compare_file(
+                file, output, target=_class_column(target, file), methods=methods, metric=metric, prior=prior,
+                seeds=seeds, group=group, time=time, trials=trials, budget=budget, reference=reference,
+                ids=ids or (), drop=drop or (), reading=reading, jobs=processes, progress=progress,
+            )  # fmt: skip
+        _print_comparison(found)
+        tell(f"Report: {write_comparison_page(output)}")
+
+
+def diagnose(
+    context: typer.Context,
+    file: TableFile,
+    target: ClassColumn = None,
+    seen: Annotated[
+        str | None, typer.Option(metavar="COL", help="Column of 0 and 1: was the encoder trained on the row?")
+    ] = None,
+    trials: Annotated[int, typer.Option(min=6, help="Fits to choose by.")] = 30,
+    budget: Annotated[float | None, typer.Option(metavar="SECONDS", help="Instead: seconds to choose in.")] = None,
+    ids: Ids = None,
+    drop: Drop = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    na: Missing = None,
+    types: Types = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result, unless --budget is used.")] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")] = Path(
+        "ecrt-diagnosis"
+    ),
+) -> None:
+    """Say whether transfer helps on this table, by how much, and why."""
+    with one_line_errors(debug=context.obj):
+        from ecrt.data import ReadOptions
+        from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_diagnosis_page
+        from ecrt.runs import diagnose_file, open_report
+
+        reading = ReadOptions(encoding=encoding, decimal=decimal, na=tuple(na or ()), types=_split_types(types))
+        with open_report(output) as new:
+            found = diagnose_file(
+                file, target=_class_column(target, file), seen=seen, ids=ids or (), drop=drop or (), reading=reading,
+                random_state=seed, trials=None if budget else trials, budget=budget or 180.0, verbose=True,
+            )  # fmt: skip
+            Terminal().print(rich_table(diagnosis_table(found)))
+            tell(recommendation_text(found))
+            write_diagnosis_page(found, new.path)
+            new.publish()
+        tell(f"Report: {output / 'report.html'}")
+
+
+def embed_source(
+    context: typer.Context,
+    source: Annotated[
+        Path,
+        typer.Argument(help="Folder of images, or a table with a text column."),
+    ],
+    backbone: Annotated[
+        str, typer.Option(metavar="NAME", help="Network, such as torchvision:resnet18; a wrong name lists all kinds.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="NPZ file to write; ecrt fit reads it.")
+    ] = Path("embeddings.npz"),
+    text: Annotated[str | None, typer.Option(metavar="COL", help="Column of a table that holds the text.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="COL", help="Column of a table that holds the class.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only this split of a collection: train, val or test.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="At most so many, drawn at random.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Which rows are drawn.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Items that the network sees at once.")] = 64,
+    threads: Annotated[int, typer.Option(min=1, help="Threads that open images.")] = 4,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Weights of the network (.safetensors), instead of a download.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Turn images or text into features; stop it at any time, and the same command goes on."""
+    with one_line_errors(debug=context.obj):
+        from ecrt.embedding import embed, make_backbone, read_items
+        from ecrt.estimators.inputs import resolve_device
+        from ecrt.training import BarProgress
+
+        if output.suffix != ".npz":
+            raise InputError(f"The features are written as .npz, not {output.suffix or 'without an ending'}.")
+        if output.exists() and not force:
+            raise InputError(f"{output} is there already; --force writes it anew.")
+        items = read_items(
+            source,
+            text=text,
+            target=target,
+            split=split,
+            rows=rows,
+            seed=seed,
+        )
+        network = make_backbone(backbone, device=resolve_device(device), weights=weights)
+        with BarProgress() as progress:
+            found = embed(items, network, output, batch_size=batch_size, threads=threads, progress=progress)
+        kept = f", {found.kept} of them from an earlier run" if found.kept else ""
+        tell(f"{found.rows} rows of {found.features} features{kept}.")
+        tell(f"Features: {found.file}")
+
+
+def _class_column(target: str | None, file: Path) -> str:
+    """The column with the class; an NPZ may leave it out."""
+    if target is None and file.suffix != ".npz":
+        raise InputError("Name the column with the class: --target COL.")
+    return target or "y"
+
+
+def _split_types(types: list[str] | None) -> dict[str, str]:
+    """Types of columns as they are written on the command line; a name may hold ``=``."""
+    found = {}
+    for entry in types or []:
+        name, equals, kind = entry.rpartition("=")
+        if not equals or not name:
+            raise InputError(f"--types {entry}: use COL=TYPE, such as postcode=category.")
+        found[name] = kind
+    return found
+
+
+def _print_columns(columns: Sequence[ColumnReading]) -> None:
+    """Print how the columns of a table were read; what is to be said of single ones stands in notes above."""
+    from ecrt.data import HEADINGS, column_rows
+    from ecrt.report import summary_table
+
+    rows = [dict(zip(HEADINGS, row, strict=True)) for row in column_rows(columns, MOST_COLUMNS)]
+    used = [name for name in HEADINGS[:5] if any(row[name] for row in rows)]
+    if rows:
+        Terminal(stderr=True).print(
+            summary_table("How columns were read", [{name: row[name] for name in used} for row in rows])
+        )
+
+
+def _print_metrics(found: Evaluation | Measured, decided: dict[str, float] | None = None) -> None:
+    """Print the figures of an evaluation as a table."""
+    from ecrt.report import summary_table
+
+    groups = [name for name in found.metrics if name != "guessing"]
+    names = list(found.metrics[groups[0]])
+    rows: list[dict[str, object]] = [
+        {"metric": name, **{group: found.metrics[group][name] for group in groups}} for name in names
+    ]
+    tell(f"{found.title}: {len(found.y)} test rows. {found.subject}".rstrip())
+    Terminal().print(summary_table("", rows))
+    if found.unknown_labels:
+        named = ", ".join(f"{label} ({rows})" for label, rows in list(found.unknown_labels.items())[:8])
+        tell(f"Labels that the model does not know count as errors: {named}.")
+    if decided:
+        Terminal().print(summary_table("With the threshold", [dict(decided)]))
+
+
+def _print_comparison(found: Comparison) -> None:
+    from ecrt.report import comparison_table, rich_table
+
+    Terminal().print(rich_table(comparison_table(found)))
+    for sentence in found.verdict():
+        tell(sentence)
