@@ -11,6 +11,8 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -24,7 +26,8 @@ from torch.utils.data import TensorDataset
 from ecrt.errors import InputError, ModelFileError
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.saved import load, save_estimator
-from ecrt.io import BadContentError, from_plain, model_files, open_model, to_plain, values, write_model
+from ecrt.io import BadContentError, as_read, from_plain, model_files, open_model, to_plain, values, write_model
+from ecrt.io.attributes import Array, Labels, Record, Subset, Value, pack, unpack
 from ecrt.io.card import escape
 from ecrt.io.parsing import parse_json
 from ecrt.io.values import array_from_plain, array_to_plain
@@ -449,6 +452,77 @@ def test_options_may_be_parts_with_options(monkeypatch):
         forged_part = {"$object": {"kind": "Stage", "fields": {**fields, name: value}}}
         with pytest.raises(BadContentError, match=problem):
             from_plain(forged_part, "stages")
+
+
+# --- attributes -------------------------------------------------------------------------------------
+
+DECLARED = {
+    "classes_": Labels("classes"),
+    "counts_": Array("classes", int, least=1),
+    "rare_": Subset("classes_"),
+    "places_": Subset("counts_", positions=True),
+    "pair_": Record(tuple, {"s": Array("rows 2", positive=True), "y": Array("rows", int, below="classes")}),
+    "name_": Value(Literal["linear", "flow"]),
+    "cut_": Array("classes", nullable=True, optional=True),
+    "note_": Value(str, optional=True),
+}
+
+
+def learned(**changes):
+    values = {
+        "classes_": np.array(["a", "b", "c"]), "counts_": np.array([5, 3, 1]), "rare_": np.array(["c"]),
+        "places_": np.array([0, 2]), "pair_": (np.ones((4, 2)), np.array([0, 1, 2, 2])), "name_": "flow", "cut_": None,
+    }  # fmt: skip
+    return SimpleNamespace(**{name: value for name, value in (values | changes).items() if value is not ...})
+
+
+def test_declared_attributes_come_back():
+    for estimator in (learned(), learned(cut_=np.array([0.1, 0.2, 0.3]), note_="x", name_="linear"), learned(cut_=...)):
+        document, tensors = as_read(*pack(estimator, DECLARED, None))
+        again = unpack(document, DECLARED, tensors, None)
+        assert list(again) == [name for name in DECLARED if hasattr(estimator, name)]
+        for name, value in vars(estimator).items():
+            parts = zip(value, again[name], strict=True) if name == "pair_" else [(value, again[name])]
+            for one, other in parts:
+                np.testing.assert_array_equal(one, other)
+                assert np.asarray(one).dtype == np.asarray(other).dtype
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"counts_": np.array([5, 3])}, r"counts_.*\(2,\); needed is torch.int64 of shape \(3,\)"),
+        ({"counts_": np.array([5, 3, 0])}, "counts_ holds numbers from 0 to 5"),
+        ({"counts_": np.array([5.0, 3.0, 1.0])}, "torch.float64"),
+        ({"counts_": np.ones((3, 1), dtype=int)}, r"needed is \(classes\)"),
+        ({"pair_": (np.ones((4, 2)), np.array([0, 1, 2]))}, r"shape \(3,\); needed is torch.int64 of shape \(4,\)"),
+        ({"pair_": (np.ones((4, 3)), np.arange(4) % 3)}, r"shape \(4, 2\)"),
+        ({"pair_": (np.zeros((4, 2)), np.arange(4) % 3)}, "holds numbers from 0.0 to 0.0"),
+        ({"pair_": (np.full((4, 2), np.nan), np.arange(4) % 3)}, "NaN or infinity"),
+        ({"pair_": (np.ones((4, 2)), np.arange(4))}, "holds numbers from 0 to 3"),
+        ({"name_": "none"}, "name_: Invalid enum value 'none'"),
+        ({"note_": 3}, "note_: Expected `str`, got `int`"),
+    ],
+    ids=str,
+)
+def test_attributes_that_are_not_as_declared_are_refused(changes, problem):
+    document, tensors = as_read(*pack(learned(**changes), DECLARED, None))
+    with pytest.raises(BadContentError, match=problem):
+        unpack(document, DECLARED, tensors, None)
+
+
+def test_attributes_that_are_missing_or_unknown_are_refused():
+    document, tensors = as_read(*pack(learned(), DECLARED, None))
+    without = {name: value for name, value in document.items() if name != "name_"}
+    for changed, stored, problem in (
+        (without, tensors, "no attribute 'name_'"),
+        ({**document, "more_": 1}, tensors, "attributes that are not known here: 'more_'"),
+        ({**document, "counts_": None}, tensors, "counts_ should be in the tensor file"),
+        (document, {**tensors, "more_": torch.ones(1)}, "tensors that are not known here: 'more_'"),
+        (document, {name: value for name, value in tensors.items() if name != "rare_"}, "'rare_' is missing"),
+    ):
+        with pytest.raises(BadContentError, match=problem):
+            unpack(changed, DECLARED, stored, None)
 
 
 # --- saves that are cut short -----------------------------------------------------------------------
