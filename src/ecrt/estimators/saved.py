@@ -21,6 +21,7 @@ from ecrt.data import TableEncoder, rows_of_table
 from ecrt.data.density import TargetRegions
 from ecrt.diagnostics.sources import ClassDiagnosis, SourceDiagnostics
 from ecrt.errors import InputError
+from ecrt.estimators.base import EstimatorBase
 from ecrt.estimators.baseline import BaselineClassifier
 from ecrt.estimators.baseline_methods import BASELINE_METHODS, resolve_options
 from ecrt.estimators.classifier import ECRTClassifier
@@ -170,7 +171,7 @@ def _refuse(problem: str, *, when: bool) -> None:
         raise BadContentError(problem)
 
 
-def _check_classes(clf: Any) -> None:
+def _check_classes(clf: EstimatorBase) -> None:
     classes = clf.classes_
     try:
         in_order = len(classes) >= 2 and bool((classes[1:] > classes[:-1]).all())
@@ -181,17 +182,17 @@ def _check_classes(clf: Any) -> None:
     _refuse("A class has no samples.", when=clf.class_counts_.min() < 1)
 
 
-def _check_labels(clf: Any) -> None:
+def _check_labels(clf: ECRTClassifier) -> None:
     names = clf.classes_.tolist()
     _refuse("The labels are not at least two different ones.", when=len(names) < 2 or len(set(names)) < len(names))
 
 
-def _check_demixing(demixing: str, estimator: Any) -> None:
+def _check_demixing(demixing: str, estimator: EstimatorBase) -> None:
     differs = (demixing == "flow") != (estimator.demixer_.flow is not None)
     _refuse(f"De-mixing is {demixing!r}, but the flow says otherwise.", when=differs)
 
 
-def _check_head(estimator: Any) -> None:
+def _check_head(estimator: ECRTClassifier | ECRTRegressor) -> None:
     kind = head_shape(estimator.head_).kind
     _refuse(f"The head is {kind!r}, not {estimator.head_name_!r}.", when=estimator.head_name_ != kind)
 
@@ -228,7 +229,7 @@ def _check_baseline(clf: BaselineClassifier) -> None:
     resolve_options(clf.method, clf.loss, clf.loss_options, clf.method_options)
 
 
-def _check_input(estimator: Any, own_encoder: bool) -> None:
+def _check_input(estimator: EstimatorBase, own_encoder: bool) -> None:
     """Columns of X, table and encoder must fit together."""
     encoder, table = estimator.encoder_, estimator.table_
     width = estimator.demixer_.linear.n_features if type(encoder) is nn.Identity else encoder_width(encoder)
@@ -250,7 +251,7 @@ def _check_input(estimator: Any, own_encoder: bool) -> None:
 # --- what the card tells ----------------------------------------------------------------------------
 
 
-def _demixing_of(estimator: Any, demixing: str) -> dict[str, str]:
+def _demixing_of(estimator: EstimatorBase, demixing: str) -> dict[str, str]:
     return {"De-mixing": f"{demixing}, {estimator.demixer_.linear.n_signal} sources"}
 
 
@@ -284,7 +285,7 @@ def _baseline_choices(clf: BaselineClassifier) -> dict[str, str]:
     }
 
 
-def _class_rows(estimator: Any) -> list[CardRow]:
+def _class_rows(estimator: EstimatorBase) -> list[CardRow]:
     """Classes, or bins of the target in their place."""
     if hasattr(estimator, "classes_"):
         labels, names = estimator.classes_, estimator.classes_.tolist()
@@ -297,7 +298,7 @@ def _class_rows(estimator: Any) -> list[CardRow]:
     return [CardRow(*row) for row in zip(names, counts.tolist(), np.isin(labels, minority), demixed, strict=True)]
 
 
-def _card(estimator: Any, saved: SavedEstimator, *, own_encoder: bool) -> str:
+def _card(estimator: EstimatorBase, saved: SavedEstimator, *, own_encoder: bool) -> str:
     """The model card. ``columns_read_``, how a file was read, is not stored: a loaded model reads tables alone."""
     columns = getattr(estimator, "columns_read_", ())
     if not columns and hasattr(estimator, "feature_names_in_") and estimator.table_ is not None:
@@ -357,7 +358,7 @@ declare(SavedEstimator(ECRTRegressor, REGRESSOR, _check_regressor, _regressor_ch
 declare(SavedEstimator(ECRTTransformer, TRANSFORMER, _check_transformer, _transformer_choices, "transform"))
 
 
-def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
+def save_estimator(estimator: EstimatorBase, path: str | PathLike[str]) -> None:
     """Write a fitted estimator to a folder, in place of any model there, with a model card beside it.
 
     A ``random_state`` that is a generator, and a ``minority`` that is a function, are not kept: in their place are
@@ -414,7 +415,7 @@ def load(path: str | PathLike[str], encoder: nn.Module | None = None) -> Any:
     return estimator
 
 
-def _options(estimator: Any) -> dict[str, Any]:
+def _options(estimator: EstimatorBase) -> dict[str, Any]:
     """Options of an estimator, with a stand-in for those that cannot be kept."""
     options: dict[str, Any] = estimator.get_params(deep=False)
     if callable(options.get("minority")):
