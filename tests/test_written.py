@@ -1,0 +1,67 @@
+"""Single words as numbers, times and dates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ecrt.data.written import WrittenNumbers, parse_dates, special_numbers
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("word", "point", "comma", "unit"),
+    [
+        ("12", 12, 12, ""), ("-1.5", -1.5, NAN, ""), ("1,5", NAN, 1.5, ""), ("+.5", 0.5, NAN, ""),
+        ("2e3", 2e3, 2e3, ""),
+        ("1.234", 1.234, 1234, ""), ("-1,234", -1234, -1.234, ""), ("1.234.567", NAN, 1234567, ""),
+        ("1,234.5", 1234.5, NAN, ""), ("1.234,5", NAN, 1234.5, ""), ("0.123", 0.123, NAN, ""),
+        ("1.23e4", 1.23e4, NAN, ""),
+        ("1 234,5", NAN, 1234.5, ""), ("1'234.5", 1234.5, NAN, ""), ("12,34,567", NAN, NAN, ""),
+        ("1_000", NAN, NAN, ""),
+        ("$1,200.50", 1200.5, NAN, "$"), ("Fr. 3.50", 3.5, NAN, "Fr."), ("3,50 €", NAN, 3.5, "€"),
+        ("12.5%", 12.5, NAN, "%"),
+        ("-$3.5", -3.5, NAN, "$"), ("(3.5)", -3.5, NAN, ""), ("3.5-", -3.5, NAN, ""), ("(3.5", NAN, NAN, ""),
+        ("\u22123.5", -3.5, NAN, ""), ("5 kg", 5, 5, "kg"), ("Room 5", NAN, NAN, ""), ("nan", NAN, NAN, ""),
+        ("", NAN, NAN, ""),
+    ],
+)  # fmt: skip
+def test_words_as_numbers(word, point, comma, unit):
+    found = WrittenNumbers.of(np.array([word], dtype=object))
+    np.testing.assert_equal([found.values["."][0], found.values[","][0]], [point, comma])
+    assert found.units[0] == unit
+
+
+def test_numbers_fit_a_way_of_writing_or_are_none():
+    words = np.array(["1,234.5", "1'234.5", "7", "7 KG", "7%"], dtype=object)
+    found = WrittenNumbers.of(words)
+    np.testing.assert_equal(found.read(".", ",", "kg"), [1234.5, NAN, 7, 7, NAN])
+    np.testing.assert_equal(found.read("", ",'", ""), [1234.5, 1234.5, 7, NAN, NAN])
+    np.testing.assert_equal(found.read(".", "", "%"), [NAN, NAN, NAN, NAN, 7])  # 0.07 is not 7 %
+    np.testing.assert_equal(found.values["."][0], 1234.5)  # reading does not change what was found
+
+
+def test_times_and_hexadecimal_numbers():
+    words = ["00:01", "1:02:03", "12:00 am", "1:30 p.m.", "0x1F", "noon"]
+    np.testing.assert_equal(special_numbers(words, "time"), [60, 3723, 0, 48600, NAN, NAN])
+    np.testing.assert_equal(special_numbers(words, "hexadecimal"), [NAN] * 4 + [31, NAN])
+
+
+@pytest.mark.parametrize(
+    ("word", "writing", "date"),
+    [
+        ("2021-02-03", "year-month-day", "2021-02-03"), ("2021-02-30", "year-month-day", "NaT"),
+        ("2021-02-03T04:05:06.7Z", "year-month-day", "2021-02-03T04:05:06.7"),
+        ("2021-01-01 01:00+02:30", "year-month-day", "2020-12-31T22:30"),
+        ("0001-01-01 00:00+01:00", "year-month-day", "NaT"),
+        ("2021-01-01 01:00-0230", "year-month-day", "2021-01-01T03:30"), ("3/4/68", "day.month.year", "2068-04-03"),
+        ("3/4/69", "month/day/year", "1969-03-04"), ("3/4-69", "month/day/year", "NaT"),
+        ("Mi., 3. März 2021", "day month year", "2021-03-03"), ("2nd déc 2021", "day month year", "2021-12-02"),
+        ("3 Foo 2021", "day month year", "NaT"), ("May 1st, 2021 12:30 AM", "month day year", "2021-05-01T00:30"),
+        ("20210203", "yearmonthday", "2021-02-03"), ("2021-2", "year-month", "2021-02-01"),
+        ("02.2021", "month/year", "2021-02-01"),
+    ],
+)  # fmt: skip
+def test_words_as_dates(word, writing, date):
+    np.testing.assert_equal(parse_dates([word], writing), np.array([date], dtype="datetime64[us]"))
