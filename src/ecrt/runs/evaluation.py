@@ -202,13 +202,12 @@ def measure_numbers(reg: ECRTRegressor, X: Any, y: Array, names: tuple[str, ...]
         metrics=metrics,
         groups={},
         facts={
-            "De-mixing": f"{reg.demixing_}; {len(reg.signal_weight_)} sources",
-            "Head": reg.head_name_,
-            "Loss": reg.loss,
-            "Weight of rare targets": f"a region of n rows counts as n to the power of {1 - reg.region_mass_:g}"
-            if reg.region_mass_
-            else "as frequent as they are",
-            "Synthetic samples": reg.augmentation_,
+            "demixing": reg.demixing_,
+            "n_sources": len(reg.signal_weight_),
+            "head": reg.head_name_,
+            "loss": reg.loss,
+            "region_mass": float(reg.region_mass_),
+            "augmentation": reg.augmentation_,
         },
         candidates=history["candidates"],
         chosen=history.get("chosen", ""),
@@ -264,13 +263,12 @@ def measure_labels(
         },
         groups=groups,
         facts={
-            "De-mixing": f"{clf.demixing_}; {len(clf.signal_weight_)} sources",
-            "Head": clf.head_name_,
-            "Synthetic samples": f"{100 * clf.augmentation_weight:.0f} % of a rare label's weight"
-            if clf.augmentation_weight
-            else "none",
-            "Prior in predict": clf.class_prior if isinstance(clf.class_prior, str) else "given",
-            "Thresholds": "one half" if clf.thresholds_ is None else "highest F1 of each label on held-out rows",
+            "demixing": clf.demixing_,
+            "n_sources": len(clf.signal_weight_),
+            "head": clf.head_name_,
+            "augmentation_weight": float(clf.augmentation_weight),
+            "class_prior": clf.class_prior if isinstance(clf.class_prior, str) else "given",
+            "thresholds": "one half" if clf.thresholds_ is None else "highest F1",
         },
         candidates={name: {"held-out loss": float(loss)} for name, loss in history["head_candidates"].items()},
         chosen=f"{clf.head_name_} {history['head_setting']:g}",

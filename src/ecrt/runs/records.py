@@ -210,7 +210,7 @@ class Measured(TaskResults):
     names : of the targets, or of the labels.
     metrics : figures of groups of rows, the main one first.
     groups : of labels with many, medium and few training rows, their number and mean scores.
-    facts : name and text of what was chosen.
+    facts : what was chosen, by name.
     candidates : held-out figures of all that was tried.
     chosen : which of these it is.
     versions : of the packages that matter.
@@ -223,7 +223,7 @@ class Measured(TaskResults):
     task: Literal["regression", "multilabel"]
     names: tuple[str, ...]
     groups: dict[str, dict[str, float]]
-    facts: dict[str, str]
+    facts: dict[str, str | float]
     candidates: dict[str, dict[str, float]]
     chosen: str
     versions: dict[str, str]
