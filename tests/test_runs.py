@@ -354,7 +354,7 @@ def test_evaluate_counts_labels_that_the_model_does_not_know_as_missed(tmp_path)
     assert unknown["micro_f1"] < known["micro_f1"]
     assert unknown["accuracy"] < known["accuracy"]
     assert unknown["subset_accuracy"] <= 30 / 40
-    assert "does not know the labels “new” (10 rows)" in (tmp_path / "unknown" / "report.html").read_text()
+    assert "does not know these labels: “new” (10 rows)" in (tmp_path / "unknown" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])

@@ -84,14 +84,6 @@ def test_journals_survive_torn_and_doubled_lines_and_a_second_interruption(tmp_p
     assert not file.exists()
 
 
-def test_a_trial_run_never_takes_the_place_of_a_full_one(tmp_path):
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / "results.json").write_text('{"settings": {"full": true}}')
-    result = invoke("demo", "--quick", "--output", tmp_path / "demo")
-    assert result.exit_code == 1
-    assert "full run" in result.stderr
-
-
 # --- folders ------------------------------------------------------------------------------------------------------
 
 
