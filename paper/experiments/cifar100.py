@@ -18,7 +18,7 @@ from ecrt.estimators import ECRTClassifier
 from ecrt.metrics import PriorName
 from ecrt.stages import encode, head_outputs
 from ecrt.training import seeded
-from paper.data.cifar import CIFAR_PROTOCOLS, CifarProtocol
+from paper.data.images import CIFAR_PROTOCOLS, CifarProtocol
 from paper.experiments.cifar_training import (
     ADAM,
     MIXUP,

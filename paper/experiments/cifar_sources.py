@@ -25,7 +25,7 @@ from ecrt.losses import class_mass, make_class_loss, sample_weights
 from ecrt.nn import make_head
 from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig, augment_classes, demix, encode
 from ecrt.training import IndexBatches, TrainingConfig, seeded, train
-from paper.data.cifar import CifarProtocol, ImageSplit
+from paper.data.images import CifarProtocol, ImageSplit
 from paper.experiments.cifar_training import (
     ADAM,
     MIXUP,

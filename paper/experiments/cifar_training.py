@@ -22,7 +22,7 @@ from ecrt.metrics import PriorName, prediction_metrics, single_numbers
 from ecrt.nn import ResNet18, StandardiseChannels
 from ecrt.stages import EncodeConfig, features_of
 from ecrt.training import TrainingConfig
-from paper.data.cifar import N_CLASSES, CifarProtocol, ImageSplit, load_cifar100
+from paper.data.images import N_CLASSES, CifarProtocol, ImageSplit, load_cifar100
 from paper.experiments.one_flow import the_device
 
 __all__ = [

@@ -51,8 +51,7 @@ from ecrt.stages import (
     head_outputs,
 )
 from ecrt.training import TrainingConfig, seeded
-from paper.data.cifar import ImageSplit
-from paper.data.idx import load_mnist
+from paper.data.images import ImageSplit, load_mnist
 from paper.experiments.one_flow import (
     Sample,
     balanced_log_proba,

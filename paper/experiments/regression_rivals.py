@@ -76,10 +76,11 @@ def fit_rival(
 
     Parameters
     ----------
-    method : one of ``RIVALS``. ``"erm"``: every row has the same weight. ``"inverse density"``: rows weighed by a power
-        of one over the rows of their equal-width region. ``"label smoothing"``: the same with counts smoothed over regions (Yang et
-        al., 2021). ``"smoter"``: rare rows interpolated with rare neighbours (Torgo et al., 2013). ``"mechanism
-        transfer"``: a flow over (x, y) together, sources of rare rows permuted and inverted (Teshima et al., 2020).
+    method : one of ``RIVALS``. ``"erm"``: every row has the same weight. ``"inverse density"``: the weight of a row is
+        a power of one over the rows of its region. ``"label smoothing"``: the same with counts smoothed over
+        regions (Yang et al., 2021). ``"smoter"``: rare rows interpolated with rare neighbours (Torgo et al., 2013).
+        ``"mechanism transfer"``: a flow over (x, y) together, sources of rare rows permuted and inverted (Teshima et
+        al., 2020).
     X, y : numbers (n, d) and targets (n, outputs).
     """
     if method not in RIVALS:

@@ -21,7 +21,7 @@ from ecrt.errors import ECRTWarning
 from ecrt.estimators import ECRTClassifier
 from ecrt.metrics import prediction_metrics
 from paper.data import load_embeddings
-from paper.data.idx import load_mnist
+from paper.data.images import load_mnist
 
 __all__ = ["FIXED", "SETS", "cells", "run_cell", "summarise"]
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ecrt.errors import InputError
 from pages import Outline
 from paper.__main__ import app
-from paper.data.idx import load_mnist, read_idx
+from paper.data.images import load_mnist, read_idx
 from paper.experiments import extreme, toy_figures
 from paper.experiments.mmd import mmd_rbf
 from paper.experiments.toy_figures import equivalent_size

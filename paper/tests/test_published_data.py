@@ -8,7 +8,7 @@ from PIL import Image
 
 from ecrt.errors import InputError
 from paper.data import data_folder, load_arxiv, load_cifar100, load_embeddings
-from paper.data.cifar import read_binary, read_sheet
+from paper.data.images import read_binary, read_sheet
 from paper.data.synthetic import extreme_sources
 
 
