@@ -1,4 +1,4 @@
-"""Which method serves this table? The same splits and tuning for all, on this machine or on a Dask cluster.
+"""Which method is best for this table? The same splits and tuning for all, on this machine or on a Dask cluster.
 
 python examples/compare_methods.py          # three quick methods, half a minute
 python examples/compare_methods.py --dask   # on a local cluster of two workers: pip install 'ecrt[cluster]'

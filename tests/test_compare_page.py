@@ -86,7 +86,7 @@ def test_verdict_admits_noise() -> None:
     found = made({"logit-adjusted": 0.80, "ecrt": 0.802, "erm": 0.798}, noise=0.02)
     first, leader = found.verdict()
     assert first.startswith("No method beats Logit adjustment by more than noise. The best of the others, ")
-    assert "cannot be told from" in leader
+    assert "it is not ahead of" in leader
     assert "cannot tell" in made(seeds=1).verdict()[0]
 
 

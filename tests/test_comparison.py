@@ -99,7 +99,7 @@ def test_metrics_are_chosen_by_name() -> None:
     assert choose_measure("Balanced-accuracy", 3) == "balanced_accuracy"
     assert choose_measure("roc_auc", 2) == "roc_auc"
     for name, n_classes in (("roc_auc", 3), ("top5", 4), ("nll_scaled", 2), ("f1", 2)):
-        with pytest.raises(InputError, match="is no metric to compare"):
+        with pytest.raises(InputError, match="is not a metric for"):
             choose_measure(name, n_classes)
 
 

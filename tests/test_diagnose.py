@@ -186,7 +186,7 @@ def test_the_page_opens_without_complaints_and_fits_a_phone(found, tmp_path, bro
 @pytest.mark.parametrize(
     ("seen", "message"),
     [
-        (np.ones(244), "marks all rows alike"),
+        (np.ones(244), "the same value for all rows"),
         (np.arange(244), "holds 2"),
         (np.ones(3), "244 rows"),
         (np.array(["yes"] * 244), "0 and 1"),

@@ -75,7 +75,7 @@ def test_dependence_shows_mixed_features_and_independent_sources():
     by_label = {one.label: one for one in found.classes}
     assert [one.label for one in found.dependent(after=False)] == ["d", "a", "b", "c"]  # rare classes first
     assert found.dependent() == []
-    assert not by_label["e"].told  # five rows
+    assert not by_label["e"].tested  # five rows
     assert np.isnan(by_label["e"].p_s)
     assert by_label["d"].minority
 

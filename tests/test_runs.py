@@ -188,7 +188,7 @@ def test_decision_by_naive_loop():
         assert decision.labels(np.array([[1 - p, p]]), classes)[0] == wanted
     swapped = FitConfig(positive="no", threshold=0.2).decision(classes, counts)
     assert swapped.labels(np.array([[0.3, 0.7], [0.1, 0.9]]), classes).tolist() == ["no", "yes"]
-    with pytest.raises(InputError, match="is no class"):
+    with pytest.raises(InputError, match="is not a class"):
         FitConfig(positive="maybe", threshold=0.2).decision(classes, counts)
 
 

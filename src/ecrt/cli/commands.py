@@ -28,7 +28,8 @@ TableFile = Annotated[
     Path, typer.Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), or NPZ with arrays X and y.")
 ]
 Encoding = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Of a text file, such as latin-1; told from the file if not given.")
+    str | None,
+    typer.Option(metavar="NAME", help="Encoding of a text file, such as latin-1; found from the file if not given."),
 ]
 Decimal = Annotated[str | None, typer.Option(metavar="SIGN", help=". or , where numbers can be read with either.")]
 Missing = Annotated[
@@ -91,7 +92,7 @@ def fit(
         list[str] | None, typer.Option(help="Column with the target, or several (NPZ: an array, y if not given).")
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="classification, multilabel or regression; told from the target if not given.")
+        str | None, typer.Option(help="classification, multilabel or regression; found from the target if not given.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")] = Path(
         "ecrt-model"
@@ -213,7 +214,7 @@ def evaluate(
 
 
 def inspect_model(context: typer.Context, model: Model) -> None:
-    """Say what a model is: data, classes, choices, diagnostics."""
+    """Describe a model: data, classes, choices, diagnostics."""
     with one_line_errors(debug=context.obj):
         from rich.markdown import Markdown
 
@@ -235,9 +236,9 @@ def compare(
     ),
     prior: Annotated[str, typer.Option(help="Class prior they go by: balanced or training.")] = "balanced",
     seeds: Annotated[int, typer.Option(min=1, help="Splits, one for each seed.")] = 5,
-    group: Annotated[str | None, typer.Option(metavar="COL", help="Rows alike here stay on one side of a split.")] = (
-        None
-    ),
+    group: Annotated[
+        str | None, typer.Option(metavar="COL", help="Rows with the same value stay on one side of a split.")
+    ] = (None),
     time: Annotated[str | None, typer.Option(metavar="COL", help="Train before, test after, by this column.")] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help="Settings to try for each method and split; 10 without --budget.")
@@ -260,7 +261,7 @@ def compare(
     jobs: Jobs = None,
     cluster: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler to run on instead.")] = None,
 ) -> None:
-    """Say which method serves this table: the same splits and tuning for all, and tests for more than noise."""
+    """Find the best method for a table: the same splits and tuning for all, and tests for more than noise."""
     with one_line_errors(debug=context.obj):
         import joblib
 
@@ -302,7 +303,7 @@ def diagnose(
         "ecrt-diagnosis"
     ),
 ) -> None:
-    """Say whether transfer helps on this table, by how much, and why."""
+    """Find out whether transfer helps on a table, by how much, and why."""
     with one_line_errors(debug=context.obj):
         from ecrt.data import ReadOptions
         from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_diagnosis_page
@@ -336,7 +337,7 @@ def embed_source(
     text: Annotated[str | None, typer.Option(metavar="COL", help="Column of a table that holds the text.")] = None,
     target: Annotated[str | None, typer.Option(metavar="COL", help="Column of a table that holds the class.")] = None,
     split: Annotated[str | None, typer.Option(help="Only this split of a collection: train, val or test.")] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="At most so many, drawn at random.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="At most this many rows, drawn at random.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which rows are drawn.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Items that the network sees at once.")] = 64,
     threads: Annotated[int, typer.Option(min=1, help="Threads that open images.")] = 4,
@@ -391,7 +392,7 @@ def _split_types(types: list[str] | None) -> dict[str, str]:
 
 
 def _print_columns(columns: Sequence[ColumnReading]) -> None:
-    """Print how the columns of a table were read; what is to be said of single ones stands in notes above."""
+    """Print how the columns of a table were read; notes on single columns were printed before."""
     from ecrt.data import HEADINGS, column_rows
     from ecrt.report import summary_table
 

@@ -22,7 +22,7 @@ LONGEST_MESSAGE = 2000
 
 
 class Terminal(Console):
-    """A terminal that is shown text and told nothing by it: labels, names of files and cards come from strangers.
+    """A terminal that only shows text and never obeys it: labels, names of files and cards come from strangers.
 
     Nothing is highlighted: the search for numbers takes quadratic time in a long row of digits.
     """

@@ -90,11 +90,11 @@ def compare(
     reading: Sequence[ColumnReading] = (),
     progress: Progress | None = None,
 ) -> Comparison:
-    """Which method serves this table?
+    """Find the best method for a table.
 
     Every method sees the same outer splits, one for each seed. Within a split it is tuned on an inner split of the
     training rows by Optuna, fitted on all training rows with the best setting, and asked about the test rows once.
-    Runs are parallel by joblib, whose Dask and Ray backends serve a cluster.
+    Runs are parallel by joblib, which can also use a Dask or Ray cluster.
 
     Parameters
     ----------
@@ -110,10 +110,10 @@ def compare(
     test_size : share of the rows that are tested, and of the training rows that settings are judged on.
     reference : the method to beat; logit adjustment, or the first one.
     output : folder for predictions and results. The same call on the same folder goes on where it was stopped.
-    jobs : processes; ``None`` for as many as joblib is configured for, which is one unless told otherwise.
+    jobs : processes; ``None`` for as many as joblib is configured for, which is one by default.
     title : what the table is called.
     reading : how its columns were read from a file, for the page.
-    progress : is told of every run that is done.
+    progress : shows every run that is done.
 
     Examples
     --------
@@ -179,8 +179,8 @@ def _run_all(
         name, seed = record["method"], record["seed"]
         store.write_run(name, seed, record, predictions)
         running.pop((name, seed), None)
-        told = ", ".join(f"{name} {seed}" for name, seed in list(running)[:4])
-        progress.advance(f"running: {told}" if told else "")
+        names_now = ", ".join(f"{name} {seed}" for name, seed in list(running)[:4])
+        progress.advance(f"running: {names_now}" if names_now else "")
     progress.finish()
 
 
@@ -208,7 +208,7 @@ def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64], l
     if len(classes) < 2:
         raise InputError(f"y holds one class only ({classes.tolist()}); at least 2 classes are needed.")
     encoder = TableEncoder.learn(X)  # once, on all rows: every split and method then reads the same columns
-    encoder.encode(X)  # what no method could read is told before the work begins
+    encoder.encode(X)  # raises before the work begins if no method could read a column
     rows = rows_of_table(encoder) if named else []
     return encoder.typed(X), [str(label) for label in classes], codes.astype(np.int64), rows
 
@@ -232,7 +232,7 @@ def run(
     # A worker that outlived its parent may still be at it, and keep trials in the same folder.
     alone = nullcontext() if folder is None or not folder.is_dir() else locked(folder, wait=True)
     with alone, one_thread(), warnings.catch_warnings():
-        # What libraries remark on a fit among hundreds is no news to the user; failures are recorded.
+        # Warnings of libraries about one fit of hundreds do not help the user. Failures are recorded.
         warnings.simplefilter("ignore")
         if plan.budget is not None:
             _load_all()
@@ -270,7 +270,7 @@ def run(
 
 @cache
 def _load_all() -> None:
-    """Fit a tiny network once in a process: torch loads much of itself then, which should be on nobody's account."""
+    """Fit a tiny network once in a process: torch loads much of itself then, and no trial should pay for that."""
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["a", "b"])
     BaselineClassifier(method="erm", head="mlp", epochs=1, device="cpu", random_state=0).fit(X, np.arange(40) % 2)
 
@@ -280,13 +280,13 @@ def _objective(method: Method, seed: int, X: pd.DataFrame, splitter: Splitter, p
     classes = np.unique(splitter.y[splitter.outer(seed)[0]])
 
     def objective(parameters: Mapping[str, Any]) -> tuple[float, Validation]:
-        said = _fit_predict(method, parameters, seed, X, splitter.y, fitted, judged)
-        value = float(said.metrics(plan.prior)[plan.metric])
+        found = _fit_predict(method, parameters, seed, X, splitter.y, fitted, judged)
+        value = float(found.metrics(plan.prior)[plan.metric])
         # Columns of all training classes: a class that no trial was fitted on is impossible, its rows are left out.
         columns = np.searchsorted(classes, np.unique(splitter.y[fitted]))
         log_proba = np.full((len(judged), len(classes)), -np.inf)
-        log_proba[:, columns] = said.log_proba
-        return value, (log_proba, np.where(said.y >= 0, columns[said.y], -1))
+        log_proba[:, columns] = found.log_proba
+        return value, (log_proba, np.where(found.y >= 0, columns[found.y], -1))
 
     return objective
 
@@ -323,7 +323,7 @@ def _stream(name: str, seed: int) -> int:
 def dask_cluster(address: str | None) -> Iterator[None]:
     """Within this block joblib sends its tasks to the Dask scheduler at an address; ``None`` changes nothing.
 
-    The workers need the same packages. One thread each serves best: ``dask worker ADDRESS --nthreads 1``.
+    The workers need the same packages. One thread for each is best: ``dask worker ADDRESS --nthreads 1``.
     """
     if address is None:
         yield

@@ -52,7 +52,7 @@ SHOWN = ("balanced_accuracy", "macro_f1", "g_mean", "top1", "mean_average_precis
 
 
 def choose_measure(name: str, n_classes: int) -> str:
-    """The metric's name as it is kept; hyphens serve as well as underscores.
+    """The metric's name with underscores; hyphens are accepted too.
 
     >>> choose_measure("macro-f1", 3)
     'macro_f1'
@@ -61,7 +61,7 @@ def choose_measure(name: str, n_classes: int) -> str:
     only = {"average_precision": n_classes == 2, "roc_auc": n_classes == 2, "top5": n_classes > 5}
     known = [measure for measure, about in MEASURES.items() if about.tunable and only.get(measure, True)]
     if key not in known:
-        raise InputError(f"{name!r} is no metric to compare {n_classes} classes by. Known: {', '.join(known)}.")
+        raise InputError(f"{name!r} is not a metric for {n_classes} classes. Known: {', '.join(known)}.")
     return key
 
 
@@ -179,7 +179,7 @@ class Comparison:
         return [float(values.mean()) if len(values) else None for values in tested]
 
     def verdict(self, prior: PriorName | None = None) -> list[str]:
-        """What can be said: the methods against the reference, the leader against all, and what failed."""
+        """The answer in sentences: the methods against the reference, the leader against all, and what failed."""
         prior = prior or self.prior
         sentences = []
         if self.settings["seeds"] < 2:
@@ -194,10 +194,10 @@ class Comparison:
         if not pairs:
             return []
         reference = self.label(self.reference)
-        told = sorted((pair for pair in pairs if pair.beyond_noise), key=lambda pair: -abs(pair.gain.mean))
+        significant = sorted((pair for pair in pairs if pair.beyond_noise), key=lambda pair: -abs(pair.gain.mean))
         ahead = [f"{self.label(pair.first)} is ahead of {reference} by {pair.gain.size()}"
-                 for pair in told if pair.gain.mean > 0]  # fmt: skip
-        behind = [f"{self.label(pair.first)} by {pair.gain.size()}" for pair in told if pair.gain.mean < 0]
+                 for pair in significant if pair.gain.mean > 0]  # fmt: skip
+        behind = [f"{self.label(pair.first)} by {pair.gain.size()}" for pair in significant if pair.gain.mean < 0]
         if ahead:
             sentences = [f"{'; '.join(ahead)}: more than noise."]
         else:
@@ -221,10 +221,11 @@ class Comparison:
         start = f"{name} under the {prior} prior: {leader} has the best mean, {best.text()}"
         if best.half_width is None:
             return [f"{start}."]
+        together = "with all pairs tested together it is"
         if not beaten:
-            return [f"{start}, but with all pairs tested together it cannot be told from {_listed(level)}."]
-        rest = f"; it cannot be told from {_listed(level)}" if level else ""
-        return [f"{start}; with all pairs tested together it is ahead of {_listed(beaten)} by more than noise{rest}."]
+            return [f"{start}, but {together} not ahead of {_listed(level)} by more than noise."]
+        rest = f", but not of {_listed(level)}" if level else ""
+        return [f"{start}; {together} ahead of {_listed(beaten)} by more than noise{rest}."]
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the times, in plain values."""
@@ -285,7 +286,7 @@ def collect(
     Parameters
     ----------
     labels : of the methods, by name.
-    classes : for each seed, the classes that its training rows hold, which the columns of its predictions stand for.
+    classes : for each seed, the classes of its training rows, in the order of the columns of its predictions.
     """
     methods: dict[str, MethodResult] = {}
     times: dict[str, list[dict[str, float]]] = {}

@@ -81,7 +81,7 @@ class Splitter:
                 )
             splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a class with fewer rows than folds; what it costs is told elsewhere
+                warnings.simplefilter("ignore")  # a class with fewer rows than folds: see warnings_of
                 kept, held_out = next(iter(splitter.split(np.zeros(len(y)), y, groups)))
         return rows[kept], rows[held_out]
 
@@ -163,7 +163,7 @@ def warnings_of(X: pd.DataFrame, splitter: Splitter, labels: list[str]) -> list[
     ]
     if splitter.n_seeds < 3:
         seeds = "1 seed is" if splitter.n_seeds == 1 else f"{splitter.n_seeds} seeds are"
-        found.append(f"{seeds} too few to tell a difference from noise; 5 or more serve.")
+        found.append(f"{seeds} too few to tell a difference from noise; use 5 or more.")
     return [sentence for sentence in found if sentence]
 
 
@@ -209,7 +209,7 @@ def _few_test_rows(y: Labels, splits: list[tuple[Labels, Labels]], labels: list[
     if len(tested):
         step = 1 / (max(rows[tested[0]], 1) * (rows > 0).sum())
         end = (
-            f"One row of {labels[tested[0]]!r} moves balanced accuracy by {step:.3f}: small differences cannot be told."
+            f"One row of {labels[tested[0]]!r} moves balanced accuracy by {step:.3f}: small differences cannot be seen."
         )
     have = "has" if len(few) == 1 else "have"
     return (

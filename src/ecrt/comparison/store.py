@@ -64,7 +64,7 @@ class Store:
     folder: Path
 
     def run_folder(self, method: str, seed: int) -> Path:
-        """Where the files of one method on one seed lie."""
+        """The folder of one method on one seed."""
         return self.folder / "runs" / method / f"seed-{seed}"
 
     def claim(self, settings: Mapping[str, Any]) -> None:
@@ -80,11 +80,11 @@ class Store:
             before = read_json(file, dict[str, Any])
             differing = [name for name in {**before, **plain} if before.get(name) != plain.get(name)]
             if differing:
-                told = "; ".join(f"{name}: {_short(before.get(name))}, now {_short(plain.get(name))}"
+                changes = "; ".join(f"{name}: {_short(before.get(name))}, now {_short(plain.get(name))}"
                                  for name in differing)  # fmt: skip
                 raise InputError(
-                    f"The folder {self.folder} holds a comparison with other settings or data ({told}). Choose another "
-                    "folder, or give the same command to go on with that one."
+                    f"The folder {self.folder} holds a comparison with other settings or data ({changes}). "
+                    "Choose another folder, or give the same command to go on with that one."
                 )
             return
         if any(self.folder.iterdir()):
@@ -148,14 +148,14 @@ def fingerprint(X: pd.DataFrame, *columns: NDArray[Any] | None) -> str:
 
 
 def write_trial(file: Path, trial: Trial, validation: Validation | None) -> None:
-    """Keep a trial and what it said of its validation rows; the record comes last."""
+    """Keep a trial and its predictions of validation rows; the record comes last."""
     if validation is not None:
         write_arrays(_validation_file(file), {"log_proba": validation[0], "y": validation[1]})
     write_json(file, asdict(trial))
 
 
 def read_trial(file: Path) -> tuple[Trial, Validation | None]:
-    """A trial, and what it said unless it failed."""
+    """A trial, and its predictions of validation rows unless it failed."""
     trial: Trial = read_json(file, Trial)
     if trial.value is None:
         return trial, None

@@ -30,7 +30,7 @@ REPEAT = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What tuning found: the best setting, what it said of validation rows, and how many trials there were."""
+    """What tuning found: the best setting, its predictions of validation rows, and how many trials there were."""
 
     parameters: dict[str, Any]
     value: float | None
@@ -57,9 +57,9 @@ def tune(
 ) -> Tuned:
     """Try settings until their number or their time is out, and take the best.
 
-    Every trial draws from a sampler that is seeded by its number, so that trials read from disk and trials just made
-    are continued alike. With a budget, the trial that runs when it ends is cut and does not count; if none was
-    finished, the method's first start is taken untested.
+    Every trial draws from a sampler that is seeded by its number, so that it does not matter whether the trials before
+    it were read from disk or just made. With a budget, the trial that runs when it ends is cut and does not count; if
+    none was finished, the method's first start is taken untested.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def tune(
     for start in method.starts:
         study.enqueue_trial(start)
     done: list[Trial] = []
-    best, said = None, None
+    best, predicted = None, None
     while len(done) < (MOST_TRIALS if trials is None else trials):
         left = float("inf") if budget is None else budget - sum(trial.seconds for trial in done)
         if left <= 0 or (done and done[-1].cut):
@@ -92,12 +92,12 @@ def tune(
         study.tell(asked, trial.value)
         # Of equal values the earliest: starts are the cheap and the usual settings.
         if best is None or (trial.value > best if higher_is_better else trial.value < best):
-            best, said, parameters = trial.value, validation, trial.parameters
+            best, predicted, parameters = trial.value, validation, trial.parameters
     failed = [trial for trial in done if trial.error]
     return Tuned(
         parameters=method.starts[0] if best is None else parameters,
         value=best,
-        validation=said,
+        validation=predicted,
         n_finished=sum(trial.value is not None for trial in done),
         n_failed=len(failed),
         n_cut=sum(trial.cut for trial in done),
@@ -119,7 +119,7 @@ def _try(
             value, error = None, "the metric is not finite"
     except OutOfTime:
         cut = True
-    except Exception as fault:  # a setting that a method cannot bear costs that trial, not the comparison
+    except Exception as fault:  # a setting that fails costs one trial, not the comparison
         error = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
     seconds = round(time.perf_counter() - began, 3)
     return Trial(parameters=parameters, value=value, error=error, cut=cut, seconds=seconds), validation
@@ -172,7 +172,7 @@ class OutOfTime(BaseException):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``OutOfTime`` in the block after so many seconds, between two steps of Python.
+    """Raise ``OutOfTime`` in the block after some seconds, between two steps of Python.
 
     Only the main thread of a process can be interrupted, and not on Windows; elsewhere the block runs to its end. An
     import is never interrupted: it would leave a broken module to all that comes after.

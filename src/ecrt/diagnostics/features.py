@@ -20,7 +20,7 @@ Labels = NDArray[np.int64]
 PERMUTATIONS = 199
 
 MARKED = 1.2
-"""Held-out residuals so many times as large, squared, are more than a blemish."""
+"""Ratio of squared residuals, held-out rows over seen ones, from which it matters."""
 
 FEWEST_SEEN = 3
 """Rows of a class that its mean is taken from."""
@@ -38,7 +38,7 @@ DRAWS, SPLITS, MOST_VARIED = 199, 5, 200
 POWER_STEPS = 30
 
 RIDGE = 1e-2
-"""Added to the majority's covariance, as a share of its mean variance: what is below it is as good as constant."""
+"""Added to the majority's covariance, as a share of its mean variance; less variance counts as none."""
 
 FEWEST_CLASSES = 3
 """With fewer, classes cannot show how much they differ: rows have to."""
@@ -75,8 +75,8 @@ class Memorisation:
 def feature_memorisation(z: Array, y: Labels, seen: NDArray[np.bool_], rng: np.random.Generator) -> Memorisation | None:
     """Compare distances from class means of rows seen and not seen; ``None`` where no class has both.
 
-    The means are those of the seen rows, each row's own left out, so that both kinds stand alike. The chance comes from
-    giving the mark "seen" to other rows of the same class.
+    The means are those of the seen rows, without the row itself, so that both kinds are treated in the same way. The
+    chance comes from giving the mark "seen" to other rows of the same class.
 
     Parameters
     ----------
@@ -149,9 +149,9 @@ class UniqueFeature:
     ratio : variance of the minority along its direction of largest variance, over that of the majority. The direction
         is found on one half of the rows and measured on the other; the mean over several halvings.
     p_value : chance of such a ratio if minority classes were like majority ones.
-    by : ``"classes"``: the same was done to groups of majority classes played down to minority size. ``"rows"``, where
-        there are too few majority classes for that: to random rows of the majority, which takes all its classes to
-        vary alike.
+    by : ``"classes"``: the same was done to groups of majority classes cut down to minority size. ``"rows"``, where
+        there are too few majority classes for that: to random rows of the majority, which assumes that all its
+        classes vary in the same way.
     null : ratios of those.
     n_classes : minority classes in it: those with at least four rows.
     weights : the direction, one weight for each feature in units of its spread; the largest is positive.
@@ -212,10 +212,10 @@ def unique_feature(z: Array, y: Labels, minority: NDArray[np.bool_], rng: np.ran
     null = []
     for _ in range(DRAWS):
         if by_classes:
-            played = rng.permutation(majority)[:group]
-            kept = np.minimum(rng.permutation(sizes)[:group], counts[played])
-            groups = [rng.permutation(rows_of[int(label)])[:n] for label, n in zip(played, kept, strict=True)]
-            left = frequent.without([rows_of[int(label)] for label in played])
+            reduced = rng.permutation(majority)[:group]
+            kept = np.minimum(rng.permutation(sizes)[:group], counts[reduced])
+            groups = [rng.permutation(rows_of[int(label)])[:n] for label, n in zip(reduced, kept, strict=True)]
+            left = frequent.without([rows_of[int(label)] for label in reduced])
         else:
             groups, before, after = _random_rows([rows_of[int(label)] for label in majority], sizes, rng)
             left = frequent.without(before, after)
@@ -268,7 +268,7 @@ class _Scatter:
         return _Scatter(self.z, [], scatter, freedom)
 
     def whiten(self, residuals: Array) -> Array:
-        """In coordinates where the majority varies alike in every direction."""
+        """In coordinates where the majority has the same variance in every direction."""
         return np.asarray(solve_triangular(self.factor, residuals.T, lower=True).T)
 
     def back(self, direction: Array) -> Array:
@@ -326,7 +326,7 @@ class MinorityGap:
     Attributes
     ----------
     gain, low, high : mean with its 95 % interval; positive where sources are better.
-    loss_z, loss_s : mean log-loss by features and by sources, classes counted alike.
+    loss_z, loss_s : mean log-loss by features and by sources, every class with the same weight.
     n_classes, n_rows : measured on.
     over : whether the interval is over classes, whose rows share a few training samples, or over rows.
     """

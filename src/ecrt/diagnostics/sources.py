@@ -28,7 +28,7 @@ ROUND_TRIPS = 256
 """Rows that are sent through the de-mixing and back."""
 
 FEWEST_TESTED = 12
-"""With fewer rows of a class only a gross dependence could be told from chance."""
+"""With fewer rows of a class only a very strong dependence would be significant."""
 
 MOST_TESTED, MOST_COLUMNS, MOST_CLASSES = 100, 6, 20
 """What is tested of a class, and how many classes are: the work grows with the square of the rows."""
@@ -39,7 +39,7 @@ FEWEST_SHAPED = 20
 MOST_SHAPED, MOST_SOURCES, DRAWS = 5000, 64, 999
 
 STRONG = 0.5
-"""Skewness or excess kurtosis (over two) from which the departure is more than a blemish."""
+"""Skewness or excess kurtosis (over two) from which the departure matters."""
 
 COARSE = 0.5
 """A gap between neighbouring values, in standard deviations, from which a grid is plain to see."""
@@ -209,8 +209,8 @@ class ClassDependence:
     p_s: float
 
     @property
-    def told(self) -> bool:
-        """Whether there were rows enough."""
+    def tested(self) -> bool:
+        """Whether there were enough rows."""
         return bool(np.isfinite(self.p_s))
 
 
@@ -226,9 +226,9 @@ class Dependence:
         return [one for one in self.classes if (one.p_s if after else one.p_z) < LEVEL]
 
     @property
-    def told(self) -> list[ClassDependence]:
-        """Classes with rows enough."""
-        return [one for one in self.classes if one.told]
+    def tested(self) -> list[ClassDependence]:
+        """Classes with enough rows."""
+        return [one for one in self.classes if one.tested]
 
 
 def class_dependence(
@@ -333,8 +333,8 @@ def source_gaussianity(s: Array, y: Labels, rng: np.random.Generator) -> Gaussia
     """Test each source's standardised residuals for the Gaussian shape.
 
     Residuals divided by the standard deviation of few rows are less spread out than Gaussian ones. The null
-    distribution is therefore drawn: Gaussian numbers in classes of the same sizes, treated alike. It is the same for
-    every source.
+    distribution is therefore drawn: Gaussian numbers in classes of the same sizes, treated in the same way. It
+    is the same for every source.
 
     References
     ----------
@@ -463,7 +463,7 @@ class Stability:
 
     @property
     def lowest(self) -> float:
-        """The least alike two."""
+        """Of the two fits that differ most."""
         return min(self.pairs, default=float("nan"))
 
     @property

@@ -65,7 +65,7 @@ def fit_temperature(log_proba: Array, y: Labels, weight: Array | None = None) ->
     Parameters
     ----------
     log_proba : of rows by classes; zeros count as 2.2e-16.
-    weight : of each row; all alike without it.
+    weight : of each row; without it all rows have the same weight.
 
     References
     ----------

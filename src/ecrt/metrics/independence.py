@@ -41,9 +41,9 @@ def hsic_test(
 ) -> tuple[float, float]:
     """Largest normalised HSIC between two coordinates, and the chance that independent ones reach it.
 
-    Each permutation shuffles every coordinate by itself, so that nothing but independence is assumed. They are drawn
-    one after the other, and no more once so many have reached the value that it cannot be called large: the p-value is
-    valid all the same.
+    Each permutation shuffles every coordinate separately, so that nothing but independence is assumed. Permutations
+    stop as soon as ``exceedances`` of them have reached the value, which then is clearly not large. The p-value stays
+    valid.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How good are predictions of several labels a row? ``present`` is the true indicator, rows by labels, of booleans."""
+"""Measures of multi-label predictions. ``present`` is the true indicator, rows by labels, of booleans."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def best_thresholds(scores: Array, present: Indicator, fallback: Array, least_po
 
     Parameters
     ----------
-    fallback : the cut of labels with fewer than ``least_positives`` rows to tell from.
+    fallback : the cut of labels with fewer than ``least_positives`` rows.
     """
     cuts = np.array(fallback, dtype=np.float64)
     for label in np.flatnonzero(present.sum(axis=0) >= least_positives):
@@ -80,13 +80,13 @@ def multilabel_metrics(
     if unknown is None:
         unknown = np.zeros((len(present), 0), dtype=bool)
     every = np.hstack([present, unknown])
-    said = np.hstack([predicted, np.zeros_like(unknown)])
+    predicted = np.hstack([predicted, np.zeros_like(unknown)])
     scores = np.hstack([log_odds, np.full(unknown.shape, -np.inf)])
     return {
         "accuracy": mean_of_finite(top_k_accuracy(scores, every)),
         "bce": float(bce_per_row(log_odds, present).mean()),
-        "macro_f1": mean_of_finite(label_f1(said, every)),
-        "micro_f1": micro_f1(said, every),
+        "macro_f1": mean_of_finite(label_f1(predicted, every)),
+        "micro_f1": micro_f1(predicted, every),
         "mean_average_precision": mean_of_finite(label_average_precision(log_odds, present)),
-        "subset_accuracy": float((said == every).all(axis=1).mean()),
+        "subset_accuracy": float((predicted == every).all(axis=1).mean()),
     }

@@ -43,12 +43,12 @@ MOST_RANKED = 100_000_000
 """Beyond this many rows times classes no average precision is computed: it sorts all rows once for every class."""
 
 FARTHEST_SCORE = 1e300
-"""scikit-learn ranks finite scores only; this one stands for the certain and, negative, for the impossible."""
+"""scikit-learn ranks finite scores only; this one replaces infinity."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictions:
-    """What a model said of test rows, and all that is needed to measure it.
+    """Predictions of test rows, and all that is needed to measure them.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ def read_prediction_table(
     columns = [ColumnReading(name=name, kind="number", decimal=".") for name in names]
     data = read_data(path, target=(target,), columns=columns)
     if not isinstance(data.X, pd.DataFrame) or data.y is None:
-        raise InputError(f"{path.name} is no table of predictions.")
+        raise InputError(f"{path.name} is not a table of predictions.")
     place = {str(label): index for index, label in enumerate(counts)}
     with np.errstate(divide="ignore"):  # a probability of zero is minus infinity
         log_proba = np.log(data.X[names].to_numpy(dtype=np.float64))
@@ -168,13 +168,13 @@ def prediction_metrics(
     prior : the prior to measure under.
     assumed : the prior that ``log_proba_nm`` assume, if it is another: they are shifted to ``prior`` first.
     validation : log-probabilities (under the same assumed prior) and class indices of rows that neither the model was
-        fitted on nor are measured here, to fit the temperature on; classes count alike there under the balanced prior,
-        rows under the training prior. Without it there is nothing temperature-scaled.
+        fitted on nor are measured here, to fit the temperature on; under the balanced prior every class has the same
+        weight there, under the training prior every row. Without it there is nothing temperature-scaled.
 
     Returns
     -------
     Numbers: ``top1``, ``balanced_accuracy``, ``macro_f1``, ``g_mean``, ``top5`` (of more than five classes), ``nll``,
-    ``balanced_nll`` (classes alike), ``ece``, ``mean_average_precision`` (over classes), with two classes
+    ``balanced_nll`` (mean over classes), ``ece``, ``mean_average_precision`` (over classes), with two classes
     ``average_precision`` and ``roc_auc`` of the rarer one, and with ``validation`` also ``temperature``,
     ``nll_scaled`` and ``balanced_nll_scaled``.
 
@@ -301,7 +301,7 @@ def _roc_auc(log_proba: Array, y: Labels, label: int) -> float:
 
 
 def _ranking_score(log_proba: Array, label: int) -> Array:
-    """What rows are ranked by; of two classes the log-odds, which a prior shifts for all rows alike."""
+    """What rows are ranked by; of two classes the log-odds, whose order a prior does not change."""
     score = log_proba[:, label]
     if log_proba.shape[1] == 2:
         score = score - log_proba[:, 1 - label]

@@ -14,11 +14,11 @@ Array = NDArray[np.float64]
 PriorName = Literal["balanced", "training"]
 
 PRIORS: tuple[PriorName, PriorName] = ("balanced", "training")
-"""Class priors that everything is reported under: nobody should win by the prior alone."""
+"""Class priors that everything is reported under: a method should not win by its prior alone."""
 
 
 def class_prior_of(prior: PriorName | ArrayLike, counts: NDArray[np.int64]) -> Array:
-    """Share of each class: all alike, as in training, or as given; they sum to one.
+    """Share of each class: equal, as in training, or as given; they sum to one.
 
     >>> class_prior_of("training", np.array([30, 10])).tolist()
     [0.75, 0.25]
@@ -45,7 +45,7 @@ def shift_prior(log_proba_nm: ArrayLike, from_prior_m: ArrayLike, to_prior_m: Ar
     Parameters
     ----------
     log_proba_nm : log-probabilities, or logits, of rows by classes.
-    from_prior_m, to_prior_m : the prior that they assume and the one wanted; any positive multiple of it serves.
+    from_prior_m, to_prior_m : the prior that they assume and the one wanted; they need not sum to one.
 
     References
     ----------

@@ -87,7 +87,7 @@ class Pair:
 
     Attributes
     ----------
-    gain : mean over splits, and its interval by itself.
+    gain : mean over splits, with the interval that this pair would have alone.
     adjusted : p-value after Holm's correction for all pairs tested together; None with one split.
     """
 

@@ -31,7 +31,7 @@ def compare_file(
 
     Parameters
     ----------
-    group, time : columns that splits mind; like ids, they are not learned from.
+    group, time : columns that rows are split by; like ids, they are not learned from.
     reading : what is known of how the table is written.
     options : of ``ecrt.compare``.
     """

@@ -55,10 +55,10 @@ class FitConfig:
     ----------
     target : column with the target, or several of them (0-1 columns of a multi-label task, or numbers); not needed for
         a folder of images.
-    task : classification, multilabel or regression; told from the target if not given.
+    task : classification, multilabel or regression; found from the target if not given.
     id : columns that name rows, kept for the output and not learned from.
     drop : columns to leave out.
-    encoding, decimal, na, types : how the file is written, where that cannot be told from it: see ``ReadOptions``.
+    encoding, decimal, na, types : how the file is written, if it cannot be found out: see ``ReadOptions``.
     seed, device : of the estimator.
     class_prior : ``"balanced"``, ``"training"``, or a number for each class; if not given, balanced without costs and
         training with them.
@@ -110,7 +110,7 @@ class FitConfig:
 
     @property
     def reading(self) -> ReadOptions:
-        """How the file is written, as far as it is said."""
+        """How the file is written, as far as it is known."""
         return ReadOptions(encoding=self.encoding, decimal=self.decimal, na=self.na, types=self.types)
 
     @property
@@ -132,7 +132,7 @@ class FitConfig:
         if self.positive is not None:
             places = [at for at, label in enumerate(classes.tolist()) if str(label) == str(self.positive)]
         if not places:
-            raise InputError(f"positive={self.positive!r} is no class; there are {classes.tolist()}.")
+            raise InputError(f"positive={self.positive!r} is not a class; there are {classes.tolist()}.")
         threshold = self.threshold
         if self.costs is not None:
             threshold = self.costs["false_alarm"] / (self.costs["false_alarm"] + self.costs["miss"])

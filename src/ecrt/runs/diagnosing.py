@@ -313,5 +313,5 @@ def _seen_mask(seen: ArrayLike, n_rows: int) -> Mask:
         odd = numbers[~np.isin(numbers, [0, 1])][0]
         raise InputError(f"seen must hold 0 and 1 (or False and True); it holds {odd:g}.")
     if numbers.all() or not numbers.any():
-        raise InputError("seen marks all rows alike: to compare, some must be seen and some not.")
+        raise InputError("seen has the same value for all rows: to compare, some must be seen and some not.")
     return numbers.astype(bool)

@@ -146,7 +146,7 @@ class Diagnosis:
         }
 
     def _dependence(self) -> Finding:
-        told, n_classes = self.dependence.told, len(self.dependence.classes)
+        told, n_classes = self.dependence.tested, len(self.dependence.classes)
         if self.n_sources < 2:
             return Finding("yes", because="one source")
         if not told:

@@ -52,8 +52,8 @@ def fit_file(
 
     Parameters
     ----------
-    say : told what is going on, a sentence at a time.
-    show : told how the columns of a table were read.
+    say : takes what is going on, a sentence at a time.
+    show : takes how the columns of a table were read.
     verbose : show progress bars.
     """
     resolve_device(config.device)  # before the file is read, which may take long
@@ -64,7 +64,7 @@ def fit_file(
     target = read_target(data, config.target, config.task)
     data = labelled(data, target)
     say(_summary(path, data, target))
-    say(target.said)
+    say(target.reason)
     columns = (*data.columns, *(_dropped(name) for name in config.drop if data.columns))
     cells = tuple(column_rows(columns))
     show(columns)

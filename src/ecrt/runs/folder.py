@@ -51,7 +51,7 @@ def open_report(folder: Path) -> NewFolder:
 
 
 def seal_run(folder: Path, *, interrupted: bool = False) -> None:
-    """Write down the digests of a run's files, by which one that comes from elsewhere is told."""
+    """Write down the digests of a run's files, so that a file from elsewhere is noticed."""
     files = {
         name: _digest(file)
         for file in sorted(folder.rglob("*"))
@@ -61,7 +61,7 @@ def seal_run(folder: Path, *, interrupted: bool = False) -> None:
 
 
 def publish_run(new: NewFolder, *, interrupted: bool) -> Path:
-    """Seal a run and switch; gives where it lies.
+    """Seal a run and put it into its place, which is given back.
 
     An interrupted run takes the place of no model: it gets a folder of its own beside that.
     """
@@ -74,7 +74,7 @@ def check_run(folder: Path) -> None:
     """Refuse a folder whose files are not of one run, by the name of the file."""
     recover(folder)
     if not (folder / CONFIG_FILE).is_file():
-        raise InputError(f"{folder} is no folder that ecrt fit has written: it has no {CONFIG_FILE}.")
+        raise InputError(f"{folder} was not written by ecrt fit: it has no {CONFIG_FILE}.")
     files = _sealed(folder)
     if files is None:
         raise ModelFileError(folder / SEAL_FILE, "The run has no such file, or not a readable one.", "Fit again.")

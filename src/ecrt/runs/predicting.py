@@ -29,7 +29,7 @@ from ecrt.runs.targets import ESTIMATORS, labelled, read_new_target
 
 PREDICTED, CARD_FILE = "predicted", "MODEL_CARD.md"
 MOST_NAMES = 1_000_000
-MOST_TOLD = 12
+MOST_NAMED = 12
 WRITERS = {".csv": "to_csv", ".parquet": "to_parquet", ".jsonl": "to_json"}
 
 
@@ -218,16 +218,16 @@ def evaluate_file(
 def _tell_problems(run: FittedRun, data: DataFile) -> None:
     """Say, column by column, what the model cannot use, and gaps where there were none."""
     whole = {column.name for column in run.columns if not column.missing}
-    told = [problem for problem in data.problems if problem.share or problem.name in whole]
-    for problem in told[:MOST_TOLD]:
+    named = [problem for problem in data.problems if problem.share or problem.name in whole]
+    for problem in named[:MOST_NAMED]:
         warn_user(f"Column {problem}.")
-    if len(told) > MOST_TOLD:
-        warn_user(f"{len(told) - MOST_TOLD} more columns are not as in the fit.")
+    if len(named) > MOST_NAMED:
+        warn_user(f"{len(named) - MOST_NAMED} more columns are not as in the fit.")
 
 
 @contextmanager
 def _told_before() -> Iterator[None]:
-    """What reading the file has said of its columns, the model need not say again."""
+    """Warnings about columns that reading the file has given are not given again by the model."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", NOT_AS_FITTED, ECRTWarning)
         yield
@@ -252,8 +252,8 @@ def _decided(run: FittedRun, X: Any, y: Any) -> dict[str, float]:
     if decision.threshold is None:
         return {}
     positive = run.model.classes_[decision.positive]
-    said = decision.labels(run.model.predict_proba(X), run.model.classes_) == positive
-    (right_no, false_alarms), (misses, hits) = confusion_matrix(y == positive, said, labels=[False, True])
+    predicted = decision.labels(run.model.predict_proba(X), run.model.classes_) == positive
+    (right_no, false_alarms), (misses, hits) = confusion_matrix(y == positive, predicted, labels=[False, True])
     figures = {
         "threshold": decision.threshold,
         "recall": hits / max(hits + misses, 1),

@@ -31,7 +31,7 @@ class Target:
 
     Attributes
     ----------
-    task, said : which task, and a sentence on why.
+    task, reason : which task, and a sentence on why.
     y : labels, an indicator matrix, or numbers; None of them missing.
     names : the labels of an indicator matrix, or the columns of several targets.
     rows : which rows of the file have a target.
@@ -40,7 +40,7 @@ class Target:
     """
 
     task: TaskName
-    said: str
+    reason: str
     y: NDArray[Any]
     names: tuple[str, ...]
     rows: NDArray[np.int64]
@@ -49,7 +49,7 @@ class Target:
 
 
 def labelled(data: DataFile, target: Target) -> DataFile:
-    """The rows that have a target; a warning tells how many have none."""
+    """The rows that have a target; a warning gives the number of the others."""
     left_out = len(data.ids) - len(target.rows)
     if not left_out:
         return data
@@ -58,7 +58,7 @@ def labelled(data: DataFile, target: Target) -> DataFile:
 
 
 def read_target(data: DataFile, names: tuple[str, ...], task: TaskName | None) -> Target:
-    """Tell the task from the target, unless it is given, and put the target into its form.
+    """Find the task from the target, unless it is given, and put the target into its form.
 
     Parameters
     ----------
@@ -67,26 +67,26 @@ def read_target(data: DataFile, names: tuple[str, ...], task: TaskName | None) -
     frame, rows = _present(data)
     if task is None:
         task, why = _task_of(frame, names)
-        said = f"Task: {task}, since {why}. Use --task if it is not so."
+        reason = f"Task: {task}, since {why}. Use --task if it is not so."
     else:
-        said = f"Task: {task}, as asked for."
+        reason = f"Task: {task}, as asked for."
     if task == "multilabel":
         known, y, _ = _indicator(frame, names, ())
         rarest = np.argmin(np.where(y > 0, y.sum(axis=0), len(y) + 1), axis=1)
-        return Target(task, said, y, known, rows, rarest)
+        return Target(task, reason, y, known, rows, rarest)
     if task == "regression":
         numbers, names = _numbers(frame, names)
         first = numbers if numbers.ndim == 1 else numbers[:, 0]
         strata = pd.qcut(first, 10, labels=False, duplicates="drop").astype(np.int64)
-        return Target(task, said, numbers, names, rows, strata)
+        return Target(task, reason, numbers, names, rows, strata)
     y = _classes(_one_column(frame, names))
-    return Target(task, said, y, (), rows, np.unique(y, return_inverse=True)[1].astype(np.int64))
+    return Target(task, reason, y, (), rows, np.unique(y, return_inverse=True)[1].astype(np.int64))
 
 
 def read_new_target(
     data: DataFile, names: tuple[str, ...], task: TaskName, labels: tuple[str, ...], classes: NDArray[Any] | None
 ) -> Target:
-    """The target of new rows in the form that a model's own has: nothing is told from these rows, which may be few.
+    """The target of new rows in the form that a model's own has: nothing is learned from these rows, which may be few.
 
     Parameters
     ----------
@@ -95,16 +95,16 @@ def read_new_target(
     classes : that a classifier knows; others stay as they are.
     """
     frame, rows = _present(data)
-    none, said = np.zeros(len(rows), dtype=np.int64), f"Task: {task}, as in the fit."
+    none, reason = np.zeros(len(rows), dtype=np.int64), f"Task: {task}, as in the fit."
     if task == "multilabel":
         _, y, unknown = _indicator(frame, names, labels)
-        return Target(task, said, y, labels, rows, none, unknown)
+        return Target(task, reason, y, labels, rows, none, unknown)
     if task == "regression":
-        return Target(task, said, _numbers(frame, names)[0], labels, rows, none)
+        return Target(task, reason, _numbers(frame, names)[0], labels, rows, none)
     known = {_label_text(label): label for label in ([] if classes is None else classes.tolist())}
     column = _one_column(frame, names)
     y = np.array([known.get(_label_text(value), value) for value in column.tolist()], dtype=object)
-    return Target(task, said, y, (), rows, none)
+    return Target(task, reason, y, (), rows, none)
 
 
 def _present(data: DataFile) -> tuple[pd.DataFrame, NDArray[np.int64]]:

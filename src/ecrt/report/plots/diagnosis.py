@@ -22,7 +22,7 @@ def diagnosis_plots(found: Diagnosis) -> Plots:
     return {
         "transfer": [transfer_panel(found)] if len(found.selection.tried) > 1 else [],
         "theory": [theory_panel(found)],
-        "dependence": [dependence_panel(found.dependence)] if found.dependence.told else [],
+        "dependence": [dependence_panel(found.dependence)] if found.dependence.tested else [],
         "gaussianity": [gaussianity_panel(found.gaussianity)] if found.gaussianity.sources else [],
         "stability": [stability_panel(found.stability)] if found.stability.pairs else [],
         "gridding": [grid_panel(found)] if any(np.isfinite(grid.gap) for grid in found.grids) else [],
@@ -69,7 +69,7 @@ def theory_panel(found: Diagnosis) -> str:
 
 def dependence_panel(result: Dependence) -> str:
     """HSIC of each class before and after; filled where it is beyond chance."""
-    classes = result.told
+    classes = result.tested
 
     def draw(axes: Axes) -> None:
         for line, one in enumerate(reversed(classes)):
