@@ -119,16 +119,5 @@ def target_roles(
     """Bins most of whose rows are rare are minority; with three others at least these alone may teach the mechanism."""
     counts = np.bincount(bins)
     minority = np.bincount(bins, weights=rare) > counts / 2
-    everyone = np.ones(len(counts), dtype=bool)
-    enough = (~minority).sum() >= FEWEST_DEMIXING_CLASSES
-
-    def learners(learn_on: LearnOn) -> NDArray[np.bool_]:
-        return ~minority if enough and learn_on == "majority" else everyone
-
-    return ClassRoles(
-        counts=counts,
-        minority=minority,
-        augmented=minority,
-        encoded_on=learners(encode_on),
-        demixed_on=learners(demix_on),
-    )
+    enough = bool((~minority).sum() >= FEWEST_DEMIXING_CLASSES)
+    return ClassRoles.of(counts, minority, minority, encode_on=encode_on, demix_on=demix_on, transfer=enough)

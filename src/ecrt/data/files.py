@@ -114,7 +114,7 @@ def read_data(
         readings, typed = decide_columns(left, options, separator=raw.separator, aside=aside)
         unused = signs_not_found(table, options.na)
         signs = (f"--na {unused}: no cell of {path.name} holds that.",) if unused else ()
-        _tell((*readings, *targets), (*raw.notes, *signs))
+        _warn_of_notes((*readings, *targets), (*raw.notes, *signs))
     else:
         readings = tuple(reading for reading in columns if reading.is_used or reading.name in aside)
         lacking = [reading.name for reading in readings if reading.name not in table.columns]
@@ -123,7 +123,7 @@ def read_data(
         _refuse_nested(table[[reading.name for reading in readings]], path)
         typed, problems = read_columns(table, readings, decimal=options.decimal)
         _refuse_unreadable(problems, path, allow_unreadable)
-        _tell((), raw.notes)
+        _warn_of_notes((), raw.notes)
     used = [reading.name for reading in readings if reading.is_used]
     if target and columns is None and not used:
         said = "; ".join(f"{reading.name!r}: {reading.note}" for reading in readings[:5])
@@ -188,7 +188,7 @@ def _refuse_unreadable(problems: Sequence[ColumnProblem], path: Path, allowed: b
         )
 
 
-def _tell(readings: Sequence[ColumnReading], notes: Sequence[str]) -> None:
+def _warn_of_notes(readings: Sequence[ColumnReading], notes: Sequence[str]) -> None:
     """Warn the user of notes on the file and its columns; columns with the same note share a line."""
     same: dict[tuple[str, str], list[str]] = {}
     for reading in readings:

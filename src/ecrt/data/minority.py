@@ -40,6 +40,23 @@ class ClassRoles:
     encoded_on: NDArray[np.bool_]
     demixed_on: NDArray[np.bool_]
 
+    @classmethod
+    def of(
+        cls,
+        counts: NDArray[np.int64],
+        minority: NDArray[np.bool_],
+        augmented: NDArray[np.bool_],
+        *,
+        encode_on: LearnOn,
+        demix_on: LearnOn,
+        transfer: bool,
+    ) -> ClassRoles:
+        """Roles by the classes that stages learn from; without ``transfer`` all stages learn from all classes."""
+        everyone = np.ones(len(counts), dtype=bool)
+        learners: dict[LearnOn, NDArray[np.bool_]] = {"all": everyone, "majority": ~minority if transfer else everyone}
+        encoded_on, demixed_on = learners[encode_on], learners[demix_on]
+        return cls(counts=counts, minority=minority, augmented=augmented, encoded_on=encoded_on, demixed_on=demixed_on)
+
 
 def minority_mask(
     counts: NDArray[np.int64], classes: NDArray[Any], minority: MinorityRule = "auto"
@@ -90,30 +107,20 @@ def assign_roles(
 ) -> ClassRoles:
     """Decide what every class is used for, and warn where a stage cannot have the classes it was meant to have."""
     is_minority = minority_mask(counts, classes, minority)
-    everyone = np.ones(len(counts), dtype=bool)
     n_majority = int((~is_minority).sum())
     augmented = is_minority
     if not is_minority.any() and isinstance(minority, str) and counts.max() <= SMALL_CLASS:
-        augmented = everyone
+        augmented = ~is_minority
 
     too_few = n_majority < FEWEST_DEMIXING_CLASSES and "majority" in (encode_on, demix_on)
     if not is_minority.any():
-        _say_all("No class is clearly a minority class")
+        _warn_of_all("No class is clearly a minority class")
     elif too_few and not (isinstance(minority, str) and minority == "all"):
-        _say_all(f"There are too few majority classes to learn from ({n_majority} of {len(counts)})")
+        _warn_of_all(f"There are too few majority classes to learn from ({n_majority} of {len(counts)})")
 
-    def learners(learn_on: LearnOn) -> NDArray[np.bool_]:
-        transfers = is_minority.any() and not too_few and learn_on == "majority"
-        return ~is_minority if transfers else everyone
-
-    return ClassRoles(
-        counts=counts,
-        minority=is_minority,
-        augmented=augmented,
-        encoded_on=learners(encode_on),
-        demixed_on=learners(demix_on),
-    )
+    transfer = bool(is_minority.any()) and not too_few
+    return ClassRoles.of(counts, is_minority, augmented, encode_on=encode_on, demix_on=demix_on, transfer=transfer)
 
 
-def _say_all(reason: str) -> None:
+def _warn_of_all(reason: str) -> None:
     warn_user(f"{reason}: encoder and de-mixing learn from all classes.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import gen_batches
 
 from ecrt.disk import check_writable, locked, remove_litter, replacing, write_arrays, write_json
 from ecrt.embedding.backbones import Backbone
@@ -86,8 +86,8 @@ def _embed(
                     progress.advance("from an earlier run")
                 continue
             chunk = []
-            for batch in _batches(rows, batch_size):
-                chunk.append(_checked(backbone, items, batch, pool))
+            for batch in gen_batches(len(rows), batch_size):
+                chunk.append(_checked(backbone, items, rows[batch], pool))
                 progress.advance()
             with replacing(file) as unfinished:
                 np.save(unfinished, np.concatenate(chunk))
@@ -95,11 +95,6 @@ def _embed(
     X = np.concatenate([np.load(parts / f"{start:09d}.npy") for start in starts])
     _write(output, X, items, backbone)
     return Embedded(output, len(X), X.shape[1], kept)
-
-
-def _batches(rows: range, size: int) -> Iterator[range]:
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]
 
 
 def _checked(backbone: Backbone, items: Items, batch: range, pool: ThreadPoolExecutor) -> NDArray[np.float32]:
