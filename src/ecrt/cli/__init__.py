@@ -1,4 +1,7 @@
-"""The command ``ecrt``: thin, every command calls one function of the library."""
+"""The command ``ecrt``: thin, every command calls one function of the library.
+
+``commands`` has the commands with their options, ``terminal`` what they print and how errors and signals end them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Measures only: do the assumptions hold, are features memorised, what do the minority classes have of their own?"""
+"""Measures only: do the assumptions hold, are features memorised, what do the minority classes have of their own?
+
+``sources`` measures what de-mixing found, ``features`` what went into it.
+"""
 
 from ecrt.diagnostics.features import (
     Memorisation,

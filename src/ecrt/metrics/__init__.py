@@ -1,4 +1,9 @@
-"""Measures of predictions and of sources."""
+"""Measures of predictions and of sources.
+
+``predictions`` measures class probabilities as a whole, from what ``classification`` (rows and classes),
+``calibration`` and ``priors`` compute. ``multilabel`` and ``regression`` do the same for other tasks, ``independence``
+for sources. ``significance`` says which differences are more than noise.
+"""
 
 from ecrt.metrics.calibration import expected_calibration_error, fit_temperature, reliability_bins, scale_by_temperature
 from ecrt.metrics.classification import (

@@ -1,4 +1,9 @@
-"""Runs of the command: a file to a folder with a model, and what that model says of other files."""
+"""Runs of the command: a file to a folder with a model, and what that model says of other files.
+
+``config`` holds the settings of a fit, and ``targets`` finds the task. ``fitting`` fits a file and ``predicting``
+applies the model to another. ``evaluation`` measures a model on test rows; ``records`` are the results, with their files.
+``folder`` keeps the files of a run together. ``comparing``, ``diagnosing`` and ``demo`` serve the other commands.
+"""
 
 from ecrt.runs.comparing import compare_file
 from ecrt.runs.config import FitConfig, read_config, read_costs, read_prior
