@@ -1,7 +1,7 @@
 """Runs of the command: a file to a folder with a model, and what that model says of other files.
 
 ``config`` holds the settings of a fit, and ``targets`` finds the task. ``fitting`` fits a file and ``predicting``
-applies the model to another. ``evaluation`` measures a model on test rows; ``records`` are the results, with their files.
+applies the model to another. ``evaluation`` measures a model on test rows; ``records`` are the results and their files.
 ``folder`` keeps the files of a run together. ``comparing``, ``diagnosing`` and ``demo`` serve the other commands.
 """
 
