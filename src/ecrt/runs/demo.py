@@ -13,8 +13,6 @@ from ecrt.data import step_imbalance, toy_sources
 from ecrt.estimators import ECRTClassifier
 from ecrt.training import Progress
 
-__all__ = ["ToyPicture", "compare_digits", "toy_picture"]
-
 Array = NDArray[np.float64]
 
 METHODS = ("erm", "logit-adjusted", "weighted-logistic", "balanced-forest", "ecrt")

@@ -34,18 +34,16 @@ from ecrt.diagnostics import (
     source_stability,
     unique_feature,
 )
-from ecrt.errors import InputError, not_told, warn_user
+from ecrt.errors import InputError, not_told
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
 from ecrt.estimators.effects import refuse_idle, set_options
 from ecrt.estimators.options import trains_encoder
 from ecrt.estimators.selection import PLAIN, Selection
 from ecrt.metrics import nll_per_sample
 from ecrt.runs.diagnosis import Diagnosis
-from ecrt.runs.targets import read_target
+from ecrt.runs.targets import labelled, read_target
 from ecrt.stages import sources_of
 from ecrt.training import BarProgress, Progress, SilentProgress
-
-__all__ = ["diagnose", "diagnose_file"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -146,10 +144,7 @@ def diagnose_file(
         raise InputError("An NPZ file has no columns: use a table with --seen.")
     data = read_data(path, target=(target,), ids=ids, aside=[seen] if seen else [], drop=drop, options=reading)
     labels = read_target(data, (target,), "classification")
-    left_out = len(data.ids) - len(labels.rows)
-    if left_out:
-        warn_user(f"{left_out} rows without a label are left out.")
-        data = data.take(labels.rows)
+    data = labelled(data, labels)
     marks = None if seen is None else _marks(data.aside[seen])
     found = diagnose(data.X, labels.y, seen=marks, title=path.name, **options)
     return replace(found, columns=tuple(column_rows(data.columns)))

@@ -25,8 +25,6 @@ from ecrt.diagnostics import (
 from ecrt.disk import write_json
 from ecrt.estimators.selection import Selection
 
-__all__ = ["DIAGNOSIS_FILE", "Answer", "Diagnosis", "Finding", "theory_finding"]
-
 DIAGNOSIS_FILE = "diagnosis.json"
 FORMAT = 1
 FIGURES_ONLY = {"null", "projections", "minority", "weights", "seen", "held_out", "quantiles"}
