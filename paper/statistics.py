@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import f as f_distribution
 from scipy.stats import ttest_ind
 
 from ecrt.metrics import Estimate, corrected_estimate
@@ -21,6 +20,7 @@ __all__ = [
     "bootstrap_texts",
     "class_bootstrap_text",
     "difference",
+    "distances",
     "estimate",
     "excludes_zero",
     "figure",
@@ -29,7 +29,6 @@ __all__ = [
     "paired_bootstrap",
     "resplit_estimate",
     "signed",
-    "spread_ratio",
     "table",
     "unpaired_difference",
     "values",
@@ -97,16 +96,14 @@ def unpaired_difference(ours: Mapping[Any, float], theirs: Mapping[Any, float]) 
     return Estimate(mean=gap, half_width=float(interval.high - interval.low) / 2, p_value=None)
 
 
-def spread_ratio(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Estimate:
-    """Logarithm of the ratio of standard deviations, with the 95 % interval of the F distribution.
+def distances(values: Mapping[Any, float]) -> dict[Any, float]:
+    """How far each value lies from the median of all: Brown and Forsythe compare the spread of groups by these.
 
-    >>> spread_ratio({0: 0.1, 1: 0.5, 2: 0.9}, {0: 0.5, 1: 0.51, 2: 0.49}).text(2)
-    '3.69 ± 1.83'
+    >>> distances({0: 0.25, 1: 0.5, 2: 1.0})
+    {0: 0.25, 1: 0.0, 2: 0.5}
     """
-    first, second = list(ours.values()), list(theirs.values())
-    ratio = float(np.log(np.std(first, ddof=1) / np.std(second, ddof=1)))
-    ends = f_distribution.ppf([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], len(first) - 1, len(second) - 1)
-    return Estimate(mean=ratio, half_width=float(np.log(ends).max()) / 2, p_value=None)
+    middle = float(np.median(list(values.values())))
+    return {seed: abs(value - middle) for seed, value in values.items()}
 
 
 def signed(found: Estimate, decimals: int = 4) -> str:

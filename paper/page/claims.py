@@ -305,8 +305,8 @@ ON_VARIANTS = (
     ),
     Claim(
         "Ablations", "Naive GCL drifts among solutions.",
-        "Deviation of the match with the true sources over trainings on one draw, of naive GCL and of the base, with "
-        "the logarithm of their ratio",
+        "Mean distance of the match with the true sources from its median, over trainings on one draw, of naive GCL "
+        "and of the base",
         _variants(f"drift: {NAIVE}", "drift: base", metric="mcc", spread=True),
     ),
     Claim(

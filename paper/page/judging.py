@@ -10,7 +10,7 @@ import numpy as np
 
 from paper.page.frequency import sensitivity_entries, size_entries
 from paper.page.results import PaperResults
-from paper.statistics import Estimate, difference, estimate, groups, signed, spread_ratio, unpaired_difference, values
+from paper.statistics import Estimate, difference, distances, estimate, groups, signed, unpaired_difference, values
 
 __all__ = ["Best", "Claim", "Comparison", "Judgement", "Less", "Verdict", "judge"]
 
@@ -56,7 +56,7 @@ class Comparison:
     ours, theirs : options of the runs of either side; theirs may be a number.
     lower : whether lower is better, so that theirs less ours counts.
     times, margin : what theirs is multiplied by, and what it may be better by.
-    spread : the deviation over seeds is compared, not the mean; the difference is then the logarithm of the ratio.
+    spread : what is compared is how far values lie from their median, not the values.
     within : the claim is that ours has no more: it holds unless the interval lies above zero.
     other_file : where theirs are, if not in ``file``.
     """
@@ -156,14 +156,15 @@ def _compare(comparison: Comparison, results: PaperResults) -> _Compared | None:
     if not ours or not theirs:
         return None
     if comparison.spread:
-        if min(len(ours), len(theirs)) < 2:
-            return None
-        deviation, other = (float(np.std(list(side.values()), ddof=1)) for side in (ours, theirs))
-        return _Compared(comparison, deviation, other, spread_ratio(ours, theirs), "")
+        ours, theirs = distances(ours), distances(theirs)
     sign = -1.0 if comparison.lower else 1.0
     first = {seed: sign * value for seed, value in ours.items()}
     second = {seed: sign * comparison.times * value - comparison.margin for seed, value in theirs.items()}
-    gain = difference(first, second) if set(first) & set(second) else unpaired_difference(first, second)
+    gain = (
+        difference(first, second)
+        if set(first) & set(second) and not comparison.spread
+        else unpaired_difference(first, second)
+    )
     mean, other = (float(np.mean(list(side.values()))) for side in (ours, theirs))
     return _Compared(comparison, mean, other, gain, mine or name)
 

@@ -294,7 +294,7 @@ def test_a_comparison_is_judged_by_its_interval(tmp_path, options, text, verdict
     assert text in found.evidence
 
 
-def test_deviations_are_compared_by_their_ratio(tmp_path):
+def test_spread_is_compared_by_distances_from_the_median(tmp_path):
     wide, narrow = dict(enumerate([0.1, 0.5, 0.9, 0.3, 0.7])), dict(enumerate([0.50, 0.51, 0.49, 0.5, 0.5]))
     write_results(tmp_path, "made-up", [], runs_of(wide=wide, narrow=narrow))
     for ours, theirs, verdict in (("wide", "narrow", "holds"), ("narrow", "wide", "does not hold")):
