@@ -82,8 +82,7 @@ def one_set(seed: int, device: str) -> dict[str, Any]:
     rivals = {rate: train(Rival(*rows, M, 4, rate, seed), batches, check, rival_steps, device) for rate in RIVAL_RATES}
     rate = min(rivals, key=lambda rate: min(rivals[rate].held_out_contrast))
     learned = {"rival": rivals[rate]}
-    for name, critic in (("ours", "additive"), ("ours, gaussian critic", "gaussian")):
-        learned[name] = train(Ours(*rows, M, critic=critic, seed=seed), batches, check, STEPS, device)
+    learned["ours"] = train(Ours(*rows, M, seed=seed), batches, check, STEPS, device)
     best = {name: learning.best() for name, learning in learned.items()}
     to_reach = best["rival"]["held_out_contrast"]
     found = {

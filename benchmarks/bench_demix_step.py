@@ -14,12 +14,10 @@ import torch
 from measuring import arguments, growth, interleaved, write
 from torch import Tensor, nn
 
-from ecrt import ECRTClassifier
-from ecrt.estimators.options import demix_configs
 from ecrt.flows import ClassPrior, MaskedFlow, class_moments, fit_linear_demixing
 from ecrt.losses import fdv_in_batch, flow_nll
 from ecrt.nn import make_critic
-from ecrt.stages.contrast import ContrastiveModel
+from ecrt.stages.demixing import ContrastiveModel, Flow
 from ecrt.training import IndexBatches
 from ecrt.training.steps import Schedule, WatchedSteps
 
@@ -54,8 +52,7 @@ class Ours:
     ) -> None:  # fmt: skip
         torch.manual_seed(seed)
         d = z.shape[1]
-        options = {"flow_blocks": n_blocks, "critic_width": width, "critic": critic}
-        config = demix_configs(ECRTClassifier(demixing="flow", **options), len(y), d)[0]
+        config = Flow(blocks=n_blocks, critic_width=width or (64 if d <= 8 else 32), critic=critic)
         self.z, self.y = z, y
         self.label_prior = torch.bincount(y, minlength=n_classes) / len(y)
         self.model = ContrastiveModel(
@@ -153,7 +150,7 @@ def epoch_growth() -> dict[str, Any]:
 def main() -> None:
     chosen = arguments(__doc__)
     z, y = data(D, M, N_TRAIN)
-    ours = [Ours(z, y, M), Ours(z, y, M, critic="gaussian"), Ours(z, y, M, 4), Ours(z, y, M, 4, 64)]
+    ours = [Ours(z, y, M), Ours(z, y, M, 4), Ours(z, y, M, 4, 64)]
     first = torch.arange(BATCH)
     steps = {model.name: lambda model=model: model.step(first) for model in ours}
     rival = Rival(z, y, M, 4)
@@ -162,7 +159,6 @@ def main() -> None:
     document = {
         "d": D, "classes": M, "batch": BATCH,
         "default": ours[0].name,
-        "gaussian": ours[1].name,
         "step_seconds": seconds,
         "rival_over_ours": {name: seconds["rival, 4 blocks"] / value for name, value in seconds.items()},
         "growth": {"n": epoch_growth(), **step_growth()},

@@ -17,8 +17,8 @@ import torch
 from measuring import arguments, write
 
 from ecrt.flows import fit_linear_demixing
-from ecrt.stages.contrast import DemixConfig, train_flow
-from ecrt.training import SilentProgress, TrainingConfig
+from ecrt.stages.demixing import Flow, train_flow
+from ecrt.training import SilentProgress
 
 N_FEATURES = 64
 
@@ -63,10 +63,7 @@ def epoch(
     rows = np.random.default_rng(1).permutation(len(y))
     used, check = rows[held_out:], rows[:held_out]
     check = check[np.isin(y[check], y[used])]
-    config = DemixConfig(
-        method="flow", objective="fdv", label_marginal=marginal,
-        training=TrainingConfig(epochs=epochs, batch_size=batch_size),
-    )  # fmt: skip
+    config = Flow(label_marginal=marginal, critic_width=64, epochs=epochs, batch_size=batch_size)
     linear = fit_linear_demixing(z[used[:200_000]], y[used[:200_000]], rotation="triangular")
     if device == "cuda":
         gc.collect()  # recorded steps of the case before still hold their memory
@@ -75,19 +72,9 @@ def epoch(
     started = time.perf_counter()
     torch.manual_seed(0)
     trained = train_flow(
-        linear,
-        1,
-        z,
-        y,
-        used,
-        check,
-        config,
-        None,
-        "de-mixing",
-        np.random.default_rng(0),
-        torch.device(device),
-        stopwatch,
-    )
+        linear, 1, z, y, used, check, check[:0], config, None, "de-mixing", np.random.default_rng(0),
+        torch.device(device), stopwatch,
+    )  # fmt: skip
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     result = {
         "classes": int(y.max()) + 1,

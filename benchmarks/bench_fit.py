@@ -14,7 +14,7 @@ from pathlib import Path
 from sklearn.datasets import make_classification
 from sklearn.neural_network import MLPClassifier
 
-from ecrt import ECRTClassifier
+from ecrt import ECRTClassifier, Flow, Linear, MLPHead
 
 REPEATS = 3
 RESULTS = Path(__file__).parent.parent / "results" / "bench_fit.json"
@@ -42,7 +42,11 @@ def peak_mebibytes(n_samples: int) -> float:
 def fit_once(n_samples: int) -> None:
     X, y = data(n_samples)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ECRTClassifier(epochs=2, n_restarts=1, random_state=0).fit(X, y)
+    ECRTClassifier(
+        demixing=[Linear(), Flow(n_restarts=1, epochs=2)],
+        head=["linear", "gaussian", MLPHead(epochs=2)],
+        random_state=0,
+    ).fit(X, y)
     print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 

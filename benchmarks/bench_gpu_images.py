@@ -27,9 +27,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ecrt.errors import InputError
 from ecrt.nn import ResNet18, StandardiseChannels
-from ecrt.stages import EncodeConfig
-from ecrt.stages.encoder_training import EncoderTraining
-from ecrt.training import TrainingConfig, seeded
+from ecrt.stages import Encoder
+from ecrt.stages.encoding import EncoderTraining
+from ecrt.training import seeded
 from paper.experiments.cifar100 import run_cell
 from paper.experiments.cifar_training import load
 
@@ -72,10 +72,10 @@ def random_images() -> tuple[torch.Tensor, np.ndarray]:
 
 def ours(X: torch.Tensor, y: np.ndarray, epochs: int, batch: int = BATCH) -> list[float]:
     """Seconds of the epochs after the first, in which steps are recorded."""
-    schedule = TrainingConfig(
-        optimizer="sgd", learning_rate=0.1 * batch / 128, weight_decay=5e-4, batch_size=batch, epochs=epochs
-    )
-    config = EncodeConfig(holdout=0.0, crop_padding=4, flip=True, training=schedule)
+    config = Encoder(
+        holdout=0.0, crop_padding=4, flip=True, optimizer="sgd", learning_rate=0.1 * batch / 128, weight_decay=5e-4,
+        batch_size=batch, epochs=epochs,
+    )  # fmt: skip
     clock = Clock()
     with seeded(0):
         encoder = nn.Sequential(StandardiseChannels.of(X[:1000]), ResNet18())

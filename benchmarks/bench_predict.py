@@ -59,9 +59,8 @@ def mlp_of(multiply_adds_wanted: int) -> tuple[int, int]:
     return width, width
 
 
-def fitted(X: np.ndarray, y: np.ndarray, **options: Any) -> ecrt.ECRTClassifier:
-    return ecrt.ECRTClassifier(epochs=3, n_restarts=1, head="mlp" if "flow_hidden" in options else "linear",
-                               random_state=0, **options).fit(X, y)  # fmt: skip
+def fitted(X: np.ndarray, y: np.ndarray, demixing: Any, head: Any) -> ecrt.ECRTClassifier:
+    return ecrt.ECRTClassifier(demixing=demixing, head=head, random_state=0).fit(X, y)
 
 
 def peak(folder: str, rows_file: str, n: int) -> None:
@@ -108,8 +107,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     X, y = data(N_TRAIN + N_PREDICT)
     train, new = (X[:N_TRAIN], y[:N_TRAIN]), X[N_TRAIN:]
-    linear = fitted(*train, demixing="linear")
-    flow = fitted(*train, demixing="flow", flow_blocks=4, flow_hidden=(128, 128))
+    linear = fitted(*train, "linear", "linear")
+    flow = fitted(*train, ecrt.Flow(blocks=4, n_restarts=1, epochs=3), ecrt.MLPHead(epochs=3))
     widths = {"default": (100,), "equal to linear": small_mlp_of(D * M), "equal to flow": mlp_of(multiply_adds(flow))}
     rivals = {
         f"MLPClassifier, {name}": MLPClassifier(hidden, max_iter=2, random_state=0).fit(*train)

@@ -18,15 +18,20 @@ import sklearn
 import torch
 from sklearn.utils.estimator_checks import check_estimator
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer
+from ecrt import (
+    BaselineClassifier,
+    ECRTClassifier,
+    ECRTRegressor,
+    ECRTTransformer,
+    Encoder,
+    Flow,
+    LinearHead,
+    MLPHead,
+)
 from ecrt.estimators.baseline_methods import BASELINE_METHODS
-from ecrt.estimators.effects import set_options
 
 RESULT = Path(__file__).parent.parent / "results" / "estimator_checks.json"
-QUICK = {"epochs": 5, "encoder_epochs": 3}
-FLOW = {"demixing": "flow", "epochs": 5, "flow_hidden": (16, 16), "critic_width": 8, "n_restarts": 1}
-MLP = {"encoder": "mlp", "n_features": 8}
-AUTOENCODER = {**MLP, "encoder": "autoencoder"}
+FLOW = {"epochs": 5, "hidden": (16, 16), "critic_width": 8, "n_restarts": 1}
 METHOD_OPTIONS = {
     "cgan": {"n_steps": 20, "width": 8},
     "flow-augmentation": {"demixing": "linear"},
@@ -37,40 +42,45 @@ METHOD_OPTIONS = {
 
 def configurations() -> dict[str, ECRTClassifier | ECRTRegressor | ECRTTransformer | BaselineClassifier]:
     """Estimators by name."""
-    linear = {**QUICK, "demixing": "linear", "head": "linear", "weight_decay": 1e-3}
+    head = LinearHead(weight_decay=1e-3)
+    linear = {"demixing": "linear", "head": head}
+    gaussian = {"demixing": "linear", "head": "gaussian"}
+    mlp, autoencoder = (Encoder(name, n_features=8, epochs=3) for name in ("mlp", "autoencoder"))
     found = {
         "classifier, linear": ECRTClassifier(**linear),
         "classifier, linear, float32": ECRTClassifier(**linear, precision="float32"),
-        "classifier, Gaussian head": ECRTClassifier(**linear | {"head": "gaussian"}),
-        "classifier, Gaussian head, float32": ECRTClassifier(**linear | {"head": "gaussian"}, precision="float32"),
-        "classifier, MLP encoder": ECRTClassifier(**linear, **MLP),
-        "classifier, MLP encoder, float32": ECRTClassifier(**linear, **MLP, precision="float32"),
-        "classifier, autoencoder": ECRTClassifier(**linear, **AUTOENCODER),
-        "classifier, MLP head, float32": ECRTClassifier(**linear | {"head": "mlp"}, precision="float32"),
-        "classifier, flow, float32": ECRTClassifier(**linear | FLOW, precision="float32"),
-        "classifier, no de-mixing": ECRTClassifier(**linear | {"demixing": "none"}),
+        "classifier, Gaussian head": ECRTClassifier(**gaussian),
+        "classifier, Gaussian head, float32": ECRTClassifier(**gaussian, precision="float32"),
+        "classifier, MLP encoder": ECRTClassifier(**linear, encoder=mlp),
+        "classifier, MLP encoder, float32": ECRTClassifier(**linear, encoder=mlp, precision="float32"),
+        "classifier, autoencoder": ECRTClassifier(**linear, encoder=autoencoder),
+        "classifier, MLP head, float32": ECRTClassifier(
+            demixing="linear", head=MLPHead(weight_decay=1e-3, epochs=5), precision="float32"
+        ),
+        "classifier, flow, float32": ECRTClassifier(demixing=Flow(**FLOW), head=head, precision="float32"),
+        "classifier, no de-mixing": ECRTClassifier(demixing="none", head=head),
         "regressor, linear": ECRTRegressor(**linear),
         "regressor, linear, float32": ECRTRegressor(**linear, precision="float32"),
-        "regressor, MLP encoder": ECRTRegressor(**linear | {"encoder_epochs": 60}, **MLP),
+        "regressor, MLP encoder": ECRTRegressor(**linear, encoder=Encoder("mlp", n_features=8)),
         "regressor, MLP head, float32": ECRTRegressor(
-            **linear | {"epochs": 60, "head": "mlp"}, head_hidden=(32,), precision="float32"
+            demixing="linear", head=MLPHead(hidden=(32,), epochs=60), precision="float32"
         ),
-        "transformer, linear": ECRTTransformer(**QUICK),
-        "transformer, float32": ECRTTransformer(**QUICK, precision="float32"),
-        "transformer, flow, float32": ECRTTransformer(**QUICK | FLOW, precision="float32"),
-        "transformer, MLP encoder": ECRTTransformer(**QUICK, **MLP),
+        "transformer, linear": ECRTTransformer(),
+        "transformer, float32": ECRTTransformer(precision="float32"),
+        "transformer, flow, float32": ECRTTransformer(demixing=Flow(**FLOW), precision="float32"),
+        "transformer, MLP encoder": ECRTTransformer(encoder=mlp),
     }
     for method in BASELINE_METHODS:
         found[f"baseline, {method}"] = BaselineClassifier(
-            **QUICK, method=method, weight_decay=1e-3, method_options=METHOD_OPTIONS.get(method)
+            epochs=5, method=method, weight_decay=1e-3, method_options=METHOD_OPTIONS.get(method)
         )
     found["baseline, logit-adjusted, MLP encoder"] = BaselineClassifier(
-        **QUICK | {"encoder_epochs": 12}, **MLP, method="logit-adjusted"
+        encoder=Encoder("mlp", n_features=8, epochs=12), method="logit-adjusted"
     )
     found["baseline, feature-smote, autoencoder"] = BaselineClassifier(
-        **QUICK, **AUTOENCODER, method="feature-smote", weight_decay=1e-3
+        encoder=autoencoder, epochs=5, method="feature-smote", weight_decay=1e-3
     )
-    return {name: set_options(estimator) for name, estimator in found.items()}
+    return {name: estimator._without_idle() for name, estimator in found.items()}
 
 
 def _total(table: dict[str, dict[str, int]]) -> dict[str, int]:

@@ -221,7 +221,7 @@ def learned(results: Results) -> str:
         f"{len(sets)} data sets of 20,000 rows, {results['steps']} steps each. Held-out contrastive loss less that of "
         f"the rival: with the default critic {beside('ours', best, best)} where each is at its best, which for the "
         f"rival's noisy curve is the lowest of many looks, and {beside('ours', end, end)} at the end. "
-        f"`critic='gaussian'` starts at the Gaussians of the classes instead of learning them from nothing: "
+        f"A critic that we tried starts at the Gaussians of the classes instead of learning them from nothing: "
         f"{beside(started, best, best)} where each is at its best, and, at its own end, {beside(started, end, best)} "
         f"less the rival's best. Sources here are Gaussian given the label, as it supposes: it is at its best within "
         f"{latest} steps, and what it learns later does not carry over to held-out rows."

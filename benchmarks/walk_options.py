@@ -2,7 +2,7 @@
 
     python benchmarks/walk_options.py [--output results/walk_options.json] [--only ECRTRegressor]
 
-Each option is set away from its default, the rules of ``ecrt.estimators.effects`` are put aside, and the fitted model
+Each option is set away from its default, the rules about options without effect are put aside, and the fitted model
 is compared with the one before: its modules, what it predicts, and what it draws. An option that changes nothing must
 be one that the rules refuse, and one that they refuse must change nothing.
 """

@@ -69,7 +69,7 @@ def methods() -> dict[str, Callable[[], Any]]:
     return {
         "ECRT": lambda: ECRTClassifier(class_prior="training", random_state=0),
         "logit adjustment": lambda: ECRTClassifier(
-            demixing="none", head="linear", augmentation_weight=0.0, class_prior="training", random_state=0
+            demixing="none", augmentation="none", head="linear", class_prior="training", random_state=0
         ),
         "random forest": lambda: with_codes(RandomForestClassifier(300, random_state=0)),
         "boosted trees": lambda: with_codes(HistGradientBoostingClassifier(random_state=0)),

@@ -16,7 +16,11 @@ from ecrt.report import diagnosis_table, recommendation_text
 def main() -> dict[str, bool]:
     """Diagnose both; gives back on which transfer is recommended."""
     # Options that are set are not left to choose. Here they also make every fit a matter of milliseconds.
-    clf = ecrt.ECRTClassifier(n_sources=8, rotation="discriminant", head="gaussian", pseudo_samples=9.0)
+    clf = ecrt.ECRTClassifier(
+        demixing=ecrt.Linear(n_sources=8, rotation="discriminant"),
+        head="gaussian",
+        augmentation=ecrt.Parametric(pseudo_samples=9.0),
+    )
     advised = {}
     for name, unique in (("a feature unique to the rare classes", True), ("a feature that all classes share", False)):
         data = rare_feature_data(unique=unique, rng=np.random.default_rng(0))

@@ -17,7 +17,7 @@ def main() -> float:
         ECRTTransformer(random_state=0), LogisticRegression(class_weight="balanced", max_iter=2000)
     )
     search = GridSearchCV(
-        pipeline, {"ecrttransformer__n_sources": [5, 10, 20, None]}, cv=3, scoring="balanced_accuracy"
+        pipeline, {"ecrttransformer__demixing__n_sources": [5, 10, 20, None]}, cv=3, scoring="balanced_accuracy"
     )
     search.fit(data.X_train, data.y_train)
     sources = search.best_estimator_[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.datasets import make_friedman1
 
-from ecrt import ECRTRegressor
+from ecrt import ECRTRegressor, MLPHead
 from ecrt.metrics.regression import regression_metrics
 
 
@@ -21,7 +21,7 @@ def main() -> dict[str, dict[str, dict[str, float]]]:
     plain = {"demixing": "none", "region_mass": 0.0, "augmentation": "none"}
     found = {}
     for name, options in {"plain": plain, "ECRT": {}}.items():
-        reg = ECRTRegressor(head="mlp", epochs=30, random_state=0, **options).fit(X[train], y[train])
+        reg = ECRTRegressor(head=MLPHead(epochs=30), random_state=0, **options).fit(X[train], y[train])
         found[name] = regression_metrics(reg.predict(X[test]), y[test], y[train])
         print(f"{name}: mass {reg.region_mass_}, synthetic samples: {reg.augmentation_}")
         for group, figures in found[name].items():

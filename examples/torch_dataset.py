@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import ecrt
-from ecrt import ECRTClassifier
+from ecrt import ECRTClassifier, Encoder
 from ecrt.data import imbalanced_digits
 
 
@@ -47,10 +47,8 @@ def main() -> float:
     data = imbalanced_digits(n_minority=40, seed=0)
     train, test = Digits(data.X_train, data.y_train), Digits(data.X_test, data.y_test)
     torch.manual_seed(0)  # the encoder's first weights are yours, so their seed is too
-    clf = ECRTClassifier(
-        encoder=make_encoder(), encode_on="all", encoder_epochs=40, demixing="linear", head=("linear", "gaussian"),
-        random_state=0,
-    )  # fmt: skip
+    encoder = Encoder(make_encoder(), epochs=40, learn_from="all")
+    clf = ECRTClassifier(encoder=encoder, demixing="linear", head=["linear", "gaussian"], random_state=0)
     clf.fit(train)
     accuracy = balanced_accuracy_score(data.y_test, clf.predict(test))
     print(f"{len(train)} images to {clf.transform(test).shape[1]} sources; balanced accuracy {accuracy:.3f}.")

@@ -10,13 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, ECRTWarning, InputError
+from ecrt import (
+    BaselineClassifier,
+    ECRTClassifier,
+    ECRTRegressor,
+    ECRTTransformer,
+    ECRTWarning,
+    Encoder,
+    Flow,
+    InputError,
+    Linear,
+    LinearHead,
+    MLPHead,
+)
 from ecrt.estimators.baseline_methods import BASELINE_METHODS
-from ecrt.estimators.effects import set_options
 
-QUICK = {"epochs": 2, "encoder_epochs": 2, "random_state": 0}
-LINEAR = {**QUICK, "demixing": "linear", "head": "linear", "weight_decay": 1e-3}
-FLOW = {"demixing": "flow", "flow_hidden": (8,), "critic_width": 4, "n_restarts": 1}
+QUICK = {"head": ["linear", "gaussian", MLPHead(epochs=2)], "random_state": 0}
+LINEAR = {"demixing": "linear", "head": LinearHead(weight_decay=1e-3), "random_state": 0}
+FLOW = {"demixing": Flow(critic_width=4, n_restarts=1, hidden=(8,))}
 METHOD_OPTIONS = {
     "cgan": {"n_steps": 5, "width": 4},
     "flow-augmentation": {"demixing": "linear"},
@@ -29,35 +40,73 @@ Maker = Callable[[], Any]
 
 def makers() -> dict[str, Maker]:
     """Estimators by name, each with little to do."""
-    encoder = {"n_features": 3, "batch_size": 16}
     found: dict[str, Maker] = {
         "linear": lambda: ECRTClassifier(**LINEAR),
-        "linear, float32": lambda: ECRTClassifier(**LINEAR, precision="float32"),
+        "linear, float32": lambda: ECRTClassifier(
+            demixing="linear", head=LinearHead(weight_decay=1e-3), random_state=0, precision="float32"
+        ),
         "default": lambda: ECRTClassifier(**QUICK),
-        "none": lambda: ECRTClassifier(**{**LINEAR, "demixing": "none"}),
-        "two sources": lambda: ECRTClassifier(**LINEAR, n_sources=2),
-        "joint": lambda: ECRTClassifier(**LINEAR, rotation="joint"),
-        "Gaussian head": lambda: ECRTClassifier(**{**LINEAR, "head": "gaussian"}),
-        "Gaussian head, float32": lambda: ECRTClassifier(**{**LINEAR, "head": "gaussian"}, precision="float32"),
-        "MLP head": lambda: ECRTClassifier(**{**LINEAR, "head": "mlp"}, head_hidden=(8,)),
+        "none": lambda: ECRTClassifier(demixing="none", head=LinearHead(weight_decay=1e-3), random_state=0),
+        "two sources": lambda: ECRTClassifier(
+            demixing=Linear(n_sources=2), head=LinearHead(weight_decay=1e-3), random_state=0
+        ),
+        "discriminant": lambda: ECRTClassifier(
+            demixing=Linear(rotation="discriminant"), head=LinearHead(weight_decay=1e-3), random_state=0
+        ),
+        "Gaussian head": lambda: ECRTClassifier(demixing="linear", head="gaussian", random_state=0),
+        "Gaussian head, float32": lambda: ECRTClassifier(
+            demixing="linear", head="gaussian", random_state=0, precision="float32"
+        ),
+        "MLP head": lambda: ECRTClassifier(
+            demixing="linear", head=MLPHead(hidden=(8,), weight_decay=1e-3, epochs=2), random_state=0
+        ),
         "flow": lambda: ECRTClassifier(**LINEAR | FLOW),
-        "flow, float32": lambda: ECRTClassifier(**LINEAR | FLOW, precision="float32"),
-        "MLP encoder": lambda: ECRTClassifier(**LINEAR, **encoder, encoder="mlp"),
-        "MLP encoder, float32": lambda: ECRTClassifier(**LINEAR, **encoder, encoder="mlp", precision="float32"),
-        "autoencoder": lambda: ECRTClassifier(**LINEAR, **encoder, encoder="autoencoder"),
-        "regressor": lambda: ECRTRegressor(**LINEAR),
-        "regressor, default, float32": lambda: ECRTRegressor(**QUICK, head_hidden=(8,), precision="float32"),
-        "transformer": lambda: ECRTTransformer(**QUICK),
-        "transformer, flow": lambda: ECRTTransformer(**QUICK | FLOW),
-        "rival, MLP encoder": lambda: BaselineClassifier(**QUICK, **encoder, method="erm", encoder="mlp"),
-        "rival, one spread": lambda: BaselineClassifier(**QUICK, method="erm", scaling="one", weight_decay=1e-3),
+        "flow, float32": lambda: ECRTClassifier(
+            demixing=Flow(critic_width=4, n_restarts=1, hidden=(8,), epochs=2),
+            head=LinearHead(weight_decay=1e-3),
+            random_state=0,
+            precision="float32",
+        ),
+        "MLP encoder": lambda: ECRTClassifier(
+            encoder=Encoder("mlp", epochs=2, n_features=3, batch_size=16),
+            demixing="linear",
+            head=LinearHead(weight_decay=1e-3),
+            random_state=0,
+        ),
+        "MLP encoder, float32": lambda: ECRTClassifier(
+            encoder=Encoder("mlp", epochs=2, n_features=3, batch_size=16),
+            demixing="linear",
+            head=LinearHead(weight_decay=1e-3),
+            random_state=0,
+            precision="float32",
+        ),
+        "autoencoder": lambda: ECRTClassifier(
+            encoder=Encoder("autoencoder", epochs=2, n_features=3, batch_size=16),
+            demixing="linear",
+            head=LinearHead(weight_decay=1e-3),
+            random_state=0,
+        ),
+        "regressor": lambda: ECRTRegressor(demixing="linear", head=LinearHead(weight_decay=1e-3), random_state=0),
+        "regressor, default, float32": lambda: ECRTRegressor(
+            head=["linear", MLPHead(hidden=(8,), epochs=2)], precision="float32", random_state=0
+        ),
+        "transformer": lambda: ECRTTransformer(random_state=0),
+        "transformer, flow": lambda: ECRTTransformer(
+            demixing=Flow(critic_width=4, n_restarts=1, hidden=(8,), epochs=2), random_state=0
+        ),
+        "rival, MLP encoder": lambda: BaselineClassifier(
+            encoder=Encoder("mlp", epochs=2, n_features=3, batch_size=16), epochs=2, random_state=0, method="erm"
+        ),
+        "rival, one spread": lambda: BaselineClassifier(
+            epochs=2, random_state=0, method="erm", scaling="one", weight_decay=1e-3
+        ),
     }
     for method in BASELINE_METHODS:
         found[f"rival, {method}"] = lambda method=method: BaselineClassifier(
-            **QUICK, method=method, weight_decay=1e-3, method_options=METHOD_OPTIONS.get(method)
+            epochs=2, random_state=0, method=method, weight_decay=1e-3, method_options=METHOD_OPTIONS.get(method)
         )
     # Without what has no effect there, such as a weight decay of trees, which would be refused.
-    return {name: lambda make=make: set_options(make()) for name, make in found.items()}
+    return {name: lambda make=make: make()._without_idle() for name, make in found.items()}
 
 
 def _one(X: np.ndarray, rng: np.random.Generator, value: float) -> np.ndarray:

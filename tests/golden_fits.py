@@ -19,7 +19,20 @@ import pandas as pd
 import torch
 from torch import nn
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer
+from ecrt import (
+    BaselineClassifier,
+    Borrowed,
+    ECRTClassifier,
+    ECRTRegressor,
+    ECRTTransformer,
+    Encoder,
+    Flow,
+    GaussianHead,
+    Linear,
+    LinearHead,
+    MLPHead,
+    PseudoMinority,
+)
 
 FILE = Path(__file__).with_suffix(".json")
 SIZES = [60, 55, 50, 45, 14, 9]
@@ -90,57 +103,76 @@ def fitted(estimator: Any, data: Callable[[], tuple[Any, Any]]) -> Callable[[], 
 
 def fits() -> dict[str, Callable[[], np.ndarray]]:
     """By name, what makes the predictions."""
-    quick = {"epochs": 4, "random_state": 0}
     fast = {"demixing": "linear", "head": "linear", "random_state": 0}
-    encoder = {"encoder": "mlp", "encoder_epochs": 4, "n_features": 3}
+    quick = {"epochs": 4, "random_state": 0}
+
+    def mlp(network: str = "mlp", **options: Any) -> Encoder:
+        return Encoder(network, epochs=4, n_features=3, **options)
+
     return {
-        "default": fitted(lambda: ECRTClassifier(**quick), classes),
+        "default": fitted(
+            lambda: ECRTClassifier(head=[LinearHead(), GaussianHead(), MLPHead(epochs=4)], random_state=0), classes
+        ),
         "linear": fitted(lambda: ECRTClassifier(**fast), classes),
-        "flow, FDV": fitted(lambda: ECRTClassifier(demixing="flow", head="linear", **quick), classes),
+        "flow, FDV": fitted(
+            lambda: ECRTClassifier(demixing=Flow(epochs=4), head="linear", random_state=0), classes
+        ),
         "flow, GCL": fitted(
             lambda: ECRTClassifier(
-                demixing="flow", head="linear", objective="gcl", critic="cosine", source_prior="shared",
-                label_marginal="batch", likelihood_weight=0.1, flow_blocks=[2, 3], flow_hidden=[16], n_restarts=2,
-                **quick,
+                demixing=Flow(
+                    objective="gcl", critic="cosine", source_prior="shared", label_marginal="batch",
+                    likelihood_weight=0.1, blocks=[2, 3], hidden=[16], n_restarts=2, epochs=4,
+                ),
+                head="linear", random_state=0,
             ), classes,
         ),
         "MLP head, permutation": fitted(
             lambda: ECRTClassifier(
-                demixing="linear", head="mlp", augmentation="permutation", head_hidden=(16,), head_dropout=0.2, **quick
+                demixing="linear", head=MLPHead(hidden=(16,), dropout=0.2, epochs=4), augmentation="permutation",
+                random_state=0,
             ), classes,
         ),
         "Gaussian head, two sources": fitted(
-            lambda: ECRTClassifier(demixing="linear", n_sources=2, head="gaussian", random_state=0), classes
+            lambda: ECRTClassifier(demixing=Linear(n_sources=2), head="gaussian", random_state=0), classes
         ),
         "borrowed, LDAM": fitted(
             lambda: ECRTClassifier(
-                augmentation="borrowed", augmentation_weight=0.3, head_loss="ldam", class_mass="tempered",
-                pseudo_samples=5.0, minority=[3, 4, 5], demix_on="all", **fast,
+                demixing=Linear(learn_from="all", pseudo_samples=5.0), minority=[3, 4, 5],
+                augmentation=Borrowed(weight=0.3, pseudo_samples=5.0),
+                head=LinearHead(loss="ldam", class_mass="tempered"), random_state=0,
             ), classes,
         ),
-        "encoder, mixup": fitted(lambda: ECRTClassifier(mixup=0.4, encode_on="all", **encoder, **fast), classes),
-        "autoencoder": fitted(lambda: ECRTClassifier(**{**encoder, "encoder": "autoencoder"}, **fast), classes),
-        "own module": fitted(lambda: ECRTClassifier(encoder=a_module(), encoder_epochs=3, **fast), classes),
+        "encoder, mixup": fitted(
+            lambda: ECRTClassifier(encoder=mlp(mixup=0.4, learn_from="all"), **fast), classes
+        ),
+        "autoencoder": fitted(lambda: ECRTClassifier(encoder=mlp("autoencoder"), **fast), classes),
+        "own module": fitted(lambda: ECRTClassifier(encoder=Encoder(a_module(), epochs=3), **fast), classes),
         "table": fitted(lambda: ECRTClassifier(class_prior="training", **fast), table),
         "several labels": fitted(
-            lambda: ECRTClassifier(thresholds="validation", demixing="linear", head=["linear", "mlp"], **quick), labels
+            lambda: ECRTClassifier(
+                thresholds="validation", demixing="linear", head=[LinearHead(), MLPHead(epochs=4)], random_state=0
+            ), labels,
         ),
         "selection": fitted(
-            lambda: ECRTClassifier(selection="pseudo-minority", selection_trials=6, **quick), classes
+            lambda: ECRTClassifier(
+                selection=PseudoMinority(trials=6), head=[LinearHead(), GaussianHead(), MLPHead(epochs=4)],
+                random_state=0,
+            ), classes,
         ),
         "new class": with_new_class,
         "drawn": drawn,
-        "transformer": fitted(lambda: ECRTTransformer(demixing="flow", **quick), classes),
-        "regressor": fitted(lambda: ECRTRegressor(**quick), numbers),
+        "transformer": fitted(lambda: ECRTTransformer(demixing=Flow(epochs=4), random_state=0), classes),
+        "regressor": fitted(lambda: ECRTRegressor(head=[LinearHead(), MLPHead(epochs=4)], random_state=0), numbers),
         "regressor, donors": fitted(
             lambda: ECRTRegressor(
-                demixing="linear", augmentation="donors", loss="huber", head="mlp", head_hidden=(16,), **quick
+                demixing="linear", augmentation="donors", head=MLPHead(loss="huber", hidden=(16,), epochs=4),
+                random_state=0,
             ), numbers,
         ),
         "LDAM-DRW": fitted(lambda: BaselineClassifier(method="ldam-drw", head="mlp", **quick), classes),
         "SMOTE": fitted(lambda: BaselineClassifier(method="smote", random_state=0), classes),
         "VAT": fitted(lambda: BaselineClassifier(method="vat", method_options={"epsilon": 0.1}, **quick), classes),
-        "cRT, encoder": fitted(lambda: BaselineClassifier(method="crt", **encoder, **quick), classes),
+        "cRT, encoder": fitted(lambda: BaselineClassifier(method="crt", encoder=mlp(), **quick), classes),
         "cGAN": fitted(lambda: BaselineClassifier(method="cgan", method_options={"n_steps": 60}, **quick), classes),
         "flow augmentation": fitted(lambda: BaselineClassifier(method="flow-augmentation", **quick), classes),
         "QDA": fitted(lambda: BaselineClassifier(method="qda", random_state=0), classes),

@@ -34,7 +34,7 @@ from model_mutations import HOSTILE, Findings, damage, deep, inside, nearby, pla
 Craft = Callable[[Path], None]
 HUGE = 3 * 2**30
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[/b][bold]:smile:\r"
-SETTINGS = ["--set", "model.demixing=linear", "--set", "model.head=linear", "--set", "model.epochs=2"]
+SETTINGS = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
 TARGETS = {"classes": ["--target", "kind"], "labels": ["--target", "tags"], "numbers": ["--target", "price"]}
 
 

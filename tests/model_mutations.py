@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
+from ecrt import Encoder, Flow, Linear, MLPHead
 from ecrt.errors import ECRTError, ModelFileError
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.regressor import ECRTRegressor
@@ -27,7 +28,7 @@ from ecrt.estimators.saved import load, save_estimator
 from ecrt.estimators.transformer import ECRTTransformer
 from ecrt.io.model_files import JSON_NAME, sealed, tensor_name
 
-SMALL_FLOW = {"demixing": "flow", "epochs": 2, "flow_hidden": (6, 5), "critic_width": 4, "n_restarts": 1}
+SMALL = {"critic_width": 4, "n_restarts": 1, "hidden": (6, 5), "epochs": 2}
 
 
 @dataclass(frozen=True)
@@ -60,15 +61,19 @@ def originals(folder: Path) -> list[Original]:
     table.loc[::7, "b"] = np.nan
     own = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
     names = np.array(["x", "y", "z", "rare"])
-    quick = {"random_state": 0, "epochs": 2}
     fits = [
-        (ECRTClassifier(**{**quick, **SMALL_FLOW}, head="linear"), table, names[y], None),
-        (ECRTClassifier(**quick, demixing="linear", head="gaussian", source_prior="shared"), X, y, None),
-        (ECRTClassifier(**quick, demixing="none", head="mlp", head_loss="cross-entropy"), X, y * 2.0, None),
-        (ECRTClassifier(**quick, encoder=own, demixing="linear", head="linear", encoder_epochs=1), X, y, own),
-        (ECRTClassifier(**quick, encoder="mlp", encoder_epochs=1, n_features=4, head="linear"), X, y, None),
-        (ECRTTransformer(**{**quick, **SMALL_FLOW}, n_sources=2), table, names[y], None),
-        (ECRTRegressor(**quick, demixing="linear", head="linear"), X, np.exp(X[:, 0]), None),
+        (ECRTClassifier(demixing=Flow(**SMALL), head="linear", random_state=0), table, names[y], None),
+        (ECRTClassifier(demixing=Linear(source_prior="shared"), head="gaussian", random_state=0), X, y, None),
+        (
+            ECRTClassifier(demixing="none", head=MLPHead(loss="cross-entropy", epochs=2), random_state=0),
+            X,
+            y * 2.0,
+            None,
+        ),
+        (ECRTClassifier(encoder=Encoder(own, epochs=1), demixing="linear", head="linear", random_state=0), X, y, own),
+        (ECRTClassifier(encoder=Encoder("mlp", epochs=1, n_features=4), head="linear", random_state=0), X, y, None),
+        (ECRTTransformer(demixing=Flow(n_sources=2, **SMALL), random_state=0), table, names[y], None),
+        (ECRTRegressor(demixing="linear", head="linear", random_state=0), X, np.exp(X[:, 0]), None),
     ]
     saved = []
     for number, (clf, rows, labels, encoder) in enumerate(fits):

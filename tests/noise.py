@@ -17,7 +17,19 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import t as student_t
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, compare
+from ecrt import (
+    BaselineClassifier,
+    ECRTClassifier,
+    ECRTRegressor,
+    ECRTTransformer,
+    Encoder,
+    Flow,
+    Linear,
+    LinearHead,
+    MLPHead,
+    PseudoMinority,
+    compare,
+)
 from ecrt.losses import label_odds, row_mass
 from ecrt.metrics import bce_per_row, holm
 from ecrt.runs import diagnose
@@ -28,7 +40,7 @@ Array = NDArray[np.float64]
 Advantages = dict[str, float]
 COUNTS = (32, 28, 24, 12)
 CHANCE = float(np.log(len(COUNTS)))
-QUICK: dict[str, Any] = {"epochs": 3, "encoder_epochs": 4, "device": "cpu"}
+QUICK: dict[str, Any] = {"device": "cpu"}
 
 
 def classes(seed: int, n_columns: int = 24, times: int = 1) -> tuple[Array, NDArray[np.int64]]:
@@ -64,7 +76,7 @@ def classifier(n_columns: int = 24, times: int = 1, **options: Any) -> Callable[
 def rival(method: str, times: int = 1, **options: Any) -> Callable[[int], Advantages]:
     def run(seed: int) -> Advantages:
         X, y = classes(seed, 8 if method == "flow-augmentation" else 24, times)
-        history = BaselineClassifier(method=method, random_state=seed, **(QUICK | options)).fit(X, y).history_
+        history = BaselineClassifier(method=method, random_state=seed, epochs=3, **(QUICK | options)).fit(X, y).history_
         if (
             method == "smote" and history.get("encoder") is not None
         ):  # made of classes alike, it knows no better constant
@@ -77,13 +89,13 @@ def rival(method: str, times: int = 1, **options: Any) -> Callable[[int], Advant
 def transformer(seed: int) -> Advantages:
     """The flow's contrast is all that it reports of held-out rows."""
     X, y = classes(seed, 4)
-    return of_history(ECRTTransformer(demixing="flow", random_state=seed, **QUICK).fit(X, y).history_)
+    return of_history(ECRTTransformer(demixing=Flow(epochs=3), random_state=seed, **QUICK).fit(X, y).history_)
 
 
 def new_classes(seed: int) -> Advantages:
     """A class that comes later."""
     X, y = classes(seed)
-    clf = ECRTClassifier(demixing="linear", head="linear", n_sources=5, random_state=seed, **QUICK)
+    clf = ECRTClassifier(demixing=Linear(n_sources=5), head="linear", random_state=seed, **QUICK)
     clf.fit(X[y > 0], y[y > 0]).add_classes(X[y == 0], y[y == 0])
     excess = np.log(len(COUNTS) / (len(COUNTS) - 1))  # figures are those of the fit, which knew one class less
     return {name: value - excess for name, value in of_history(clf.history_).items()}
@@ -126,9 +138,7 @@ def regressor(n_columns: int = 24, **options: Any) -> Callable[[int], Advantages
 def selected(seed: int) -> Advantages:
     """Losses of all that selection tried; its gain is a difference of such losses."""
     X, y = classes(seed, 10)
-    clf = ECRTClassifier(
-        selection="pseudo-minority", selection_trials=8, head="gaussian", random_state=seed, **QUICK
-    )  # fmt: skip
+    clf = ECRTClassifier(head="gaussian", selection=PseudoMinority(trials=8), random_state=seed, **QUICK)
     tried = [one["loss"] for one in clf.fit(X, y).selection_["tried"]]
     return {"mean of tried": CHANCE - float(np.mean(tried))}
 
@@ -153,49 +163,61 @@ def diagnosed(seed: int) -> Advantages:
 
 
 LINEAR: dict[str, Any] = {"demixing": "linear", "head": "linear"}
-FEW: dict[str, Any] = LINEAR | {"n_sources": 4, "n_columns": 40, "weight_decay": 0.3}
-ENCODER: dict[str, Any] = {
-    "encoder": "mlp", "n_features": 8, "encoder_epochs": 40, "encoder_options": {"learning_rate": 1e-2, "patience": 40},
-}  # fmt: skip
-FLOW: dict[str, Any] = {"demixing": "flow", "head": "linear", "n_columns": 4, "flow_hidden": (16,), "n_restarts": 1}
+FEW: dict[str, Any] = {"demixing": Linear(n_sources=4), "n_columns": 40}
+
+
+def few(n_columns: int = 40, augmentation: Any = "parametric", **options: Any) -> Callable[[int], Advantages]:
+    """Four sources of many columns, and a linear head under strong weight decay."""
+    head = LinearHead(weight_decay=0.3, **options)
+    return classifier(demixing=Linear(n_sources=4), head=head, augmentation=augmentation, n_columns=n_columns)
+
+
+def mlp(**options: Any) -> Encoder:
+    return Encoder("mlp", n_features=8, epochs=40, learning_rate=1e-2, patience=40, **options)
+
+
+def flow(head: Any = "linear", times: int = 1, minority: Any = "auto", **options: Any) -> Callable[[int], Advantages]:
+    demixing = Flow(**{"hidden": (16,), "n_restarts": 1, "epochs": 3} | options)
+    return classifier(demixing=demixing, head=head, minority=minority, n_columns=4, times=times)
+
 
 CONFIGURATIONS: dict[str, Callable[[int], Advantages]] = {
-    "as it comes": classifier(head_hidden=(16,)),
+    "as it comes": classifier(head=["linear", "gaussian", MLPHead(hidden=(16,), epochs=3)]),
     "no de-mixing": classifier(demixing="none", head="linear"),
     "linear": classifier(**LINEAR),
-    "linear, all classes": classifier(**FEW, minority="all"),
-    "discriminant axes": classifier(**LINEAR, rotation="discriminant", n_columns=60),
-    "joint axes": classifier(**LINEAR, rotation="joint", n_columns=8),
-    "five sources of 60 columns": classifier(**LINEAR, n_sources=5, n_columns=60),
+    "linear, all classes": classifier(**FEW, head=LinearHead(weight_decay=0.3), minority="all"),
+    "discriminant axes": classifier(demixing=Linear(rotation="discriminant"), head="linear", n_columns=60),
+    "five sources of 60 columns": classifier(demixing=Linear(n_sources=5), head="linear", n_columns=60),
     "more columns than rows": classifier(**LINEAR, n_columns=120),
-    "Gaussian head": classifier(**FEW | {"head": "gaussian", "weight_decay": None}),
-    "MLP head": classifier(**FEW | {"head": "mlp", "head_hidden": (16,), "epochs": 10}),
-    "permutation": classifier(**FEW, augmentation="permutation"),
-    "borrowed": classifier(**FEW, augmentation="borrowed"),
-    "no augmentation": classifier(**FEW, augmentation_weight=0.0),
-    "shrunk means": classifier(**FEW, mean_shrinkage=1.0),
-    "balanced mass": classifier(**FEW, class_mass="balanced"),
-    "focal head": classifier(**FEW, head_loss="focal"),
-    "LDAM head": classifier(**FEW, head_loss="ldam"),
-    "hinge head": classifier(**FEW, head_loss="hinge"),
-    "mixup of sources": classifier(**FEW, mixup=0.2),
-    "flow": classifier(**FLOW),
-    "flow, all classes": classifier(**FLOW, minority="all", times=2),
-    "flow, MLP head": classifier(**FLOW | {"head": "mlp", "head_hidden": (16,)}),
-    "flow, two depths": classifier(**FLOW | {"n_restarts": 2, "flow_blocks": (1, 2)}, critic="gaussian"),
-    "MLP encoder": classifier(**LINEAR, **ENCODER, times=2),
-    "MLP encoder, all classes": classifier(**LINEAR, **ENCODER, encode_on="all", times=2),
-    "auto-encoder": classifier(**LINEAR, encoder="autoencoder", n_features=8, times=2),
+    "Gaussian head": classifier(**FEW, head="gaussian"),
+    "MLP head": classifier(**FEW, head=MLPHead(hidden=(16,), epochs=10, weight_decay=0.3)),
+    "permutation": few(augmentation="permutation"),
+    "borrowed": few(augmentation="borrowed"),
+    "no augmentation": few(augmentation="none"),
+    "balanced mass": few(class_mass="balanced"),
+    "focal head": few(loss="focal"),
+    "LDAM head": few(loss="ldam"),
+    "hinge head": few(loss="hinge", epochs=3),
+    "mixup of sources": few(mixup=0.2, epochs=3),
+    "flow": flow(),
+    "flow, all classes": flow(minority="all", times=2),
+    "flow, MLP head": flow(MLPHead(hidden=(16,), epochs=3)),
+    "flow, two depths": flow(n_restarts=2, blocks=(1, 2)),
+    "MLP encoder": classifier(**LINEAR, encoder=mlp(), times=2),
+    "MLP encoder, all classes": classifier(**LINEAR, encoder=mlp(learn_from="all"), times=2),
+    "auto-encoder": classifier(**LINEAR, encoder=Encoder("autoencoder", n_features=8, epochs=4), times=2),
     "several labels": labels(**LINEAR),
-    "several labels, discriminant": labels(**LINEAR, n_sources=3),
-    "several labels, MLP head": labels(demixing="linear", head="mlp", head_hidden=(16,), n_sources=3),
+    "several labels, discriminant": labels(demixing=Linear(n_sources=3), head="linear"),
+    "several labels, MLP head": labels(demixing=Linear(n_sources=3), head=MLPHead(hidden=(16,), epochs=3)),
     "regression": regressor(head="linear"),
     "regression, sources weighed": regressor(demixing="linear", head="linear", augmentation="none"),
-    "regression, three sources": regressor(demixing="linear", head="linear", n_sources=3, augmentation="none"),
+    "regression, three sources": regressor(demixing=Linear(n_sources=3), head="linear", augmentation="none"),
     "regression, MLP head": regressor(
-        demixing="linear", head="mlp", head_hidden=(16,), augmentation="none", region_mass=0.0
+        demixing="linear", head=MLPHead(hidden=(16,), epochs=3), augmentation="none", region_mass=0.0
     ),
-    "regression, flow": regressor(demixing="flow", head="linear", augmentation="none", n_columns=4, flow_hidden=(16,)),
+    "regression, flow": regressor(
+        demixing=Flow(hidden=(16,), epochs=3), head="linear", augmentation="none", n_columns=4
+    ),
     "transformer": transformer,
     "classes that come later": new_classes,
     "selection": selected,
@@ -205,14 +227,14 @@ CONFIGURATIONS: dict[str, Callable[[int], Advantages]] = {
         f"rival {method}": rival(method)
         for method in (
             "erm", "hinge", "weighted", "class-balanced", "focal", "ldam", "ldam-drw", "logit-adjusted",
-            "balanced-softmax", "mixup", "remix", "vat", "isda", "smote", "distribution-calibration",
+            "mixup", "remix", "vat", "isda", "smote", "distribution-calibration",
             "flow-augmentation", "crt", "tau-norm", "post-hoc",
         )
     },
     "rival cgan": rival("cgan", method_options={"n_steps": 20}),
     "rival flow-augmentation, linear": rival("flow-augmentation", method_options={"demixing": "linear"}),
     **{
-        f"rival {method}, MLP encoder": rival(method, 8 if method == "smote" else 2, **ENCODER)
+        f"rival {method}, MLP encoder": rival(method, 8 if method == "smote" else 2, encoder=mlp())
         for method in ("smote", "crt", "feature-smote")
     },
 }  # fmt: skip

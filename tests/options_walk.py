@@ -16,82 +16,122 @@ from sklearn.base import clone
 from torch import nn
 
 import ecrt
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, InputError
-from ecrt.estimators import baseline, classifier, regressor, transformer
+from ecrt import (
+    BaselineClassifier,
+    Borrowed,
+    Donors,
+    ECRTClassifier,
+    ECRTRegressor,
+    ECRTTransformer,
+    Encoder,
+    Flow,
+    GaussianHead,
+    InputError,
+    Interpolated,
+    Linear,
+    LinearHead,
+    MLPHead,
+    NoAugmentation,
+    NoDemixing,
+    Parametric,
+    Permutation,
+    PseudoMinority,
+)
+from ecrt.estimators import base
 from ecrt.estimators.baseline_methods import BASELINE_METHODS
-from ecrt.estimators.effects import idle_options
+from ecrt.stages import Part, parts
 
-QUICK = {"epochs": 2, "random_state": 0, "device": "cpu"}
-FLOW = {"demixing": "flow", "n_restarts": 2}
-MLP = {"encoder": "mlp", "encoder_epochs": 2, "n_features": 3}
-NOT_WALKED = ("device", "verbose", "random_state", "epochs", "encoder_epochs", "selection")
+NOT_WALKED = ("device", "verbose", "random_state", "epochs", "selection", "network", "trials", "budget", "kind")
 """Options that say how and not what, limits, and the choice of other options."""
 
-SHARED: dict[str, list[Any]] = {
-    "encoder": ["mlp"], "train_encoder": [False], "encoder_holdout": [0.4],
-    "encoder_options": [{"learning_rate": 0.02}], "n_features": [2], "validation_fraction": [0.4], "batch_size": [8],
-    "learning_rate": [2e-2],
+DEMIXING = {"learn_from": ["all", "majority"], "source_prior": ["shared"], "pseudo_samples": [1.0]}
+DRAWN = {"weight": [0.9], "n_synthetic": [5]}
+HEAD = {
+    "loss": ["focal"], "loss_options": [{"tau": 1.5}], "class_mass": ["balanced"], "mixup": [0.5],
+    "weight_decay": [1.0], "learning_rate": [2e-2],
 }  # fmt: skip
-DEMIXING: dict[str, list[Any]] = {
-    "encode_on": ["all", "majority"], "demix_on": ["all", "majority"], "encoder_loss": ["weighted"], "mixup": [0.5],
-    "demixing": ["none"], "n_sources": [2], "rotation": ["joint", "discriminant"], "objective": ["gcl", "infonce"],
-    "label_marginal": ["batch"], "critic": ["cosine"], "critic_width": [3], "likelihood_weight": [0.1],
-    "source_prior": ["shared"], "n_restarts": [1], "flow_blocks": [2], "flow_hidden": [(5,)], "pseudo_samples": [1.0],
-    "precision": ["float32"],
-}  # fmt: skip
+COMMON = {"encoder": ["mlp"], "validation_fraction": [0.4]}
 VALUES: dict[type, dict[str, list[Any]]] = {
-    ECRTClassifier: SHARED | DEMIXING | {
-        "minority": [[0]], "augmentation": ["permutation", "borrowed"], "augmentation_weight": [0.0, 0.9],
-        "n_synthetic": [5], "mean_shrinkage": [1.0], "head": ["gaussian", "linear"], "class_mass": ["balanced"],
-        "head_loss": ["focal"], "head_loss_options": [{"tau": 1.5}], "head_hidden": [(4,)], "head_dropout": [0.5],
-        "weight_decay": [1.0], "class_prior": ["training"], "thresholds": ["validation"], "selection_trials": [4],
-        "selection_budget": [2.0],
+    Encoder: {
+        "n_features": [2], "train": [False], "learn_from": ["all", "majority"], "holdout": [0.4], "loss": ["weighted"],
+        "loss_options": [{}], "head": ["cosine"], "mixup": [0.5], "mixup_off": [0.5], "crop_padding": [], "flip": [],
+        "precision": ["bfloat16"], "batch_size": [8], "learning_rate": [0.02], "weight_decay": [0.1],
+        "gradient_norm": [1e-3], "optimizer": ["sgd"], "momentum": [0.5], "patience": [1],
     },
-    ECRTTransformer: SHARED | DEMIXING | {"minority": [[0]]},
-    ECRTRegressor: SHARED | DEMIXING | {
-        "loss": ["absolute"], "huber_delta": [0.2], "n_bins": [3], "head": ["linear", "mlp"], "head_hidden": [(4,)],
-        "region_mass": [1.0], "weighted": [True, False], "augmentation": ["interpolated", "donors"],
-        "augmentation_weight": [0.9], "n_synthetic": [5], "n_donors": [3], "weight_decay": [1.0],
+    NoDemixing: DEMIXING | {"scaling": ["one"]},
+    Linear: DEMIXING | {"n_sources": [2], "rotation": ["discriminant"]},
+    Flow: DEMIXING | {
+        "n_sources": [2], "objective": ["gcl", "infonce"], "label_marginal": ["batch"], "critic": ["cosine"],
+        "critic_width": [3], "likelihood_weight": [0.1], "n_restarts": [1], "blocks": [2], "hidden": [(5,)],
+        "batch_size": [8], "learning_rate": [2e-2], "patience": [1],
     },
-    BaselineClassifier: SHARED | {
+    NoAugmentation: {},
+    Parametric: DRAWN | {"pseudo_samples": [1.0]},
+    Permutation: DRAWN,
+    Borrowed: DRAWN | {"pseudo_samples": [1.0]},
+    Interpolated: {"n_donors": [3]},
+    Donors: DRAWN | {"n_donors": [3]},
+    LinearHead: HEAD,
+    MLPHead: HEAD | {"hidden": [(4,)], "dropout": [0.5], "batch_size": [8]},
+    GaussianHead: {},
+    PseudoMinority: {},
+    ECRTClassifier: COMMON | {
+        "demixing": ["none"], "augmentation": ["permutation", "borrowed", "none"], "head": ["gaussian", "linear"],
+        "minority": [[0]], "class_prior": ["training"], "thresholds": ["validation"], "precision": ["float32"],
+    },
+    ECRTTransformer: COMMON | {"demixing": ["none"], "minority": [[0]], "precision": ["float32"]},
+    ECRTRegressor: COMMON | {
+        "demixing": ["none"], "augmentation": ["interpolated", "donors"], "head": ["linear", "mlp"], "n_bins": [3],
+        "region_mass": [1.0], "weighted": [True, False], "precision": ["float32"],
+    },
+    BaselineClassifier: COMMON | {
         "method": ["lda"], "method_options": [], "loss": ["focal"], "loss_options": [], "scaling": ["one"],
         "head": ["mlp"], "head_hidden": [(4,)], "head_dropout": [0.5], "weight_decay": [1.0], "minority": [[0]],
-        "class_prior": ["training"],
+        "class_prior": ["training"], "learning_rate": [2e-2],
     },
 }  # fmt: skip
 """Other values than the defaults; ``method_options`` and ``loss_options`` are walked by method."""
+
+PARTS = [kind for kind in VALUES if issubclass(kind, Part)]
 
 
 def modes(kind: type) -> Iterator[tuple[str, dict[str, Any]]]:
     """Names and options of the modes that an estimator is walked in."""
     if kind is BaselineClassifier:
         for method in BASELINE_METHODS:
-            yield method, {"method": method}
-            yield f"{method}, encoder", {"method": method, **MLP}
-        yield "erm, MLP", {"method": "erm", "head": "mlp"}
-        yield "smote, autoencoder", {"method": "smote", **MLP, "encoder": "autoencoder"}
+            yield method, {"method": method, "epochs": 2}
+            yield f"{method}, encoder", {"method": method, "epochs": 2, "encoder": Encoder("mlp", **MLP)}
+        yield "erm, MLP", {"method": "erm", "head": "mlp", "epochs": 2}
+        yield "smote, autoencoder", {"method": "smote", "encoder": Encoder("autoencoder", **MLP)}
         return
-    head = {} if kind is ECRTTransformer else {"head": "linear"}
-    yield "linear", {"demixing": "linear", **head}
-    yield "none", {"demixing": "none", **head}
-    yield "flow", FLOW | head
-    yield "encoder", {"demixing": "linear", **head, **MLP}
-    yield "autoencoder", {"demixing": "linear", **head, **MLP, "encoder": "autoencoder"}
-    yield "module", {"demixing": "linear", **head, "encoder": a_module(), "encoder_epochs": 2}
-    yield "frozen module", {"demixing": "linear", **head, "encoder": a_module(), "train_encoder": False}
-    yield "fewer sources", {"demixing": "linear", **head, "n_sources": 2}
+    head = {} if kind is ECRTTransformer else {"head": LinearHead()}
+    linear = {"demixing": Linear(), **head}
+    yield "linear", linear
+    yield "none", {"demixing": NoDemixing(), **head}
+    yield "flow", {"demixing": Flow(n_restarts=2, epochs=2), **head}
+    yield "encoder", {**linear, "encoder": Encoder("mlp", **MLP)}
+    yield "autoencoder", {**linear, "encoder": Encoder("autoencoder", **MLP)}
+    yield "module", {**linear, "encoder": Encoder(a_module(), epochs=2)}
+    yield "frozen module", {**linear, "encoder": Encoder(a_module(), train=False)}
+    yield "fewer sources", {"demixing": Linear(n_sources=2), **head}
     if kind is ECRTClassifier:
-        yield "several labels", {"demixing": "linear", "head": "linear"}
-        yield "several labels, MLP", {"demixing": "linear", "head": "mlp"}
-        yield "Gaussian head", {"demixing": "linear", "head": "gaussian"}
-        yield "no augmentation", {"demixing": "linear", "head": "linear", "augmentation_weight": 0.0}
-        yield "permutation", {"demixing": "linear", "head": "linear", "augmentation": "permutation"}
+        yield "several labels", linear
+        yield "several labels, MLP", {**linear, "head": MLPHead(epochs=2)}
+        yield "Gaussian head", {**linear, "head": GaussianHead()}
+        yield "no augmentation", {**linear, "augmentation": NoAugmentation()}
+        yield "parametric", {**linear, "augmentation": Parametric()}
+        yield "permutation", {**linear, "augmentation": Permutation()}
+        yield "borrowed", {**linear, "augmentation": Borrowed()}
     if kind is not ECRTTransformer:
-        yield "MLP head", {"demixing": "linear", "head": "mlp"}
+        yield "MLP head", {**linear, "head": MLPHead(epochs=2)}
     if kind is ECRTRegressor:
-        yield "donors", {"demixing": "linear", "head": "linear", "augmentation": "donors"}
-        yield "no augmentation", {"demixing": "linear", "head": "linear", "augmentation": "none"}
-        yield "Huber", {"demixing": "linear", "head": "linear", "loss": "huber"}
+        yield "donors", {**linear, "augmentation": Donors()}
+        yield "interpolated", {**linear, "augmentation": Interpolated()}
+        yield "no augmentation", {**linear, "augmentation": NoAugmentation()}
+        yield "Huber", {**linear, "head": LinearHead(loss="huber")}
+
+
+MLP = {"epochs": 2, "n_features": 3}
 
 
 def a_module() -> nn.Module:
@@ -133,30 +173,46 @@ def fingerprint(model: Any, X: np.ndarray) -> str:
 
 def fitted(model: Any, X: np.ndarray, y: np.ndarray, *, unchecked: bool = False) -> str:
     """The fingerprint of a fit, or the error that it raised; ``unchecked`` lets options through that do nothing."""
-    places = (classifier, regressor, transformer, baseline)
-    kept = [place.refuse_idle for place in places]
+    kept = parts.refuse_idle, base.refuse_idle
     try:
         if unchecked:
-            for place in places:
-                place.refuse_idle = lambda *_: None
+            parts.refuse_idle = base.refuse_idle = lambda *_, **__: None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return fingerprint(clone(model).fit(X, y), X)
     except InputError as error:
         return f"InputError: {error}"
     finally:
-        for place, check in zip(places, kept, strict=True):
-            place.refuse_idle = check
+        parts.refuse_idle, base.refuse_idle = kept
+
+
+def is_refused(model: Any, several: bool) -> bool:
+    """Whether an option of the model, or of its parts, is said to have no effect."""
+    rules = model._rules(several) if isinstance(model, ECRTClassifier) else model._rules()
+    try:
+        model._check_parts(rules)
+    except InputError as error:
+        return "would have no effect" in str(error)
+    return False
+
+
+def is_same_part(model: Any, option: str, value: Any) -> bool:
+    """Whether a short name stands for the part that the model has."""
+    return isinstance(value, str) and option in model._roles and getattr(model, option) == model._roles[option].part(
+        value, option
+    )  # fmt: skip
 
 
 def walk(kind: type, mode: str, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """One record for each option and value: whether the rules call it idle, and whether it changes the model."""
     X, y = data(mode, kind)
-    several = mode.startswith("several")
-    start = kind(**QUICK, **given)
+    start = kind(random_state=0, device="cpu", **given)
     before = fitted(start, X, y)
     assert not before.startswith("InputError"), before
     values = dict(VALUES[kind])
+    for role, part in given.items():
+        if isinstance(part, Part):
+            values |= {f"{role}__{option}": others for option, others in VALUES[type(part)].items()}
     if kind is BaselineClassifier:
         method = BASELINE_METHODS[given["method"]]
         values["method_options"] = [{name: changed(value)} for name, value in method.options.items()]
@@ -165,15 +221,13 @@ def walk(kind: type, mode: str, given: dict[str, Any]) -> Iterator[dict[str, Any
         ]
     for option, others in values.items():
         for value in others:
-            if option in given and given[option] == value:
-                continue
             model = clone(start).set_params(**{option: value})
-            if getattr(kind(), option) is value or getattr(kind(), option) == value:
+            if model.get_params()[option] == start.get_params()[option] or is_same_part(start, option, value):
                 continue
-            idle = option in idle_options(model, several)
             after = fitted(model, X, y, unchecked=True)
             yield {
-                "estimator": kind.__name__, "mode": mode, "option": option, "value": repr(value), "refused": idle,
+                "estimator": kind.__name__, "mode": mode, "option": option, "value": repr(value),
+                "refused": is_refused(model, mode.startswith("several")),
                 "error": after if after.startswith("InputError") else "", "changes": after != before,
             }  # fmt: skip
 

@@ -32,7 +32,7 @@ from ecrt.cli import main
 
 Snapshot = dict[str, bytes]
 
-QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear", "--set", "model.weight_decay=0.01"]
+QUICK = ["--set", "model.demixing=linear", "--set", "head.kind=linear", "--set", "head.weight_decay=0.01"]
 NOT_THE_SAME_TWICE = re.compile(r".*(report\.html|plots/.*|times\.json|seconds\.json|trial-\d+\.json)")
 """Files that hold times, or figures with random names."""
 

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
@@ -18,9 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch.utils.data import TensorDataset
 
 import ecrt
-from ecrt import BaselineClassifier, ECRTClassifier, InputError
+from ecrt import BaselineClassifier, ECRTClassifier, Encoder, InputError, LinearHead, MLPHead
 from ecrt.estimators.baseline_methods import BASELINE_METHODS
-from ecrt.estimators.effects import idle_options
 from ecrt.losses import LOSS_OPTIONS
 
 QUICK = {
@@ -35,8 +33,7 @@ def make(method: str, **options) -> BaselineClassifier:
     """A rival with little to do."""
     defaults = {"epochs": 8, "random_state": 0, "method_options": QUICK.get(method)}
     model = BaselineClassifier(method=method, **{**defaults, **options})
-    acts = "weight_decay" not in options and "weight_decay" not in idle_options(clone(model).set_params(weight_decay=1))
-    return model.set_params(weight_decay=1e-3) if acts else model
+    return model if "weight_decay" in options else model.set_params(weight_decay=1e-3)._without_idle()
 
 
 every_method = pytest.mark.parametrize("method", BASELINE_METHODS)
@@ -46,7 +43,7 @@ CHECKED = [
     make("feature-smote", random_state=None),
     make("lda", random_state=None),
     make("gradient-boosting", random_state=None),
-    make("weighted", random_state=None, encoder="mlp", n_features=8, encoder_epochs=12),
+    make("weighted", random_state=None, encoder=Encoder("mlp", n_features=8, epochs=12)),
 ]
 
 
@@ -102,11 +99,6 @@ def test_post_hoc_adjustment_is_erm_under_the_balanced_prior(table):
     np.testing.assert_allclose(half.decision_function(table[0]), training, atol=1e-5)
 
 
-def test_balanced_softmax_is_logit_adjustment(table):
-    scores = [make(method).fit(*table).predict_log_proba(table[0]) for method in ("balanced-softmax", "logit-adjusted")]
-    np.testing.assert_allclose(*scores, atol=1e-3)
-
-
 def test_erm_is_scikit_learns_logistic_regression():
     X, y = make_classification(400, n_features=6, n_informative=5, n_redundant=0, n_classes=3, random_state=0)
     ours = make("erm", class_prior="training", weight_decay=1e-2).fit(X, y).predict_proba(X)
@@ -155,8 +147,8 @@ def test_any_loss_goes_with_a_method_that_is_none(table, loss):
 @pytest.mark.parametrize("method", ["ldam-drw", "mixup", "smote", "post-hoc", "tau-norm", "crt", "isda", "qda"])
 def test_an_encoder_is_trained_end_to_end_or_first(table, method):
     clf = make(
-        method, encoder="mlp", encoder_epochs=20, n_features=4, encoder_holdout=0.3, batch_size=16, epochs=50,
-        encoder_options={"learning_rate": 5e-3}, class_prior="training",
+        method, encoder=Encoder("mlp", epochs=20, n_features=4, holdout=0.3, batch_size=16, learning_rate=5e-3),
+        epochs=50, class_prior="training",
     ).fit(*table)  # fmt: skip
     assert clf.end_to_end_ == (method in ("ldam-drw", "mixup", "smote", "post-hoc", "tau-norm"))
     assert clf.history_["encoder"] is not None
@@ -169,8 +161,11 @@ def test_images_in_a_dataset_with_a_cosine_head():
     y = torch.arange(24) % 3
     x = torch.randn(24, 1, 8, 8, generator=generator) + y[:, None, None, None]
     clf = make(
-        "ldam", encoder="resnet18", n_features=8, encoder_epochs=1, encoder_holdout=0.0, batch_size=8,
-        encoder_options={"head": "cosine", "optimizer": "sgd", "flip": True, "crop_padding": 1},
+        "ldam",
+        encoder=Encoder(
+            "resnet18", n_features=8, epochs=1, holdout=0.0, batch_size=8, head="cosine", optimizer="sgd", flip=True,
+            crop_padding=1,
+        ),
     )  # fmt: skip
     clf.fit(TensorDataset(x, y))
     assert clf.predict_proba(TensorDataset(x, y)).shape == (24, 3)
@@ -178,23 +173,26 @@ def test_images_in_a_dataset_with_a_cosine_head():
 
 @pytest.mark.parametrize("head_loss", LOSS_OPTIONS)
 def test_ecrt_takes_any_head_loss(table, head_loss):
-    options = {"demixing": "linear", "minority": ["rare"], "weight_decay": 1e-3, "epochs": 20}
-    clf = ECRTClassifier(head="linear", head_loss=head_loss, random_state=0, **options).fit(*table)
+    head = LinearHead(loss=head_loss, weight_decay=1e-3, epochs=20)
+    clf = ECRTClassifier(demixing="linear", head=head, minority=["rare"], random_state=0).fit(*table)
     assert clf.score(*table) > 0.6
 
 
-@pytest.mark.parametrize("encoder_loss", ["weighted", "ldam-drw", "balanced-softmax"])
+@pytest.mark.parametrize("encoder_loss", ["weighted", "ldam-drw"])
 def test_ecrt_takes_any_encoder_loss_and_mixup(table, encoder_loss):
+    encoder = Encoder("mlp", epochs=8, n_features=4, learn_from="all", loss=encoder_loss, mixup=0.3, mixup_off=0.25)
     clf = ECRTClassifier(
-        encoder="mlp", encoder_loss=encoder_loss, encode_on="all", encoder_epochs=8, n_features=4, mixup=0.3,
-        encoder_options={"mixup_off": 0.25}, demixing="linear", head="linear", weight_decay=1e-3, random_state=0,
+        encoder=encoder, demixing="linear", head=LinearHead(weight_decay=1e-3), random_state=0
     ).fit(*table)  # fmt: skip
     assert np.isfinite(clf.predict_log_proba(table[0])).all()
 
 
 def test_mixup_acts_on_sources_where_no_encoder_is_trained(table):
-    options = {"demixing": "linear", "head": "mlp", "epochs": 10, "random_state": 0, "minority": ["rare"]}
-    plain, mixed = (ECRTClassifier(mixup=mixup, **options).fit(*table).predict_proba(table[0]) for mixup in (0, 1.0))
+    options = {"demixing": "linear", "random_state": 0, "minority": ["rare"]}
+    plain, mixed = (
+        ECRTClassifier(head=MLPHead(mixup=mixup, epochs=10), **options).fit(*table).predict_proba(table[0])
+        for mixup in (0, 1.0)
+    )
     assert np.abs(plain - mixed).max() > 0.01
 
 
@@ -208,8 +206,8 @@ def test_mixup_acts_on_sources_where_no_encoder_is_trained(table):
         ({"method": "lda", "loss": "focal"}, "leave loss"),
         ({"method": "lda", "method_options": {"depth": 3}}, "LinearDiscriminantAnalysis has no option 'depth'"),
         ({"method": "erm", "encoder": "mlp", "head": "mlp"}, "head='mlp' would have no effect"),
-        ({"method": "vat", "encoder": "mlp", "encoder_holdout": 0.0, "encoder_epochs": 1}, "leaves no row"),
-        ({"method": "erm", "encoder": "mlp", "encoder_options": {"rate": 1}}, "encoder_options has no 'rate'"),
+        ({"encoder": Encoder("mlp", holdout=0.0, epochs=1), "method": "vat"}, "leaves no row"),
+        ({"encoder": Encoder("mlp", loss="ldam"), "method": "erm"}, "its loss and mixup are the method's"),
     ],
 )
 def test_what_does_not_belong_is_refused_with_advice(table, options, message):
@@ -223,7 +221,7 @@ def test_what_does_not_belong_is_refused_with_advice(table, options, message):
         {"method": "class-balanced"},
         {"method": "crt", "head": "mlp", "minority": lambda counts: counts < 20},
         {"method": "distribution-calibration", "method_options": {"spread": 0.5}, "class_prior": [1, 2, 3, 4]},
-        {"method": "ldam", "encoder": "mlp", "encoder_epochs": 2, "n_features": 3},
+        {"encoder": Encoder("mlp", epochs=2, n_features=3), "method": "ldam"},
     ],
     ids=lambda options: options["method"],
 )

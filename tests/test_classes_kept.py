@@ -8,11 +8,10 @@ import torch
 from scipy import sparse
 from torch import nn
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor
+from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, Encoder
 from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
-from ecrt.estimators.multilabel import read_labels
-from ecrt.stages import EncodeConfig, encode
-from ecrt.training import TrainingConfig
+from ecrt.estimators.inputs import read_labels
+from ecrt.stages import encode
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.ECRTWarning")
 
@@ -51,11 +50,10 @@ def test_no_class_is_lost_between_encoder_and_head_over_many_seeds():
     roles = ClassRoles(
         counts=np.bincount(y), minority=~EVERYONE, augmented=~EVERYONE, encoded_on=EVERYONE, demixed_on=EVERYONE
     )
-    config = EncodeConfig(training=TrainingConfig(epochs=1, batch_size=64, learning_rate=1e-3))
+    config = Encoder(nn.Linear(len(COUNTS), 4), epochs=1, batch_size=64, weight_decay=0.0)
     for seed in range(10):
         result = encode(
-            nn.Linear(len(COUNTS), 3), items, y, roles, config, rng=np.random.default_rng(seed),
-            device=torch.device("cpu"),
+            items, y, roles, config, rng=np.random.default_rng(seed), device=torch.device("cpu")
         )  # fmt: skip
         assert set(y[result.learn_rows]) == set(range(len(COUNTS)))
         assert result.head_classes.tolist() == list(range(len(COUNTS)))
@@ -67,11 +65,11 @@ def test_no_class_is_lost_between_encoder_and_head_over_many_seeds():
     ("encoder", "options"),
     [
         ("identity", {}),
-        ("mlp", {"encoder_epochs": 15}),
-        ("mlp", {"encoder_epochs": 15, "encode_on": "all"}),
-        ("autoencoder", {"encoder_epochs": 15, "encode_on": "all"}),
-        ("module", {"encoder_epochs": 15, "encode_on": "all"}),
-        ("module", {"train_encoder": False}),
+        ("mlp", {"epochs": 15}),
+        ("mlp", {"epochs": 15, "learn_from": "all"}),
+        ("autoencoder", {"epochs": 15, "learn_from": "all"}),
+        ("module", {"epochs": 15, "learn_from": "all"}),
+        ("module", {"train": False}),
     ],
 )
 def test_every_class_is_found_again(encoder, options):
@@ -79,8 +77,8 @@ def test_every_class_is_found_again(encoder, options):
         torch.manual_seed(seed)
         X, y = separable(seed)
         model = ECRTClassifier(
-            encoder=nn.Linear(len(COUNTS), 12) if encoder == "module" else encoder, demixing="linear", head="linear",
-            random_state=seed, **options,
+            encoder=Encoder(nn.Linear(len(COUNTS), 12) if encoder == "module" else encoder, **options),
+            demixing="linear", head="linear", random_state=seed,
         ).fit(X, y)  # fmt: skip
         kept = np.bincount(model._examples[1], minlength=len(COUNTS))
         assert (kept > 0).all()
@@ -93,7 +91,7 @@ def test_every_class_is_found_again(encoder, options):
 @pytest.mark.parametrize("method", ["erm", "smote", "feature-smote", "crt", "tau-norm", "qda"])
 def test_every_class_is_found_again_by_rivals_with_an_encoder(method):
     X, y = separable(0)
-    model = BaselineClassifier(method=method, encoder="mlp", encoder_epochs=30, epochs=20, random_state=0).fit(X, y)
+    model = BaselineClassifier(encoder=Encoder("mlp", epochs=30), method=method, epochs=20, random_state=0).fit(X, y)
     assert np.isfinite(model.decision_function(separable(100)[0])).all()
     assert set(model.predict(X)) == set(range(len(COUNTS)))
 
@@ -125,7 +123,7 @@ def test_no_label_is_lost_to_the_encoder():
         Y = label_matrix(seed)
         X = 6 * Y + 0.3 * np.random.default_rng(seed).normal(size=Y.shape)
         model = ECRTClassifier(
-            encoder="mlp", encoder_epochs=3, encode_on="all", demixing="linear", head="linear", random_state=seed
+            encoder=Encoder("mlp", epochs=3, learn_from="all"), demixing="linear", head="linear", random_state=seed
         ).fit(X, Y)
         assert (np.bincount(model._examples[1], minlength=9) > 0).all()
         assert np.isfinite(model.predict_proba(X)).all()
@@ -136,6 +134,6 @@ def test_rare_targets_are_left_to_the_head():
         rng = np.random.default_rng(seed)
         y = np.concatenate([rng.uniform(0, 0.8, size=120), [9.0, 11.0]])
         X = np.column_stack([y, rng.normal(size=(122, 2))])
-        model = ECRTRegressor(encoder="mlp", encoder_epochs=1, demixing="linear", head="linear", random_state=seed)
+        model = ECRTRegressor(encoder=Encoder("mlp", epochs=1), demixing="linear", head="linear", random_state=seed)
         targets = model.fit(X, y)._examples[1]
         assert targets.max() >= 9

@@ -21,24 +21,66 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import ecrt
-from ecrt import DivergenceError, ECRTClassifier, ECRTWarning, InputError
-from ecrt.estimators import examples
+from ecrt import (
+    DivergenceError,
+    ECRTClassifier,
+    ECRTWarning,
+    Encoder,
+    Flow,
+    InputError,
+    Linear,
+    LinearHead,
+    MLPHead,
+)
+from ecrt.estimators import classifier as module
 
-SMALL_FLOW = {"demixing": "flow", "epochs": 15, "flow_hidden": (16, 16), "critic_width": 8, "n_restarts": 1}
+SMALL_FLOW = {
+    "demixing": Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15),
+    "head": ["linear", "gaussian", MLPHead(epochs=15)],
+}
 CONFIGURATIONS = {
-    "linear": {"demixing": "linear", "epochs": 15},
-    "flow, FDV": {**SMALL_FLOW, "objective": "fdv"},
-    "flow, GCL": {**SMALL_FLOW, "objective": "gcl", "label_marginal": "batch", "source_prior": "shared"},
+    "linear": {"demixing": "linear", "head": ["linear", "gaussian", MLPHead(epochs=15)]},
+    "flow, FDV": {
+        "demixing": Flow(objective="fdv", critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15),
+        "head": ["linear", "gaussian", MLPHead(epochs=15)],
+    },
+    "flow, GCL": {
+        "demixing": Flow(
+            source_prior="shared",
+            objective="gcl",
+            label_marginal="batch",
+            critic_width=8,
+            n_restarts=1,
+            hidden=(16, 16),
+            epochs=15,
+        ),
+        "head": ["linear", "gaussian", MLPHead(epochs=15)],
+    },
 }
 
 
 # Others are checked by ``benchmarks/estimator_checks.py``, nothing exempted either.
 CHECKED = [
-    {"demixing": "linear", "head": "linear", "weight_decay": 1e-3},
+    {"demixing": "linear", "head": LinearHead(weight_decay=1e-3)},
     {"demixing": "linear", "head": "gaussian", "precision": "float32"},
-    {"demixing": "linear", "encoder": "mlp", "n_features": 8, "encoder_epochs": 3, "head": "gaussian"},
-    {**SMALL_FLOW, "objective": "fdv", "head": "linear", "weight_decay": 1e-3, "precision": "float32"},
-    {**SMALL_FLOW, "objective": "gcl", "label_marginal": "batch", "source_prior": "shared", "head": "gaussian"},
+    {"encoder": Encoder("mlp", epochs=3, n_features=8), "demixing": "linear", "head": "gaussian"},
+    {
+        "demixing": Flow(objective="fdv", critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15),
+        "head": LinearHead(weight_decay=1e-3),
+        "precision": "float32",
+    },
+    {
+        "demixing": Flow(
+            source_prior="shared",
+            objective="gcl",
+            label_marginal="batch",
+            critic_width=8,
+            n_restarts=1,
+            hidden=(16, 16),
+            epochs=15,
+        ),
+        "head": "gaussian",
+    },
 ]
 
 
@@ -64,14 +106,40 @@ def fitted(table):
     "options",
     [
         *CONFIGURATIONS.values(),
-        {**SMALL_FLOW, "objective": "infonce", "label_marginal": "batch", "critic": "cosine"},
-        {**SMALL_FLOW, "critic": "label-network", "n_sources": 3, "flow_blocks": (1, 2), "n_restarts": 2},
-        {"demixing": "none", "augmentation_weight": 0.0, "head_loss": "cross-entropy"},
-        {"demixing": "linear", "augmentation": "permutation", "head": "mlp", "epochs": 10, "class_mass": "balanced"},
-        {"demixing": "linear", "head": "gaussian", "minority": ["rare"], "demix_on": "all"},
-        {"encoder": "mlp", "encoder_epochs": 5, "n_features": 6, "demixing": "linear", "head": "linear"},
-        {"encoder": "autoencoder", "encode_on": "all", "encoder_epochs": 5, "n_features": 6, "head": "linear"},
-        {"encoder": "mlp", "encoder_loss": "hinge", "encoder_epochs": 5},
+        {
+            "demixing": Flow(
+                objective="infonce",
+                label_marginal="batch",
+                critic="cosine",
+                critic_width=8,
+                n_restarts=1,
+                hidden=(16, 16),
+                epochs=15,
+            ),
+            "head": ["linear", "gaussian", MLPHead(epochs=15)],
+        },
+        {
+            "demixing": Flow(
+                n_sources=3,
+                critic="label-network",
+                critic_width=8,
+                n_restarts=2,
+                blocks=(1, 2),
+                hidden=(16, 16),
+                epochs=15,
+            ),
+            "head": ["linear", "gaussian", MLPHead(epochs=15)],
+        },
+        {
+            "demixing": "none",
+            "augmentation": "none",
+            "head": [LinearHead(loss="cross-entropy"), "gaussian", MLPHead(loss="cross-entropy")],
+        },
+        {"demixing": "linear", "augmentation": "permutation", "head": MLPHead(class_mass="balanced", epochs=10)},
+        {"demixing": Linear(learn_from="all"), "head": "gaussian", "minority": ["rare"]},
+        {"encoder": Encoder("mlp", epochs=5, n_features=6), "demixing": "linear", "head": "linear"},
+        {"encoder": Encoder("autoencoder", epochs=5, n_features=6, learn_from="all"), "head": "linear"},
+        {"encoder": Encoder("mlp", epochs=5, loss="hinge")},
     ],
 )
 def test_every_option_gives_a_whole_classifier(table, options):
@@ -94,8 +162,8 @@ def test_every_option_gives_a_whole_classifier(table, options):
 
 def test_diagnostics_wait_until_they_are_asked_for(table, monkeypatch):
     measured = []
-    whole = examples.diagnose_sources
-    monkeypatch.setattr(examples, "diagnose_sources", lambda *given: measured.append(1) or whole(*given))
+    whole = module.diagnose_sources
+    monkeypatch.setattr(module, "diagnose_sources", lambda *given: measured.append(1) or whole(*given))
     clf = ECRTClassifier(demixing="linear", head="gaussian", random_state=0)
     assert not hasattr(clf, "diagnostics_")
     clf.fit(*table).predict(table[0])
@@ -109,10 +177,16 @@ def test_diagnostics_wait_until_they_are_asked_for(table, monkeypatch):
         assert repr(copied.diagnostics_) == repr(clf.diagnostics_)  # NaN does not equal itself
 
 
-@pytest.mark.parametrize("options", [{"demixing": "linear", "head": "linear"}, {**SMALL_FLOW, "head": "gaussian"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"demixing": "linear", "head": "linear"},
+        {"demixing": Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15), "head": "gaussian"},
+    ],
+)
 def test_float32_on_request(table, options, tmp_path):
     X, y = table
-    clf = ECRTClassifier(random_state=0, **{**options, "epochs": 2}).fit(X, y)
+    clf = ECRTClassifier(random_state=0, **options).fit(X, y)
     methods = ("predict_proba", "predict_log_proba", "decision_function", "transform")
     exact = {name: getattr(clf, name)(X) for name in methods}
     assert all(values.dtype == np.float64 for values in exact.values())
@@ -134,11 +208,22 @@ def test_same_seed_same_result_and_the_global_state_is_left_alone(table):
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
     numpy_state = np.random.get_state()[1].copy()  # noqa: NPY002
-    first, second = (ECRTClassifier(random_state=3, **SMALL_FLOW).fit(X, y) for _ in range(2))
+    first, second = (
+        ECRTClassifier(
+            demixing=Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15),
+            head=["linear", "gaussian", MLPHead(epochs=15)],
+            random_state=3,
+        ).fit(X, y)
+        for _ in range(2)
+    )
     assert torch.rand(1) == expected_next
     np.testing.assert_array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
     np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
-    other = ECRTClassifier(random_state=4, **SMALL_FLOW).fit(X, y)
+    other = ECRTClassifier(
+        demixing=Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15),
+        head=["linear", "gaussian", MLPHead(epochs=15)],
+        random_state=4,
+    ).fit(X, y)
     assert not np.array_equal(first.predict_proba(X), other.predict_proba(X))
 
 
@@ -167,11 +252,9 @@ def test_adjusted_and_unadjusted_training_store_balanced_logits(table):
     """Without adjustment the log mass is taken off afterwards, so both predict under a balanced prior."""
     X, y = table
     scores = [
-        ECRTClassifier(
-            demixing="linear", head="linear", weight_decay=1e-3, augmentation_weight=0.0, head_loss=loss, random_state=0
-        ).fit(X, y).predict_proba(X)
-        for loss in ("logit-adjusted", "cross-entropy")
-    ]  # fmt: skip
+        ECRTClassifier(demixing="linear", augmentation="none", head=head, random_state=0).fit(X, y).predict_proba(X)
+        for head in (LinearHead(loss=loss, weight_decay=1e-3) for loss in ("logit-adjusted", "cross-entropy"))
+    ]
     # A constant added to the logits moves only the bias of a linear head, which is not penalised.
     np.testing.assert_allclose(scores[0], scores[1], atol=2e-3)
 
@@ -184,7 +267,7 @@ def test_pandas_in_and_out_pipeline_and_grid_search(table):
     assert list(sources.columns) == [f"ecrtclassifier{i}" for i in range(X.shape[1])]
     assert list(clf.feature_names_in_) == list(frame.columns)
     pipeline = make_pipeline(StandardScaler(), ECRTClassifier(demixing="linear", head="linear", random_state=0))
-    search = GridSearchCV(pipeline, {"ecrtclassifier__augmentation_weight": [0.0, 0.5]}, cv=2).fit(frame, y)
+    search = GridSearchCV(pipeline, {"ecrtclassifier__augmentation__weight": [0.0, 0.5]}, cv=2).fit(frame, y)
     assert search.best_score_ > 0.5
 
 
@@ -217,7 +300,11 @@ def test_a_class_with_one_sample_is_learned():
 def test_one_feature():
     X, y = make_blobs([100, 100, 100, 20], centers=[[-6], [0], [6], [12]], n_features=1, random_state=0)
     for demixing in ("linear", "flow"):
-        options = SMALL_FLOW if demixing == "flow" else {"demixing": demixing, "epochs": 15}
+        options = (
+            SMALL_FLOW
+            if demixing == "flow"
+            else {"demixing": demixing, "head": ["linear", "gaussian", MLPHead(epochs=15)]}
+        )
         clf = ECRTClassifier(**options, random_state=0).fit(X, y)
         assert clf.score(X, y) > 0.9
 
@@ -282,12 +369,13 @@ def test_divergence_names_stage_and_step(table):
 
 def test_a_flow_that_diverges_gives_way_to_linear_demixing(table):
     X, y = table
-    options = {"head": "linear", "learning_rate": 1e30, "n_restarts": 1, "random_state": 0}
+    flow = Flow(n_restarts=1, learning_rate=1e30)
+    options = {"head": "linear", "random_state": 0}
     with pytest.warns(ECRTWarning, match="De-mixing by 'flow' was given up"):
-        clf = ECRTClassifier(**options).fit(X, y)
+        clf = ECRTClassifier(demixing=["linear", flow], **options).fit(X, y)
     assert clf.demixing_ == "linear"
     with pytest.raises(DivergenceError, match="de-mixing"):
-        ECRTClassifier(demixing="flow", **options).fit(X, y)
+        ECRTClassifier(demixing=flow, **options).fit(X, y)
 
 
 @pytest.mark.parametrize("demixing", ["none", "linear", "flow"])
@@ -295,7 +383,7 @@ def test_a_column_that_varies_in_the_minority_alone(table, demixing):
     X, y = table
     rare = y == "rare"
     wide = np.column_stack([X, np.where(rare, np.random.default_rng(0).normal(3, 1, len(X)), 0.0)])
-    options = SMALL_FLOW if demixing == "flow" else {"demixing": demixing}
+    options = {"demixing": SMALL_FLOW["demixing"] if demixing == "flow" else demixing}
     clf = ECRTClassifier(**options, head="linear", random_state=0).fit(wide, y)
     assert np.isfinite(clf.predict_log_proba(wide)).all()
     assert clf.score(wide[rare], y[rare]) > 0.9
@@ -344,12 +432,12 @@ def test_dataset_of_images_with_an_own_encoder():
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(36, 8))
     before = encoder[1].weight.detach().clone()
     data = Items([(image, int(label)) for image, label in zip(images, y, strict=True)])
-    clf = ECRTClassifier(encoder=encoder, encode_on="all", encoder_epochs=20, demixing="linear", random_state=0).fit(
+    clf = ECRTClassifier(encoder=Encoder(encoder, epochs=20, learn_from="all"), demixing="linear", random_state=0).fit(
         data
     )
     assert torch.equal(encoder[1].weight, before), "the user's module must not be trained in place"
     assert clf.score(images, y) > 0.5  # a fifth of 128 rows is left for the head; chance is 0.25
-    frozen = ECRTClassifier(encoder=encoder, train_encoder=False, demixing="linear", random_state=0).fit(data)
+    frozen = ECRTClassifier(encoder=Encoder(encoder, train=False), demixing="linear", random_state=0).fit(data)
     assert torch.equal(frozen.encoder_[1].weight, before)
     assert frozen.predict(data).shape == (len(y),)
 
@@ -375,7 +463,7 @@ def test_datasets_that_yield_rubbish(items, message):
 def test_held_out_features_are_not_those_the_encoder_was_trained_on(table):
     """Head and flow learn from rows the encoder has not seen: a fifth of the majority, all of the minority."""
     X, y = table
-    clf = ECRTClassifier(encoder="mlp", encoder_epochs=2, demixing="linear", head="linear", random_state=0).fit(X, y)
+    clf = ECRTClassifier(encoder=Encoder("mlp", epochs=2), demixing="linear", head="linear", random_state=0).fit(X, y)
     kept = {diagnosis.label: diagnosis.n_samples for diagnosis in clf.diagnostics_.classes}
     counts = dict(zip(clf.classes_.tolist(), clf.class_counts_.tolist(), strict=True))
     assert kept["rare"] == counts["rare"]

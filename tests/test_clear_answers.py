@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 from typer.testing import CliRunner
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, InputError
+from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, Encoder, InputError
 from ecrt.cli import app
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.ECRTWarning")
@@ -62,9 +62,9 @@ def test_score_takes_a_dataset():
 def test_an_encoder_that_cannot_serve_is_named(encoder, message, train_encoder):
     images = RNG.normal(size=(30, 1, 6, 6))
     for model in (
-        ECRTClassifier(encoder=encoder, train_encoder=train_encoder),
-        BaselineClassifier(encoder=encoder, train_encoder=train_encoder),
-        ECRTTransformer(encoder=encoder, train_encoder=train_encoder),
+        ECRTClassifier(encoder=Encoder(encoder, train=train_encoder)),
+        BaselineClassifier(encoder=Encoder(encoder, train=train_encoder)),
+        ECRTTransformer(encoder=Encoder(encoder, train=train_encoder)),
     ):
         with pytest.raises(InputError, match=message):
             model.fit(images, Y[:30])
@@ -102,7 +102,7 @@ def test_a_dataset_that_cannot_serve_is_named(dataset):
 
 
 def test_items_of_another_shape_than_those_of_the_fit_are_named():
-    for options in ({}, {"encoder": nn.Linear(4, 3).double(), "train_encoder": False}):
+    for options in ({}, {"encoder": Encoder(nn.Linear(4, 3).double(), train=False)}):
         clf = ECRTClassifier(**LINEAR, **options).fit(ITEMS)
         with pytest.raises(InputError, match="shape"):
             clf.predict(TensorDataset(torch.from_numpy(X[:, :3])))
@@ -161,7 +161,7 @@ def test_targets_of_odd_shapes():
 
 @pytest.mark.parametrize("options", [{"flip": True}, {"crop_padding": 2}])
 def test_shifting_and_mirroring_of_rows_is_refused(options):
-    clf = ECRTClassifier(encoder="mlp", encoder_epochs=2, encoder_options=options, **LINEAR)
+    clf = ECRTClassifier(encoder=Encoder("mlp", epochs=2, **options), **LINEAR)
     with pytest.raises(InputError, match="are for images"):
         clf.fit(X, Y)
 

@@ -7,7 +7,7 @@ from ecrt.errors import InputError
 from ecrt.nn import CoordinateNetworks, Critic, make_critic, mlp
 
 D, M, N = 3, 4, 5
-NAMES = ["additive", "cosine", "gaussian", "label-network"]
+NAMES = ["additive", "cosine", "label-network"]
 
 every_critic = pytest.mark.parametrize("name", NAMES)
 
@@ -49,11 +49,6 @@ def test_scores_are_a_loop_over_samples_labels_and_coordinates(name, sources):
                 expected = sum(embedding[k] * total[k] for k in range(len(total)))
                 if name == "cosine":
                     expected = expected / (embedding.norm() * total.norm()) / critic.log_temperature.exp()
-                if name == "gaussian":
-                    expected = expected + critic.constant_m[m] + sum(
-                        critic.linear_dm[a, m] * value + critic.square_dm[a, m] * value**2
-                        for a, value in enumerate(sources[i])
-                    )  # fmt: skip
             torch.testing.assert_close(critic(sources)[i, m], expected, rtol=1e-12, atol=1e-12)
 
 
@@ -78,22 +73,13 @@ def largest_mixed_difference(critic: Critic, s: torch.Tensor) -> float:
     return torch.stack(differences).abs().max().item()
 
 
-@pytest.mark.parametrize("name", ["additive", "gaussian", "label-network"])
+@pytest.mark.parametrize("name", ["additive", "label-network"])
 def test_sum_over_coordinates(name, sources):
     assert largest_mixed_difference(build(name), sources) < 1e-12
 
 
 def test_cosine_couples_coordinates(sources):
     assert largest_mixed_difference(build("cosine"), sources) > 0.1
-
-
-def test_gaussian_starts_at_log_densities(sources):
-    mean, variance = torch.randn(M, D, dtype=torch.float64), torch.rand(M, D, dtype=torch.float64) + 0.1
-    critic = make_critic("gaussian", D, M).double()
-    critic.start_at(mean, variance)
-    density = torch.distributions.Normal(mean, variance.sqrt()).log_prob(sources[:, None]).sum(-1)
-    difference = critic(sources) - density
-    torch.testing.assert_close(difference, difference[:1, :1].expand_as(difference))  # one constant, which cancels
 
 
 @every_critic

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ecrt
-from ecrt import ECRTClassifier, InputError, cli
+from ecrt import ECRTClassifier, Encoder, Flow, InputError, Linear, Parametric, cli
 from ecrt.data import rare_feature_data
 from ecrt.diagnostics import MinorityGap
 from ecrt.report import diagnosis_table, recommendation_text, write_diagnosis_page
@@ -40,7 +40,14 @@ def small_data(*, unique: bool = True, seed: int = 0) -> tuple[np.ndarray, np.nd
 
 
 def quick(X: Any, y: Any, **options: Any) -> Diagnosis:
-    clf = ECRTClassifier(n_sources=3, rotation="discriminant", head="gaussian", pseudo_samples=9.0)
+    clf = ECRTClassifier(
+        demixing=[
+            Linear(pseudo_samples=9.0, n_sources=3, rotation="discriminant"),
+            Flow(pseudo_samples=9.0, n_sources=3),
+        ],
+        augmentation=Parametric(pseudo_samples=9.0),
+        head="gaussian",
+    )
     return ecrt.diagnose(X, y, **{"estimator": clf, "trials": 8, "refits": 2} | options)
 
 
@@ -219,7 +226,10 @@ def test_two_classes_are_diagnosed_too():
 def test_an_encoder_trained_here_is_examined():
     X, y = small_data()
     clf = ECRTClassifier(
-        encoder="mlp", n_features=6, encoder_epochs=3, demixing="auto", head="gaussian", n_sources=3, device="cpu"
+        encoder=Encoder("mlp", epochs=3, n_features=6),
+        demixing=[Linear(n_sources=3), Flow(n_sources=3)],
+        head="gaussian",
+        device="cpu",
     )
     result = quick(X, y, estimator=clf, trials=6)
     assert result.memorisation is not None

@@ -177,7 +177,9 @@ def test_options_named_in_the_guide_exist():
     text = BLOCK.sub("", "\n".join(page.read_text(encoding="utf-8") for page in WRITTEN))
     mentioned = set(re.findall(r"`(\w+)=[^`]*`", text))
     assert len(mentioned) > 10
-    known = set().union(*(kind().get_params() for kind in (ECRTClassifier, ECRTRegressor, BaselineClassifier)))
+    estimators = (ECRTClassifier, ECRTRegressor, BaselineClassifier)
+    parts = {part for kind in estimators for role in kind._roles.values() for part in role.classes}
+    known = set().union(*(kind().get_params() for kind in (*estimators, *parts)))
     assert mentioned - known - METHOD_OPTIONS <= {"space"}
 
 

@@ -15,9 +15,9 @@ from ecrt.data import Images, assign_roles
 from ecrt.estimators.inputs import read_dataset
 from ecrt.losses import LossName, effective_prior
 from ecrt.nn import AutoEncoder
-from ecrt.stages import EncodeConfig, encode, head_outputs
-from ecrt.stages.encoder_training import Batch, Course, EncoderTraining, gpu_layout
-from ecrt.training import TrainingConfig, seeded
+from ecrt.stages import Encoder, encode, head_outputs
+from ecrt.stages.encoding import Batch, EncoderTraining, Epochs, gpu_layout
+from ecrt.training import seeded
 
 COUNTS = np.array([60, 60, 60, 12])
 CPU = torch.device("cpu")
@@ -46,14 +46,13 @@ class Lazy(Dataset):
 def encoded(*, items=None, encode_on="all", epochs=15, encoder=None, optimizer="adamw", rate=0.02, batch=32, **options):
     X, y = rows_of_classes()
     items = items or TensorDataset(X, torch.from_numpy(y))
-    config = EncodeConfig(
-        **{"holdout": 0.0} | options,
-        training=TrainingConfig(epochs=epochs, batch_size=batch, learning_rate=rate, optimizer=optimizer),
-    )
     roles = assign_roles(COUNTS, np.arange(4), minority=[3], encode_on=encode_on)
     with seeded(0):
-        encoder = encoder or nn.Linear(6, 5)
-        return encode(encoder, items, y, roles, config, rng=np.random.default_rng(0), device=CPU)
+        config = Encoder(
+            encoder or nn.Linear(6, 5), epochs=epochs, batch_size=batch, learning_rate=rate, optimizer=optimizer,
+            weight_decay=0.0, **{"holdout": 0.0} | options,
+        )  # fmt: skip
+        return encode(items, y, roles, config, rng=np.random.default_rng(0), device=CPU)
 
 
 @pytest.mark.parametrize("loss", get_args(LossName))
@@ -91,7 +90,7 @@ def test_without_held_out_rows_all_epochs_are_run():
 
 
 def test_a_frozen_encoder_and_an_autoencoder_leave_no_head():
-    assert encoded(trained=False).head is None
+    assert encoded(train=False).head is None
     assert encoded(encoder=AutoEncoder(6, (8,), 3), epochs=2).head is None
 
 
@@ -117,8 +116,8 @@ def test_bfloat16_is_near_float32():
 
 
 def course(**options) -> list[list[Batch]]:
-    config = EncodeConfig(training=TrainingConfig(epochs=8), **options)
-    batches = Course([torch.tensor([0, 1]), torch.tensor([2, 3])], config, np.random.default_rng(0), CPU)
+    config = Encoder(epochs=8, **options)
+    batches = Epochs([torch.tensor([0, 1]), torch.tensor([2, 3])], config, np.random.default_rng(0), CPU)
     assert len(batches) == 2
     return [list(batches) for _ in range(8)]
 
@@ -138,7 +137,7 @@ def test_deferred_losses_hear_how_much_is_done_and_the_others_need_not():
 
 
 def training_of(encoder: nn.Module, X: torch.Tensor, y: np.ndarray, **options) -> EncoderTraining:
-    config = EncodeConfig(holdout=0.0, **options)
+    config = Encoder(encoder, holdout=0.0, **options)
     items = TensorDataset(X, torch.from_numpy(y))
     with seeded(0):
         return EncoderTraining(encoder, items, y, np.arange(len(y)), config, rng=np.random.default_rng(0), device=CPU)

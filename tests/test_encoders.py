@@ -6,7 +6,7 @@ from torch import nn
 
 from ecrt.errors import InputError
 from ecrt.flows import gaussian_log_density
-from ecrt.nn import MLP, AutoEncoder, GaussianHead, ResNet18, make_encoder, make_head
+from ecrt.nn import MLP, AutoEncoder, ClassGaussians, ResNet18, make_encoder, make_head
 
 
 def test_identity_gives_its_input_back():
@@ -112,7 +112,7 @@ def test_gaussian_head_gives_log_densities():
     generator = torch.Generator().manual_seed(0)
     s, mean, variance = (torch.randn(n, 3, generator=generator, dtype=torch.float64) for n in (5, 4, 4))
     variance = variance.square() + 0.1
-    logits = GaussianHead(mean, variance)(s)
+    logits = ClassGaussians(mean, variance)(s)
     for m in range(4):
         expected = gaussian_log_density(s, mean[m].expand(5, 3), variance[m].expand(5, 3))
         torch.testing.assert_close(logits[:, m], expected)

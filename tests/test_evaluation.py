@@ -12,7 +12,7 @@ import torch
 from sklearn.datasets import make_classification
 from torch.utils.data import TensorDataset
 
-from ecrt import ECRTClassifier, InputError
+from ecrt import ECRTClassifier, Encoder, Flow, InputError
 from ecrt.runs import evaluation as evaluation_module
 from ecrt.runs.evaluation import evaluate
 from ecrt.runs.records import Evaluation
@@ -160,9 +160,11 @@ def test_json_is_strict_and_small(evaluated: Evaluation, tmp_path: Path) -> None
 def test_trained_parts_leave_curves(table: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
     X, y = table
     clf = ECRTClassifier(
-        encoder="mlp", n_features=3, encoder_epochs=2, demixing="flow", flow_hidden=(8,), critic_width=4, epochs=2,
-        n_restarts=2, head="gaussian", random_state=0,
-    ).fit(X[:400], y[:400])  # fmt: skip
+        encoder=Encoder("mlp", epochs=2, n_features=3),
+        demixing=Flow(critic_width=4, n_restarts=2, hidden=(8,), epochs=2),
+        head="gaussian",
+        random_state=0,
+    ).fit(X[:400], y[:400])
     evaluate(clf, X[400:], y[400:]).write(tmp_path)
     curves = Evaluation.read(tmp_path).curves
     assert [curve.stage for curve in curves] == ["encoder", "flow", "flow"]

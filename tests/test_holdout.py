@@ -7,11 +7,11 @@ import pytest
 import torch
 from sklearn.datasets import make_classification
 
-from ecrt import BaselineClassifier, ECRTClassifier
+from ecrt import BaselineClassifier, ECRTClassifier, Encoder, LinearHead
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.estimators import baseline_encoding
 from ecrt.nn import AutoEncoder, MLPEncoder
-from ecrt.stages import DemixConfig, EncodeConfig, demix, encode
+from ecrt.stages import Flow, Linear, NoDemixing, demix, encode
 from ecrt.stages.heads import TwoStepFitter
 from ecrt.stages.holdout import Watched, across_halves, halves, head_folds
 from ecrt.training import TrainingConfig
@@ -36,8 +36,10 @@ def everyone(y):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [{}, {"rotation": "discriminant"}, {"n_sources": 2}, {"method": "none"}], ids=str)
-def test_linear_demixing_of_some_rows_does_not_depend_on_the_others(rows, options):
+@pytest.mark.parametrize(
+    "config", [Linear(), Linear(rotation="discriminant"), Linear(n_sources=2), NoDemixing()], ids=str
+)
+def test_linear_demixing_of_some_rows_does_not_depend_on_the_others(rows, config):
     X, y = rows
     learn, others = stratified_holdout(y, 0.2, np.random.default_rng(0))
     changed = X.copy()
@@ -46,7 +48,7 @@ def test_linear_demixing_of_some_rows_does_not_depend_on_the_others(rows, option
     for z, labels in ((X, y), (changed, np.where(np.isin(np.arange(len(y)), others), 0, y))):
         whole = demix(
             z, labels, train_rows=learn, held_out_rows=others, demixed_on=np.ones(4, dtype=bool),
-            config=DemixConfig(**options), rng=np.random.default_rng(0), device=CPU,
+            config=config, rng=np.random.default_rng(0), device=CPU,
         )  # fmt: skip
         part = whole.refit(learn)
         assert not np.allclose(whole.learned[learn], part.learned[learn])
@@ -61,7 +63,7 @@ def test_one_half_of_the_held_out_rows_stops_a_flow_and_the_other_stays_fresh(ro
     demixed_on = np.array([True, True, True, False])
     result = demix(
         X, y, train_rows=train, held_out_rows=held_out, demixed_on=demixed_on, rng=np.random.default_rng(0), device=CPU,
-        config=DemixConfig(method="flow", hidden=(8,), n_restarts=1, training=QUICK),
+        config=Flow(hidden=(8,), n_restarts=1, epochs=2, batch_size=64),
     )  # fmt: skip
     assert result.refit is None
     assert not result.fresh[train[demixed_on[y[train]]]].any()
@@ -96,7 +98,7 @@ def test_labels_that_stop_an_encoder_do_not_judge_what_follows(rows, encoder, st
         return torch.utils.data.TensorDataset(more, torch.from_numpy(labels)), labels
 
     result = encode(
-        encoder(6, (8,), 3), items, y, everyone(y), EncodeConfig(holdout=0.4, training=QUICK),
+        items, y, everyone(y), Encoder(encoder(6, (8,), 3), holdout=0.4, epochs=2, batch_size=64),
         rng=np.random.default_rng(0), device=CPU, oversample=oversample,
     )  # fmt: skip
     unseen = np.setdiff1d(np.arange(len(y)), seen[0])
@@ -117,7 +119,7 @@ def test_smote_makes_rows_of_what_the_encoder_learns_from_alone(rows, monkeypatc
         return x[:1], labels[:1]
 
     monkeypatch.setattr(baseline_encoding, "smote", smote)
-    clf = BaselineClassifier(method="smote", encoder="mlp", encoder_epochs=1, encoder_holdout=0.4, random_state=0)
+    clf = BaselineClassifier(encoder=Encoder("mlp", holdout=0.4, epochs=1), method="smote", random_state=0)
     clf.fit(X, y)
     assert given[0] == pytest.approx(0.6 * len(y), abs=4)
 
@@ -182,7 +184,7 @@ def test_a_second_step_is_judged_by_rows_that_did_not_choose_the_first():
 
 def test_new_classes_are_learned_under_the_setting_of_the_fit(rows):
     X, y = rows
-    clf = ECRTClassifier(demixing="linear", head="linear", head_loss="focal", epochs=2, random_state=0)
+    clf = ECRTClassifier(demixing="linear", head=LinearHead(loss="focal"), random_state=0)
     clf.fit(X[y < 3], y[y < 3])
     before = dict(clf.history_)
     clf.add_classes(X[y == 3], y[y == 3])

@@ -15,7 +15,17 @@ from sklearn.datasets import make_multilabel_classification
 from sklearn.metrics import accuracy_score, f1_score
 
 import ecrt
-from ecrt import ECRTClassifier, ECRTWarning, InputError
+from ecrt import (
+    ECRTClassifier,
+    ECRTWarning,
+    Encoder,
+    Flow,
+    InputError,
+    Linear,
+    LinearHead,
+    MLPHead,
+    Parametric,
+)
 from ecrt.flows import fit_linear_demixing, within_class_residuals, within_label_moments
 from ecrt.losses import label_odds, masked_bce, row_mass
 from ecrt.losses.multilabel import (
@@ -36,8 +46,8 @@ from ecrt.metrics import (
     multilabel_metrics,
     top_k_accuracy,
 )
-from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig, Labelled, demix
-from ecrt.stages.multilabel import _sample, augment_labels
+from ecrt.stages import Labelled, NoDemixing, Permutation, augment_labels, demix
+from ecrt.stages.labels import _sample
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(size=(40, 6)).round(1)  # rounded, so that some are equal
@@ -196,10 +206,11 @@ def test_row_mass_with_one_label_a_row_is_the_mass_of_classes():
 def test_augmentation_leaves_the_mass_of_positives_as_it_was(weight, mass):
     labelled = Labelled(sparse.csr_array(PRESENT_NM.astype(np.int8)))
     augmented = np.array([False, True, True, False, False, True])
-    config = HeadConfig(mass=mass, augmentation=AugmentConfig(weight=weight, n_synthetic=7))
+    config = Parametric(weight=weight, n_synthetic=7)
     s = RNG.normal(size=(40, 3))
-    drawn = augment_labels(s, labelled, augmented, np.ones(3), config.augmentation, np.random.default_rng(0))
-    sample = _sample(s, labelled, drawn, np.ones(3), config, torch.device("cpu"))
+    drawn = augment_labels(s, labelled.indicator, augmented, np.ones(3), config, np.random.default_rng(0))
+    rows = row_mass(labelled.indicator, mass)
+    sample = _sample(s, labelled, drawn, np.ones(3), rows, config, torch.device("cpu"))
     assert len(sample.s) == 40 + 3 * 7
     share = 1 - weight * augmented
     expected = labelled.indicator.T @ row_mass(labelled.indicator, mass)
@@ -242,7 +253,7 @@ def test_one_label_a_row_is_the_case_of_weight_one(method):
     rows = np.arange(240)
     common = {
         "train_rows": rows, "held_out_rows": rows[::2], "demixed_on": np.full(4, True), "device": torch.device("cpu"),
-        "config": DemixConfig(method=method, n_restarts=1, hidden=(8,), critic_width=4),
+        "config": Linear() if method == "linear" else Flow(n_restarts=1, hidden=(8,), critic_width=4),
     }  # fmt: skip
     plain = demix(z, y, rng=np.random.default_rng(0), **common)
     pairs = demix(z, labelled.label, rng=np.random.default_rng(0), incidences=labelled.incidences, **common)
@@ -262,7 +273,7 @@ def test_minority_columns_are_masked_and_their_rows_stay():
     )
     result = demix(
         z, labelled.label, train_rows=np.arange(0), held_out_rows=np.arange(0), incidences=labelled.incidences,
-        demixed_on=np.array([True, True, True, False]), config=DemixConfig(method="none"),
+        demixed_on=np.array([True, True, True, False]), config=NoDemixing(),
         rng=np.random.default_rng(0), device=torch.device("cpu"),
     )  # fmt: skip
     np.testing.assert_allclose(result.within_variance, np.diag(expected.covariance) / z.var(axis=0), rtol=1e-6)
@@ -271,8 +282,8 @@ def test_minority_columns_are_masked_and_their_rows_stay():
 def test_synthetic_sources_come_from_rows_that_have_the_label():
     labelled = Labelled(sparse.csr_array(np.array([[1, 1], [1, 0], [0, 1]] * 10, dtype=np.int8)))
     s = np.tile([[1.0], [2.0], [3.0]], (10, 1))
-    config = AugmentConfig(kind="permutation", weight=0.5, n_synthetic=50)
-    drawn = augment_labels(s, labelled, np.array([True, True]), np.ones(1), config, np.random.default_rng(0))
+    config = Permutation(n_synthetic=50)
+    drawn = augment_labels(s, labelled.indicator, np.array([True, True]), np.ones(1), config, np.random.default_rng(0))
     assert set(drawn.s[drawn.y == 0, 0]) == {1.0, 2.0}
     assert set(drawn.s[drawn.y == 1, 0]) == {1.0, 3.0}
 
@@ -296,15 +307,26 @@ def fitted(table):
 @pytest.mark.parametrize(
     "options",
     [
-        {"demixing": "linear", "minority": [5], "epochs": 15},
-        {"demixing": "flow", "epochs": 5, "flow_hidden": (8,), "critic_width": 4, "head": "linear", "minority": 100},
-        {"demixing": "flow", "epochs": 3, "objective": "gcl", "label_marginal": "batch", "head": "linear"},
-        {"demixing": "none", "augmentation_weight": 0.0, "head_loss": "cross-entropy", "head": "mlp", "epochs": 20},
-        {**LINEAR, "class_mass": "balanced", "augmentation": "permutation", "thresholds": "validation"},
-        {**LINEAR, "class_mass": "tempered", "encoder": "autoencoder", "encoder_epochs": 3, "n_features": 8},
-        {**LINEAR, "class_prior": "training", "n_sources": 4},
-        {**LINEAR, "head_loss": "focal", "head_loss_options": {"gamma": 1.0}},
-        {**LINEAR, "head_loss": "ldam"},
+        {"demixing": "linear", "head": ["linear", MLPHead(epochs=15)], "minority": [5]},
+        {"demixing": Flow(critic_width=4, hidden=(8,), epochs=5), "head": "linear", "minority": 100},
+        {"demixing": Flow(objective="gcl", label_marginal="batch", epochs=3), "head": "linear"},
+        {"demixing": "none", "augmentation": "none", "head": MLPHead(loss="cross-entropy", epochs=20)},
+        {
+            "demixing": "linear",
+            "augmentation": "permutation",
+            "head": LinearHead(class_mass="balanced"),
+            "random_state": 0,
+            "thresholds": "validation",
+        },
+        {
+            "encoder": Encoder("autoencoder", epochs=3, n_features=8),
+            "demixing": "linear",
+            "head": LinearHead(class_mass="tempered"),
+            "random_state": 0,
+        },
+        {"demixing": Linear(n_sources=4), "head": "linear", "random_state": 0, "class_prior": "training"},
+        {"demixing": "linear", "head": LinearHead(loss="focal", loss_options={"gamma": 1.0}), "random_state": 0},
+        {"demixing": "linear", "head": LinearHead(loss="ldam"), "random_state": 0},
     ],
 )
 @pytest.mark.filterwarnings("ignore::ecrt.ECRTWarning")
@@ -394,10 +416,10 @@ def test_adjusted_and_unadjusted_training_agree(table):
     X, Y = table
     proba = [
         ECRTClassifier(
-            minority=[5], weight_decay=1e-3, augmentation_weight=0.0,
-            head_loss="logit-adjusted" if adjusted else "cross-entropy", **LINEAR
+            demixing="linear", augmentation="none", head=LinearHead(loss=loss, weight_decay=1e-3), minority=[5],
+            random_state=0,
         ).fit(X, Y).predict_proba(X)
-        for adjusted in (True, False)
+        for loss in ("logit-adjusted", "cross-entropy")
     ]  # fmt: skip
     np.testing.assert_allclose(proba[0], proba[1], atol=5e-3)
 
@@ -421,7 +443,13 @@ def test_thresholds_from_held_out_rows_raise_f1(table):
 
 def test_no_array_of_rows_by_labels_by_sources(table):
     X, Y = make_multilabel_classification(2500, n_features=40, n_classes=80, n_labels=2, length=60, random_state=0)
-    clf = ECRTClassifier(head="mlp", epochs=1, demixing="linear", minority="all", n_synthetic=5, random_state=0)
+    clf = ECRTClassifier(
+        demixing="linear",
+        augmentation=Parametric(n_synthetic=5),
+        head=MLPHead(epochs=1),
+        minority="all",
+        random_state=0,
+    )
     clf.fit(*table)  # modules that are imported when they are needed would count
     tracemalloc.start()
     clf.fit(X, Y)
@@ -433,8 +461,8 @@ def test_no_array_of_rows_by_labels_by_sources(table):
 @pytest.mark.parametrize(
     ("options", "y", "message"),
     [
-        ({"head": "gaussian"}, None, "cannot tell several labels"),
-        ({"head_loss": "hinge"}, None, "trained by one of .* not 'hinge'"),
+        ({"head": "gaussian"}, None, "predicts one class for each row"),
+        ({"head": MLPHead(loss="hinge")}, None, "one of the losses .* not 'hinge'"),
         ({}, np.zeros((600, 3), dtype=int), "None of the 3 labels"),
         ({}, 2 * np.eye(3, dtype=int)[np.arange(600) % 3], "zeros and ones alone"),
         ({}, sparse.csr_matrix(np.ones((600, 1))), "two columns"),
@@ -453,9 +481,8 @@ def test_what_cannot_be_learned_from(table, options, y, message):
 @pytest.mark.parametrize("encoder", ["mlp", torch.nn.Sequential(torch.nn.Linear(10, 6), torch.nn.Tanh())])
 def test_an_encoder_learns_the_rarest_label_of_each_row(table, encoder):
     X, Y = table
-    options = {"encoder": encoder, "encoder_epochs": 3, "encode_on": "all"}
-    options |= {"n_features": 6} if encoder == "mlp" else {}
-    clf = ECRTClassifier(**options, **LINEAR).fit(X, Y)
+    n_features = {"n_features": 6} if encoder == "mlp" else {}
+    clf = ECRTClassifier(encoder=Encoder(encoder, epochs=3, learn_from="all", **n_features), **LINEAR).fit(X, Y)
     assert clf.history_["encoder"].train_loss
     assert clf.transform(X).shape == (600, 6)
     assert clf.predict(X).shape == Y.shape
@@ -493,7 +520,7 @@ def test_a_dataset_of_rows_and_indicators(table):
 def test_an_own_encoder_that_is_trained_already(table):
     X, Y = table
     encoder = torch.nn.Linear(10, 4)
-    clf = ECRTClassifier(encoder=encoder, train_encoder=False, minority=[5], **LINEAR).fit(X, Y)
+    clf = ECRTClassifier(encoder=Encoder(encoder, train=False), minority=[5], **LINEAR).fit(X, Y)
     assert clf.transform(X).shape == (600, 4)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import ecrt
-from ecrt import ECRTClassifier
+from ecrt import ECRTClassifier, MLPHead
 from ecrt.errors import InputError
 
 D, N_CLASSES, NEW = 6, 12, (9, 10, 11)
@@ -30,7 +30,7 @@ def data():
 def fitted(data, **options):
     (X, y), _ = data
     known = ~np.isin(y, NEW)
-    options = {"demixing": "linear", "random_state": 0, "epochs": 5} | options
+    options = {"demixing": "linear", "head": ["linear", "gaussian", MLPHead(epochs=5)], "random_state": 0} | options
     return ECRTClassifier(**options).fit(X[known], y[known])
 
 
@@ -98,6 +98,6 @@ def test_what_cannot_be_added_is_refused(data):
     with pytest.raises(InputError, match="class_prior"):
         fitted(data, head="linear", class_prior=np.full(9, 1 / 9)).add_classes(X[-3:], y[-3:])
     indicator = np.eye(3, dtype=int)[y[:240] % 3] | np.eye(3, dtype=int)[0]
-    labels = ECRTClassifier(demixing="linear", head="linear", random_state=0, epochs=1).fit(X[:240], indicator)
+    labels = ECRTClassifier(demixing="linear", head="linear", random_state=0).fit(X[:240], indicator)
     with pytest.raises(InputError, match="several labels"):
         labels.add_classes(X[-3:], y[-3:])

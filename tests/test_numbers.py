@@ -8,24 +8,57 @@ import torch
 from sklearn.datasets import make_blobs
 
 from bad_numbers import KINDS, try_many
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, InputError, load
+from ecrt import (
+    BaselineClassifier,
+    ECRTClassifier,
+    ECRTRegressor,
+    Encoder,
+    Flow,
+    InputError,
+    Linear,
+    LinearHead,
+    MLPHead,
+    load,
+)
 from ecrt.flows import LowRank, fit_linear_demixing
 from ecrt.flows import linear as linear_module
 from ecrt.nn import column_spread
 
-QUICK = {"epochs": 3, "encoder_epochs": 12, "weight_decay": 1e-3, "random_state": 0}
-LINEAR = {**QUICK, "demixing": "linear", "head": "linear"}
+QUICK = {"head": [LinearHead(weight_decay=1e-3), "gaussian", MLPHead(weight_decay=1e-3, epochs=3)], "random_state": 0}
+LINEAR = {"demixing": "linear", "head": LinearHead(weight_decay=1e-3), "random_state": 0}
 MEMBERS = {
     "linear": ECRTClassifier(**LINEAR),
-    "linear, float32": ECRTClassifier(**LINEAR, precision="float32"),
-    "none": ECRTClassifier(**{**LINEAR, "demixing": "none"}),
-    "flow": ECRTClassifier(**QUICK, demixing="flow", head="linear", flow_hidden=(8,), critic_width=8, n_restarts=1),
-    "MLP encoder": ECRTClassifier(**LINEAR, encoder="mlp", n_features=4, encode_on="all", batch_size=16),
-    "autoencoder": ECRTClassifier(**LINEAR, encoder="autoencoder", n_features=4, batch_size=16),
-    "rival": BaselineClassifier(**QUICK, method="logit-adjusted"),
-    "rival, one spread": BaselineClassifier(**QUICK, method="logit-adjusted", scaling="one"),
+    "linear, float32": ECRTClassifier(
+        demixing="linear", head=LinearHead(weight_decay=1e-3), random_state=0, precision="float32"
+    ),
+    "none": ECRTClassifier(demixing="none", head=LinearHead(weight_decay=1e-3), random_state=0),
+    "flow": ECRTClassifier(
+        demixing=Flow(critic_width=8, n_restarts=1, hidden=(8,), epochs=3),
+        head=LinearHead(weight_decay=1e-3),
+        random_state=0,
+    ),
+    "MLP encoder": ECRTClassifier(
+        encoder=Encoder("mlp", n_features=4, learn_from="all", batch_size=16, epochs=12),
+        demixing="linear",
+        head=LinearHead(weight_decay=1e-3),
+        random_state=0,
+    ),
+    "autoencoder": ECRTClassifier(
+        encoder=Encoder("autoencoder", n_features=4, batch_size=16, epochs=12),
+        demixing="linear",
+        head=LinearHead(weight_decay=1e-3),
+        random_state=0,
+    ),
+    "rival": BaselineClassifier(epochs=3, weight_decay=1e-3, random_state=0, method="logit-adjusted"),
+    "rival, one spread": BaselineClassifier(
+        epochs=3, weight_decay=1e-3, random_state=0, method="logit-adjusted", scaling="one"
+    ),
     "rival, end to end": BaselineClassifier(
-        **QUICK | {"weight_decay": None}, method="weighted", encoder="mlp", n_features=4, batch_size=16
+        encoder=Encoder("mlp", n_features=4, batch_size=16, epochs=12),
+        method="weighted",
+        epochs=3,
+        weight_decay=None,
+        random_state=0,
     ),
     "lda": BaselineClassifier(method="lda", random_state=0),
 }
@@ -65,7 +98,14 @@ def test_a_pixel_at_the_border_does_not_decide_everything(blobs, member):
 
 
 @pytest.mark.parametrize("value", [1e154, 1e200, -1e300, np.inf])
-@pytest.mark.parametrize("estimator", [MEMBERS["linear"], MEMBERS["rival"], ECRTRegressor(**LINEAR)])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        MEMBERS["linear"],
+        MEMBERS["rival"],
+        ECRTRegressor(demixing="linear", head=LinearHead(weight_decay=1e-3), random_state=0),
+    ],
+)
 def test_a_value_too_large_is_named_with_its_row_and_column(blobs, estimator, value):
     X, y = blobs
     bad = X.copy()
@@ -82,7 +122,7 @@ def test_a_target_too_large_is_named_with_its_row(blobs):
     y = y.astype(float)
     y[5] = 1e200
     with pytest.raises(InputError, match="row 5"):
-        ECRTRegressor(**LINEAR).fit(X, y)
+        ECRTRegressor(demixing="linear", head=LinearHead(weight_decay=1e-3), random_state=0).fit(X, y)
 
 
 def test_spread_of_columns():
@@ -137,7 +177,7 @@ def test_many_columns_take_little_room(tmp_path):
     X, y = rng.normal(size=(40, 2000)), np.repeat([0, 1], 20)
     X[:, :50] += 3 * y[:, None]
     for n_sources in (None, 3):
-        model = ECRTClassifier(demixing="linear", head="linear", n_sources=n_sources, random_state=0).fit(X, y)
+        model = ECRTClassifier(demixing=Linear(n_sources=n_sources), head="linear", random_state=0).fit(X, y)
         model.save(tmp_path / f"model {n_sources}")
         size = sum(file.stat().st_size for file in (tmp_path / f"model {n_sources}").rglob("*"))
         assert size < 5e6  # 64 MB as two matrices

@@ -8,13 +8,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, InputError
+from ecrt import (
+    BaselineClassifier,
+    ECRTClassifier,
+    ECRTRegressor,
+    Encoder,
+    Flow,
+    InputError,
+    LinearHead,
+    MLPHead,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
 N = 90
 Y = np.repeat([0, 1, 2], 30)
 X = np.random.default_rng(0).normal(size=(N, 3)) + Y[:, None] * [2, 0, -2]
-QUICK = {"demixing": "linear", "head": "linear", "weight_decay": 1e-2, "epochs": 1, "random_state": 0}
+QUICK = {"demixing": "linear", "head": LinearHead(weight_decay=1e-2), "random_state": 0}
 
 
 def fitted(X, y=Y, **options):
@@ -66,16 +75,16 @@ def test_labels_of_several_kinds_are_named_whichever_comes_first(labels):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"demixing": "flow", "flow_blocks": []}, "flow_blocks"),
-        ({"demixing": "flow", "flow_hidden": (8, 0)}, "flow_hidden"),
-        ({"head": "mlp", "head_hidden": (0,)}, "head_hidden"),
-        ({"head": "mlp", "head_hidden": (2.5,)}, "head_hidden"),
-        ({"head_loss_options": {"tau": float("nan")}}, "tau"),
-        ({"head_loss": "focal", "head_loss_options": {"gamma": "a"}}, "gamma"),
-        ({"head_loss": "focal", "head_loss_options": {"gamma": -1}}, "gamma"),
-        ({"encoder": "mlp", "encoder_options": {"learning_rate": "a"}}, "learning_rate"),
-        ({"encoder": "mlp", "encoder_options": {"gradient_norm": 0}}, "gradient_norm"),
-        ({"encoder": "mlp", "encoder_options": {"patience": -1}}, "patience"),
+        ({"demixing": Flow(blocks=[])}, "blocks"),
+        ({"demixing": Flow(hidden=(8, 0))}, "hidden"),
+        ({"head": MLPHead(hidden=(0,))}, "hidden"),
+        ({"head": MLPHead(hidden=(2.5,))}, "hidden"),
+        ({"head": LinearHead(loss_options={"tau": float("nan")})}, "tau"),
+        ({"head": LinearHead(loss="focal", loss_options={"gamma": "a"})}, "gamma"),
+        ({"head": LinearHead(loss="focal", loss_options={"gamma": -1})}, "gamma"),
+        ({"encoder": Encoder("mlp", learning_rate="a")}, "learning_rate"),
+        ({"encoder": Encoder("mlp", gradient_norm=0)}, "gradient_norm"),
+        ({"encoder": Encoder("mlp", patience=-1)}, "patience"),
         ({"device": "meta"}, "meta"),
     ],
     ids=str,
@@ -86,8 +95,8 @@ def test_values_that_no_option_can_have_are_refused(options, said):
 
 
 def test_layers_of_a_regressor_have_units():
-    with pytest.raises(InputError, match="head_hidden"):
-        ECRTRegressor(head="mlp", head_hidden=(0,), epochs=1).fit(X, X[:, 0])
+    with pytest.raises(InputError, match="hidden"):
+        ECRTRegressor(head=MLPHead(epochs=1, hidden=(0,))).fit(X, X[:, 0])
 
 
 @pytest.mark.parametrize("option", ["class_prior", "precision"])

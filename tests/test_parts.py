@@ -1,107 +1,189 @@
-"""Prediction on many rows: a part at a time, from mapped files, by several threads, always with the same answer."""
+"""Parts as options: counted, documented, checked, nested, cloned, shown, saved and written in files, all in one way."""
 
-from concurrent.futures import ThreadPoolExecutor
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from sklearn.datasets import make_classification, make_regression
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from torch import nn
 
-from ecrt import ECRTClassifier, ECRTRegressor, ECRTTransformer
-from ecrt.errors import InputError
-from ecrt.estimators import parts
+import ecrt
+from ecrt import (
+    BaselineClassifier,
+    ECRTClassifier,
+    ECRTRegressor,
+    ECRTTransformer,
+    Encoder,
+    Flow,
+    InputError,
+    Linear,
+    LinearHead,
+    MLPHead,
+    Parametric,
+    PseudoMinority,
+)
+from ecrt.runs.config import read_config
+from ecrt.stages import Part
+from options_walk import PARTS, data
 
-ROWS = 64
-
-
-@pytest.fixture(scope="module")
-def rows() -> tuple[np.ndarray, np.ndarray]:
-    return make_classification(400, n_features=6, n_informative=5, n_redundant=0, n_classes=3, random_state=0)
-
-
-@pytest.fixture(scope="module")
-def classifier(rows) -> ECRTClassifier:
-    return ECRTClassifier(demixing="flow", epochs=2, n_restarts=1, random_state=0).fit(*rows)
-
-
-@pytest.fixture
-def small_parts(monkeypatch) -> list[int]:
-    """Parts of 64 rows; the sizes that the first step of every method sees."""
-    seen: list[int] = []
-    read = ECRTClassifier._read_rows
-    monkeypatch.setattr(parts, "ROWS_AT_ONCE", ROWS)
-    monkeypatch.setattr(ECRTClassifier, "_read_rows", lambda self, X: (seen.append(len(X)), read(self, X))[1])
-    return seen
+ESTIMATORS = (ECRTClassifier, ECRTRegressor, ECRTTransformer)
+ROLES = {(kind, name): role for kind in (*ESTIMATORS, BaselineClassifier) for name, role in kind._roles.items()}
 
 
-METHODS = ["predict", "predict_proba", "predict_log_proba", "decision_function", "transform"]
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_an_estimator_has_at_most_16_options(kind):
+    assert len(kind().get_params(deep=False)) <= 16
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_parts_give_what_the_whole_gives(method, rows, classifier, small_parts, monkeypatch):
-    X = rows[0]
-    found = getattr(classifier, method)(X)
-    assert small_parts == [ROWS] * 6 + [400 - 6 * ROWS]
-    monkeypatch.setattr(parts, "ROWS_AT_ONCE", 10**9)
-    expected = getattr(classifier, method)(X)
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype
-    if method == "predict":
-        assert (found == expected).all()
-    else:
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+def test_all_parts_are_public_and_walked():
+    classes = {part for role in ROLES.values() for part in role.classes}
+    assert classes == set(PARTS)
+    assert all(getattr(ecrt, part.__name__) is part for part in classes)
 
 
-@pytest.mark.parametrize("kind", ["float32", "float64", "int64"])
-def test_a_mapped_file_is_never_read_whole(kind, rows, classifier, small_parts, tmp_path):
-    path = tmp_path / "rows"
-    mapped = np.memmap(path, dtype=kind, mode="w+", shape=rows[0].shape)
-    mapped[:] = 10 * rows[0] if kind == "int64" else rows[0]
-    mapped.flush()
-    found = classifier.predict_proba(np.memmap(path, dtype=kind, mode="r", shape=rows[0].shape))
-    assert max(small_parts) == ROWS
-    expected = np.concatenate([classifier.predict_proba(np.array(part)) for part in np.array_split(mapped, 10)])
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+@pytest.mark.parametrize("kind", [*ESTIMATORS, BaselineClassifier, *PARTS])
+def test_every_option_is_documented_and_has_a_constraint(kind):
+    names = set(kind().get_params(deep=False))
+    head = inspect.getdoc(kind).split("\nAttributes\n")[0]
+    documented = {
+        name for line in re.findall(r"^([a-z][\w, ]*?)(?: :.*)?$", head, flags=re.M) for name in line.split(", ")
+    }
+    assert names <= documented | ({"kind"} if not names else set())
+    assert set(kind._parameter_constraints) == names
 
 
-def test_tables_lists_and_few_rows_go_through_whole(rows, classifier, small_parts):
-    X = rows[0]
-    expected = classifier.predict_proba(X[:ROWS])
-    assert small_parts == [ROWS]
-    np.testing.assert_allclose(classifier.predict_proba(pd.DataFrame(X))[:ROWS], expected, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(classifier.predict_proba(X.tolist())[:ROWS], expected, rtol=1e-12, atol=1e-12)
-    assert small_parts[1:] == [400, 400]
+@pytest.mark.parametrize("kind", PARTS)
+def test_defaults_pass_their_own_check(kind):
+    kind().check()
 
 
-def test_errors_are_the_same(rows, classifier, small_parts):
-    with pytest.raises(ValueError, match="features"):
-        classifier.predict(rows[0][:, :3])
-    late = rows[0].copy()
-    late[-1, 0] = np.inf
-    with pytest.raises((InputError, ValueError), match="infinit"):
-        classifier.predict(late)
+def test_an_option_has_one_default_in_all_parts_of_a_role_and_in_all_estimators():
+    families = [role.classes for role in ROLES.values()] + [ESTIMATORS]
+    for family in families:
+        for name in {name for kind in family for name in kind().get_params(deep=False)} - {"demixing", "augmentation"}:
+            values = {repr(kind().get_params()[name]) for kind in family if name in kind().get_params()}
+            assert len(values) == 1, (name, values)
 
 
-def test_output_format_is_kept(rows, small_parts):
-    transformer = ECRTTransformer(demixing="linear", random_state=0).fit(*rows).set_output(transform="pandas")
-    found = transformer.transform(rows[0])
-    assert isinstance(found, pd.DataFrame)
-    assert found.shape == (400, 6)
+@pytest.mark.parametrize(("kind", "name"), ROLES)
+def test_short_names_are_parts_with_all_defaults(kind, name):
+    role = ROLES[kind, name]
+    for short in role.names - set(role.others):
+        part = role.part(short, name)
+        assert isinstance(part, role.classes)
+        part.check()
+        assert role.from_plain({"kind": part.kind, **part.get_params(deep=False)}, name) == part
+    for other in role.others:
+        with pytest.raises(InputError, match=f"{name}='{other}' has no options of its own: choose one of"):
+            role.part(other, name)
+    with pytest.raises(InputError, match="use one of"):
+        role.part("no such part", name)
 
 
-def test_a_regressor_in_parts(small_parts, monkeypatch):
-    X, y = make_regression(300, n_features=4, random_state=0)
-    regressor = ECRTRegressor(demixing="linear", epochs=2, random_state=0).fit(X, y)
-    found = regressor.predict(X)
-    monkeypatch.setattr(parts, "ROWS_AT_ONCE", 10**9)
-    np.testing.assert_allclose(found, regressor.predict(X), rtol=1e-10)
+def test_nested_options_make_a_part_of_a_short_name():
+    clf = ECRTClassifier(demixing="flow").set_params(demixing__objective="gcl", augmentation__weight=0.3)
+    assert clf.demixing == Flow(objective="gcl")
+    assert clf.augmentation == Parametric(weight=0.3)
+    clf.set_params(demixing="linear", demixing__n_sources=2)
+    assert clf.demixing == Linear(n_sources=2)
+    assert clf.get_params()["demixing__n_sources"] == 2
+    with pytest.raises(InputError, match="demixing='auto' has no options of its own"):
+        ECRTClassifier().set_params(demixing__objective="gcl")
+    with pytest.raises(ValueError, match="objectiv"):
+        ECRTClassifier(demixing="flow").set_params(demixing__objectiv="gcl")
 
 
-def test_threads_share_one_model(rows, classifier):
-    X = rows[0]
-    pieces = [X[k : k + 40] for k in range(0, 360, 5)]
-    expected = [classifier.predict_proba(piece) for piece in pieces]
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(classifier.predict_proba, pieces))
-    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
-    assert found[0].dtype == np.float64
+def test_clone_copies_parts_and_repr_shows_what_was_set():
+    clf = ECRTClassifier(demixing=Flow(blocks=4), head=[LinearHead(loss="ldam"), "gaussian"])
+    copy = clone(clf)
+    assert copy.demixing == clf.demixing
+    assert copy.demixing is not clf.demixing
+    copy.set_params(demixing__blocks=2)
+    assert clf.demixing.blocks == 4
+    assert (
+        repr(clf)
+        == "ECRTClassifier(demixing=Flow(blocks=4),\n               head=[LinearHead(loss='ldam'), 'gaussian'])"
+    )
+
+
+def test_grid_search_over_nested_names():
+    X, y = data("", ECRTClassifier)
+    grid = {"demixing__n_sources": [1, 4], "head__weight_decay": [1e-3]}
+    search = GridSearchCV(ECRTClassifier(demixing="linear", head="linear", random_state=0), grid, cv=2).fit(X, y)
+    assert search.best_params_ == {"demixing__n_sources": 4, "head__weight_decay": 1e-3}
+    assert search.best_estimator_.parts_["demixing"] == Linear(n_sources=4)
+
+
+def test_parts_are_kept_in_files(tmp_path):
+    X, y = data("", ECRTClassifier)
+    clf = ECRTClassifier(
+        encoder=Encoder("mlp", epochs=1, n_features=3), demixing=["none", Linear(n_sources=2)],
+        head=[LinearHead(weight_decay=1e-2), MLPHead(epochs=2, hidden=(4,))], augmentation=Parametric(weight=0.2),
+        random_state=0,
+    ).fit(X, y)  # fmt: skip
+    clf.save(tmp_path)
+    loaded = ecrt.load(tmp_path)
+    assert loaded.get_params() == clf.get_params()
+    assert loaded.parts_ == clf.parts_
+    assert clf.parts_["encoder"] == Encoder("mlp", epochs=1, n_features=3)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "option", "expected"),
+    [
+        (["demixing.objective=gcl"], "demixing", Flow(objective="gcl")),
+        (["model.demixing=flow", "demixing.blocks=[1, 2]"], "demixing", Flow(blocks=[1, 2])),
+        (["encoder=mlp", "encoder.epochs=3"], "encoder", Encoder("mlp", epochs=3)),
+        (["head=[linear, {kind: mlp, epochs: 5}]"], "head", ["linear", MLPHead(epochs=5)]),
+        (["selection.trials=4"], "selection", PseudoMinority(trials=4)),
+    ],
+)
+def test_settings_of_the_command_line_become_parts(overrides, option, expected):
+    config = read_config(None, overrides)
+    assert ECRTClassifier._from_plain_options(config.model).get_params()[option] == expected
+    assert read_config(None, overrides) == config
+
+
+def test_a_module_is_a_part_of_the_encoder():
+    module = nn.Linear(4, 3)
+    assert ECRTClassifier(encoder=module)._encoder.network is module
+
+
+def test_a_part_refuses_values_and_says_whose_option_it_is():
+    with pytest.raises(InputError, match="'objective' parameter of Flow must be"):
+        Flow(objective="no").check()
+    X, y = data("", ECRTClassifier)
+    with pytest.raises(InputError, match="'weight' parameter of Parametric must be"):
+        ECRTClassifier(augmentation=Parametric(weight=2)).fit(X, y)
+
+
+def test_a_default_fit_walks_through_few_files():
+    X, y = data("", ECRTClassifier)
+    room = str(Path(ecrt.__file__).parent)
+    files: set[str] = set()
+
+    def profile(frame, event, argument):
+        if event == "call" and frame.f_code.co_filename.startswith(room) and frame.f_code.co_name != "<module>":
+            files.add(frame.f_code.co_filename)
+
+    clf = ECRTClassifier(random_state=0)
+    sys.setprofile(profile)
+    try:
+        clf.fit(X, y)
+    finally:
+        sys.setprofile(None)
+    assert np.isfinite(clf.predict_proba(X)).all()
+    assert len(files) <= 32, sorted(Path(file).relative_to(room).as_posix() for file in files)
+
+
+def test_parts_compare_by_their_options():
+    assert Flow() == Flow()
+    assert Flow(blocks=2) != Flow()
+    assert Flow() != Linear()
+    assert issubclass(Flow, Part)

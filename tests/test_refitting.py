@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 import ecrt
-from ecrt import ECRTClassifier, ECRTRegressor
+from ecrt import ECRTClassifier, ECRTRegressor, Encoder, Flow, LinearHead, MLPHead, Parametric, PseudoMinority
 from ecrt.cli import app
 from ecrt.errors import InputError
 from ecrt.estimators.refitting import fitted_choices, refit
@@ -34,18 +34,18 @@ def rows(task, seed=0):
 # What "auto" never comes to by itself.
 ODD = {
     "gaussian": (ECRTClassifier, "classification", {"demixing": "none", "head": "gaussian", "minority": [0]}),
-    "linear": (ECRTClassifier, "classification", {"demixing": "none", "head": "linear", "weight_decay": 0.0123}),
-    "mlp": (ECRTClassifier, "classification", {"head": "mlp", "head_hidden": (7,), "head_dropout": 0.3}),
-    "flow": (ECRTClassifier, "classification", {"demixing": "flow", "flow_blocks": 2, "head": "linear"}),
-    "by steps": (ECRTClassifier, "classification", {"mixup": 0.3, "head": "linear", "demixing": "none"}),
-    "labels": (ECRTClassifier, "multilabel", {"demixing": "none", "head": "linear", "weight_decay": 0.0123}),
-    "wide labels": (ECRTClassifier, "multilabel", {"head": "mlp", "head_hidden": (9,), "head_dropout": 0.0}),
+    "linear": (ECRTClassifier, "classification", {"demixing": "none", "head": LinearHead(weight_decay=0.0123)}),
+    "mlp": (ECRTClassifier, "classification", {"head": MLPHead(hidden=(7,), dropout=0.3, epochs=3)}),
+    "flow": (ECRTClassifier, "classification", {"demixing": Flow(blocks=2, epochs=3), "head": "linear"}),
+    "by steps": (ECRTClassifier, "classification", {"demixing": "none", "head": LinearHead(mixup=0.3, epochs=3)}),
+    "labels": (ECRTClassifier, "multilabel", {"demixing": "none", "head": LinearHead(weight_decay=0.0123)}),
+    "wide labels": (ECRTClassifier, "multilabel", {"head": MLPHead(hidden=(9,), dropout=0.0, epochs=3)}),
     "numbers": (
         ECRTRegressor, "regression",
-        {"demixing": "linear", "head": "linear", "region_mass": 0.6, "augmentation": "donors", "weighted": True,
-         "weight_decay": 0.0123},
+        {"demixing": "linear", "augmentation": "donors", "head": LinearHead(weight_decay=0.0123), "region_mass": 0.6,
+         "weighted": True},
     ),
-    "numbers by a network": (ECRTRegressor, "regression", {"head": "mlp", "head_hidden": (9,), "region_mass": 0.6}),
+    "numbers by a network": (ECRTRegressor, "regression", {"head": MLPHead(hidden=(9,), epochs=3), "region_mass": 0.6}),
 }  # fmt: skip
 
 
@@ -54,9 +54,9 @@ ODD = {
 def test_a_refit_keeps_what_the_fit_chose(name):
     estimator, task, options = ODD[name]
     X, y = rows(task)
-    model = estimator(random_state=0, epochs=3, **options).fit(X[:100], y[:100])
+    model = estimator(random_state=0, **options).fit(X[:100], y[:100])
     chosen = fitted_choices(model)
-    open_options = {key: getattr(estimator(), key) for key in options if key != "mixup"}
+    open_options = {key: getattr(estimator(), key) for key in options}
     model.set_params(**open_options)
     refit(model, X, y)
     assert fitted_choices(model) == chosen
@@ -71,19 +71,21 @@ def test_a_refit_keeps_what_the_fit_chose(name):
 @pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
 def test_a_refit_keeps_a_selection_and_does_not_select_again():
     X, y = rows("classification")
-    model = ECRTClassifier(random_state=0, epochs=3, selection="pseudo-minority", selection_trials=4)
+    model = ECRTClassifier(
+        head=["linear", "gaussian", MLPHead(epochs=3)], selection=PseudoMinority(trials=4), random_state=0
+    )
     model.fit(X[:100], y[:100])
-    model.selection_["options"] = {**model.selection_["options"], "mean_shrinkage": 0.7}
+    model.parts_["augmentation"] = Parametric(pseudo_samples=7)
     selection = model.selection_
     refit(model, X, y)
     assert model.selection_ is selection
-    assert model.selection == "pseudo-minority"
-    assert model._chosen("mean_shrinkage") == 0.7
+    assert model.selection == PseudoMinority(trials=4)
+    assert model.parts_["augmentation"].pseudo_samples == 7
     assert model.class_counts_.sum() == N
     with pytest.raises(InputError):
         refit(model, X, y[:3])
     assert model.selection_ is selection
-    assert model.selection == "pseudo-minority"
+    assert model.selection == PseudoMinority(trials=4)
 
 
 @pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
@@ -91,7 +93,7 @@ def test_a_refit_on_a_dataset():
     X, y = rows("classification")
     images = torch.from_numpy(X).float().reshape(N, 1, 2, 2)
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(4, 4))
-    model = ECRTClassifier(encoder=encoder, encoder_epochs=1, head="gaussian", demixing="none", random_state=0)
+    model = ECRTClassifier(encoder=Encoder(encoder, epochs=1), demixing="none", head="gaussian", random_state=0)
     model.fit(TensorDataset(images[:100], torch.from_numpy(y[:100])))
     model.set_params(head="auto", demixing="auto")
     refit(model, TensorDataset(images, torch.from_numpy(y)))
@@ -102,7 +104,7 @@ def test_a_refit_on_a_dataset():
     ("task", "odd"),
     [
         ("classification", {"demixing": "none", "head": "gaussian"}),
-        ("multilabel", {"demixing": "none", "head": "linear", "weight_decay": 0.0123}),
+        ("multilabel", {"demixing": "none", "head": LinearHead(weight_decay=0.0123)}),
         ("regression", {"augmentation": "donors", "region_mass": 0.6, "head": "linear"}),
         ("images", {"demixing": "none", "head": "gaussian"}),
     ],
@@ -119,9 +121,9 @@ def test_the_saved_model_has_the_parts_of_the_tested_one(tmp_path, monkeypatch, 
 
     original = fitting._fit
     monkeypatch.setattr(fitting, "_fit", fit_oddly)
-    target, options = ("y",), {"epochs": 3}
+    target, options = ("y",), {}
     if task == "images":
-        path, options = tmp_path / "images", {"encoder_epochs": 1}
+        path, options = tmp_path / "images", {"encoder.epochs": 1}
         rng = np.random.default_rng(0)
         for label in range(2):
             (path / f"kind {label}").mkdir(parents=True)

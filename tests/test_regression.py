@@ -14,29 +14,34 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch.utils.data import TensorDataset
 
-from ecrt import InputError, load
+from ecrt import Donors, Encoder, Flow, InputError, Linear, LinearHead, MLPHead, NoAugmentation, NoDemixing, load
 from ecrt.augmentation.donors import donor_weights, draw_from_donors
 from ecrt.augmentation.rare_targets import interpolate, rows_between
 from ecrt.data.density import TargetRegions, quantile_bins, target_roles
 from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.losses.regression import regression_loss
 from ecrt.metrics.regression import regression_metrics, target_groups
-from ecrt.stages import DemixConfig, demix
+from ecrt.stages import demix
 from ecrt.stages.heads import HeadSample
-from ecrt.stages.regress import Plan, RegressConfig, _Work, draw_targets
-from ecrt.stages.regression_heads import LinearRegressionFitter
+from ecrt.stages.regression import NumberTarget, Plan, _Work, draw_targets
 from ecrt.training import SilentProgress
 
-SMALL_FLOW = {"demixing": "flow", "epochs": 8, "flow_hidden": (16, 16), "critic_width": 8, "n_restarts": 1}
+SMALL_FLOW = {
+    "demixing": Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=8),
+    "head": ["linear", MLPHead(epochs=8)],
+}
 CONFIGURATIONS = {
-    "linear": {"demixing": "linear", "head": "linear", "epochs": 10},
-    "flow": {**SMALL_FLOW, "head": ["linear", "mlp"], "head_hidden": (16,)},
+    "linear": {"demixing": "linear", "head": "linear"},
+    "flow": {
+        "demixing": Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=8),
+        "head": ["linear", MLPHead(epochs=8, hidden=(16,))],
+    },
 }
 
 
 CHECKED = [
-    {"demixing": "linear", "head": "linear", "epochs": 10, "weight_decay": 1e-3, "precision": "float32"},
-    {"demixing": "linear", "head": "linear", "weight_decay": 1e-3, "encoder": "mlp", "n_features": 8},
+    {"demixing": "linear", "head": LinearHead(weight_decay=1e-3), "precision": "float32"},
+    {"encoder": Encoder("mlp", n_features=8), "demixing": "linear", "head": LinearHead(weight_decay=1e-3)},
     CONFIGURATIONS["flow"],
 ]
 
@@ -58,18 +63,16 @@ def table():
     "options",
     [
         *CONFIGURATIONS.values(),
-        {"demixing": "linear", "head": "mlp", "epochs": 15, "loss": "absolute", "augmentation": "interpolated"},
+        {"demixing": "linear", "augmentation": "interpolated", "head": MLPHead(loss="absolute", epochs=15)},
         {
             "demixing": "none",
-            "head": "linear",
-            "loss": "huber",
-            "huber_delta": 0.5,
-            "region_mass": 0.5,
             "augmentation": "donors",
+            "head": LinearHead(loss="huber", loss_options={"delta": 0.5}),
+            "region_mass": 0.5,
         },
-        {"demixing": "linear", "head": "linear", "loss": "absolute", "n_sources": 2, "n_bins": 6},
-        {"encoder": "mlp", "encoder_epochs": 4, "n_features": 5, "demixing": "linear", "head": "linear"},
-        {"demixing": "linear", "head": "linear", "demix_on": "majority", "source_prior": "shared", "weight_decay": 0.1},
+        {"demixing": Linear(n_sources=2), "head": LinearHead(loss="absolute"), "n_bins": 6},
+        {"encoder": Encoder("mlp", epochs=4, n_features=5), "demixing": "linear", "head": "linear"},
+        {"demixing": Linear(learn_from="majority", source_prior="shared"), "head": LinearHead(weight_decay=0.1)},
     ],
 )
 def test_every_option_gives_a_whole_regressor(table, options):
@@ -88,7 +91,11 @@ def test_every_option_gives_a_whole_regressor(table, options):
 
 def test_auto_tries_plain_regression_first(table):
     X, y = table
-    reg = ECRTRegressor(epochs=5, flow_hidden=(8, 8), critic_width=8, head_hidden=(16,), random_state=0).fit(X, y)
+    reg = ECRTRegressor(
+        demixing=[NoDemixing(), Linear(), Flow(critic_width=8, hidden=(8, 8), epochs=5)],
+        head=["linear", MLPHead(epochs=5, hidden=(16,))],
+        random_state=0,
+    ).fit(X, y)
     tried = list(reg.history_["candidates"])
     assert tried[0] == "none, linear, mass 0, augmentation none"
     assert {name.split(",")[0] for name in tried} == {"none", "linear", "flow"}
@@ -117,7 +124,10 @@ def test_units_of_y_whole_numbers_and_several_outputs(table):
 
 def test_same_seed_same_result(table):
     X, y = table
-    options = {**SMALL_FLOW, "head": "mlp", "head_hidden": (16,)}
+    options = {
+        "demixing": Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=8),
+        "head": MLPHead(epochs=8, hidden=(16,)),
+    }
     first, second = (ECRTRegressor(random_state=1, **options).fit(X, y).predict(X) for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
@@ -181,7 +191,11 @@ def test_constant_target(table):
 def test_files_give_back_the_same_regressor(table, tmp_path, several):
     X, y = table
     y = np.column_stack([y, X[:, 0]]) if several else y
-    reg = ECRTRegressor(**SMALL_FLOW, head="mlp", head_hidden=(16,), random_state=0).fit(X, y)
+    reg = ECRTRegressor(
+        demixing=Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=8),
+        head=MLPHead(hidden=(16,), epochs=8),
+        random_state=0,
+    ).fit(X, y)
     reg.save(tmp_path / "model")
     again = load(tmp_path / "model")
     assert isinstance(again, ECRTRegressor)
@@ -286,13 +300,14 @@ def test_augmentation_leaves_the_mass_of_regions_as_it_is(table, power):
     bins = quantile_bins(regions.position(y), 10)
     rows = np.arange(len(y))
     demixed = demix(
-        X, bins, train_rows=rows, held_out_rows=rows, demixed_on=np.ones(10, dtype=bool), config=DemixConfig(),
+        X, bins, train_rows=rows, held_out_rows=rows, demixed_on=np.ones(10, dtype=bool), config=Linear(),
         rng=np.random.default_rng(0), device=torch.device("cpu"),
     )  # fmt: skip
     found = []
     for kind in ("none", "donors"):
-        work = _Work(y, bins, regions, RegressConfig(), np.random.default_rng(0), torch.device("cpu"), SilentProgress())
-        sample = work._sample(Plan("linear", "mlp", power, kind), demixed, rows)
+        work = _Work(y, bins, regions, np.random.default_rng(0), torch.device("cpu"), SilentProgress())
+        how = NoAugmentation() if kind == "none" else Donors()
+        sample = work._sample(Plan(Linear(), MLPHead(), power, how), demixed, rows)
         region = regions.region_of(regions.restore(sample.y.double().numpy()))
         found.append(np.bincount(region, weights=sample.weight.numpy(), minlength=50))
         assert len(sample.y) == (len(y) if kind == "none" else len(y) + len(y) // 2)
@@ -325,7 +340,7 @@ def test_ridge_is_where_the_gradient_vanishes():
     s, y = (torch.randn(40, k, generator=generator, dtype=torch.float64) for k in (3, 2))
     w = torch.rand(40, generator=generator, dtype=torch.float64)
     sample = HeadSample(s, y, w / w.sum(), torch.zeros(40, dtype=torch.bool))
-    head = LinearRegressionFitter("squared", 1.0).fit(sample, 0.3)
+    head = NumberTarget(2, 40).linear_fitter(LinearHead()).fit(sample, 0.3)
     loss = regression_loss("squared", head(s), y) @ sample.weight + 0.15 * (head.weight**2).sum()
     loss.backward()
     assert max(p.grad.abs().max().item() for p in head.parameters()) < 1e-9

@@ -64,11 +64,6 @@ def oracle(name: str, row: list[float], y: int, done: float) -> float:
         return loop_cross_entropy(lowered, y) * weight
     if name == "logit-adjusted":
         return loop_cross_entropy([v + 1.3 * math.log(n / sum(COUNTS)) for v, n in zip(row, COUNTS, strict=True)], y)
-    if name == "balanced-softmax":
-        total = 0.0
-        for value, n in zip(row, COUNTS, strict=True):
-            total += n * math.exp(value)
-        return -math.log(COUNTS[y] * math.exp(row[y]) / total)
     assert name == "cross-entropy"
     return loop_cross_entropy(row, y)
 
@@ -110,15 +105,6 @@ def test_half_precision_logits_are_corrected_in_full_precision(name):
     assert loss(logits, Y).float().tolist() == pytest.approx(loss(logits.double(), Y).tolist(), rel=0.05, abs=0.05)
 
 
-@both_dtypes
-def test_balanced_softmax_is_logit_adjustment_with_tau_one(dtype):
-    logits, counts = make_logits(dtype), torch.tensor(COUNTS)
-    torch.testing.assert_close(
-        make_class_loss("balanced-softmax", counts)(logits, Y),
-        make_class_loss("logit-adjusted", counts, tau=1.0)(logits, Y),
-    )
-
-
 def test_focal_without_focus_and_ldam_without_margin_are_cross_entropy():
     logits, counts = make_logits(torch.float64), torch.tensor(COUNTS)
     plain = make_class_loss("cross-entropy", counts)(logits, Y)
@@ -153,7 +139,6 @@ def test_margins_are_largest_for_the_rarest_class():
         ("focal", {}, [0.8, 0.2]),
         ("ldam", {}, [0.8, 0.2]),
         ("weighted", {}, [0.5, 0.5]),
-        ("balanced-softmax", {}, [0.5, 0.5]),
         ("logit-adjusted", {}, [0.5, 0.5]),
         ("logit-adjusted", {"tau": 0.5}, [2 / 3, 1 / 3]),
         ("class-balanced", {"beta": 0.0}, [0.8, 0.2]),
@@ -165,7 +150,7 @@ def test_effective_prior(name, options, expected):
     assert effective_prior(name, torch.tensor([80, 20]), **options).tolist() == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", ["cross-entropy", "weighted", "class-balanced", "logit-adjusted", "balanced-softmax"])
+@pytest.mark.parametrize("name", ["cross-entropy", "weighted", "class-balanced", "logit-adjusted"])
 def test_logits_that_minimise_a_proper_loss_are_balanced_once_the_effective_prior_is_off(name):
     """On one point x where p(x | m) is known, the minimiser less the log effective prior is log p(x | m)."""
     options = {"class-balanced": {"beta": 0.99}, "logit-adjusted": {"tau": 0.4}}.get(name, {})

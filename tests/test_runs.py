@@ -108,7 +108,9 @@ def test_inspect_shows_the_card(fitted):
         (["fit", "{wine}", "--target", "alcohol", "--task", "classification"], "no classes"),
         (["fit", "{wine}", "--target", "bottle"], "too many to be class labels"),
         (["fit", "nowhere.csv", "--target", "kind"], "no file"),
-        (["fit", "{wine}", "--target", "kind", "--set", "model.epoks=1"], "did you mean 'model.epochs'"),
+        (["fit", "{wine}", "--target", "kind", "--set", "model.demixin=1"], "did you mean 'model.demixing'"),
+        (["fit", "{wine}", "--target", "kind", "--set", "demixing.objectiv=gcl"], "demixing: "),
+        (["fit", "{wine}", "--target", "kind", "--set", "demixing.learn_from=all"], "kind must be one of"),
         (["fit", "{wine}", "--target", "kind", "--set", "epochs"], "KEY=VALUE"),
         (["fit", "{wine}", "--target", "kind", "--set", "seed=x"], "seed='x'"),
         (["fit", "{wine}", "--target", "kind", "--task", "divination"], "use classification, multilabel"),
@@ -194,12 +196,19 @@ def test_decision_by_naive_loop():
 
 def test_settings_file_overrides_and_names(tmp_path):
     file = tmp_path / "c.yaml"
-    file.write_text("target: a\nseed: 3\nmodel:\n  epochs: 5\n  head: linear\n")
+    file.write_text("target: a\nseed: 3\nmodel:\n  head: linear\n")
     config = read_config(
-        file, ["model.epochs=7", "model.learning_rate=1e-3", "drop=[b, c]", "id=k"], seed=4, device=None
+        file,
+        ["demixing.objective=gcl", "model.demixing.learning_rate=1e-3", "drop=[b, c]", "id=k"],
+        seed=4,
+        device=None,
     )
     assert config == FitConfig(
-        target=("a",), seed=4, drop=("b", "c"), id=("k",), model={"epochs": 7, "head": "linear", "learning_rate": 1e-3}
+        target=("a",),
+        seed=4,
+        drop=("b", "c"),
+        id=("k",),
+        model={"demixing": {"objective": "gcl", "learning_rate": 1e-3}, "head": "linear"},
     )
     again = tmp_path / "again.yaml"
     again.write_text(config.as_yaml())
@@ -232,7 +241,7 @@ def test_arrays_and_images(tmp_path):
             pixels = rng.integers(0, 80, (8, 8, 3)) + 80 * label
             Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "images" / name / f"{number}.png")
     result = invoke(
-        "fit", tmp_path / "images", "-o", tmp_path / "i", "--set", "image_size=8", "--set", "model.encoder_epochs=2",
+        "fit", tmp_path / "images", "-o", tmp_path / "i", "--set", "image_size=8", "--set", "encoder.epochs=2",
         *QUICK,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -255,7 +264,14 @@ def test_ctrl_c_keeps_the_best_finished_state(tmp_path, monkeypatch):
 
     monkeypatch.setattr("ecrt.training.loop._run_epoch", run_epoch)
     result = invoke(
-        "fit", tmp_path / "e.npz", "-o", tmp_path / "fit", "--set", "model.demixing=flow", "--set", "model.n_restarts=1"
+        "fit",
+        tmp_path / "e.npz",
+        "-o",
+        tmp_path / "fit",
+        "--set",
+        "model.demixing=flow",
+        "--set",
+        "demixing.n_restarts=1",
     )
     assert result.exit_code == 130, result.output
     assert "best finished state" in " ".join(result.stderr.split())

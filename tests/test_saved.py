@@ -23,6 +23,7 @@ from sklearn.datasets import make_classification
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from ecrt import Encoder, Flow, Linear, LinearHead, MLPHead, Parametric
 from ecrt.errors import InputError, ModelFileError
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.saved import load, save_estimator
@@ -31,11 +32,11 @@ from ecrt.io.attributes import Array, Labels, Record, Subset, Value, pack, unpac
 from ecrt.io.card import escape
 from ecrt.io.parsing import parse_json
 from ecrt.io.values import array_from_plain, array_to_plain
-from model_mutations import SMALL_FLOW, Original, forged, memory_limit, originals, try_many
+from model_mutations import SMALL, Original, forged, memory_limit, originals, try_many
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
 
-QUICK = {"random_state": 0, "epochs": 3}
+QUICK = {"head": ["linear", "gaussian", MLPHead(epochs=3)], "random_state": 0}
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
@@ -50,7 +51,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def fitted(table):
-    return ECRTClassifier(**QUICK, demixing="linear", head="linear").fit(*table)
+    return ECRTClassifier(demixing="linear", head="linear", random_state=0).fit(*table)
 
 
 def assert_same(clf, loaded, X):
@@ -80,17 +81,17 @@ def assert_same(clf, loaded, X):
     "options",
     [
         {"demixing": "linear", "head": "linear"},
-        {"demixing": "linear", "head": "gaussian", "n_sources": 3},
-        {"demixing": "linear", "head": "mlp", "source_prior": "shared"},
-        {"demixing": "none", "head": "mlp", "head_loss": "cross-entropy", "augmentation": "permutation"},
-        {"demixing": "linear", "head": ("linear", "gaussian"), "head_loss": "cross-entropy", "class_mass": "balanced"},
-        {**SMALL_FLOW, "objective": "fdv", "head": "linear"},
-        {**SMALL_FLOW, "objective": "gcl", "source_prior": "shared", "head": "gaussian", "flow_blocks": [1, 2]},
-        {**SMALL_FLOW, "n_restarts": 3, "flow_blocks": (2, 3), "head": "mlp", "flow_hidden": (8,)},
-        {**SMALL_FLOW, "n_sources": 1, "head": "linear"},
-        {"encoder": "mlp", "encoder_epochs": 1, "n_features": 4, "demixing": "linear", "head": "linear"},
-        {"encoder": "autoencoder", "encoder_epochs": 1, "n_features": 3, "demixing": "linear", "head": "linear"},
-        {"encoder": "mlp", "n_features": 4, "train_encoder": False, "demixing": "linear", "head": "linear"},
+        {"demixing": Linear(n_sources=3), "head": "gaussian"},
+        {"demixing": Linear(source_prior="shared"), "head": MLPHead(epochs=3)},
+        {"demixing": "none", "augmentation": "permutation", "head": MLPHead(loss="cross-entropy", epochs=3)},
+        {"demixing": "linear", "head": [LinearHead(class_mass="balanced", loss="cross-entropy"), "gaussian"]},
+        {"demixing": Flow(**SMALL), "head": "linear"},
+        {"demixing": Flow(**SMALL, objective="gcl", source_prior="shared", blocks=[1, 2]), "head": "gaussian"},
+        {"demixing": Flow(epochs=2, n_restarts=3, blocks=(2, 3), hidden=(8,)), "head": MLPHead(epochs=3)},
+        {"demixing": Flow(**SMALL, n_sources=1), "head": "linear"},
+        {"encoder": Encoder("mlp", epochs=1, n_features=4), "demixing": "linear", "head": "linear"},
+        {"encoder": Encoder("autoencoder", epochs=1, n_features=3), "demixing": "linear", "head": "linear"},
+        {"encoder": Encoder("mlp", train=False, n_features=4), "demixing": "linear", "head": "linear"},
     ],
     ids=str,
 )
@@ -120,14 +121,14 @@ def test_predictions_are_the_same_to_the_last_bit(table, options, tmp_path):
 )
 def test_labels_keep_their_type(table, labels, tmp_path):
     y = labels[np.unique(table[1], return_inverse=True)[1]]
-    clf = ECRTClassifier(**QUICK, demixing="linear", head="linear").fit(table[0], y)
+    clf = ECRTClassifier(demixing="linear", head="linear", random_state=0).fit(table[0], y)
     save_estimator(clf, tmp_path)
     assert_same(clf, load(tmp_path), table[0])
 
 
 def test_two_classes_and_truth_values(table, tmp_path):
     X, y = table
-    clf = ECRTClassifier(**QUICK, demixing="linear", head="linear").fit(X, y == "a")
+    clf = ECRTClassifier(demixing="linear", head="linear", random_state=0).fit(X, y == "a")
     save_estimator(clf, tmp_path)
     assert load(tmp_path).predict(X).dtype == bool
     assert_same(clf, load(tmp_path), X)
@@ -139,7 +140,7 @@ def test_data_frames(table, tmp_path):
     frame.loc[::9, "two"] = np.nan
     frame["colour"] = np.where(X[:, 0] > 0, "red", "green|")
     frame["day"] = pd.Timestamp("2024-05-01") + pd.to_timedelta(np.arange(len(y)) % 50, unit="D")
-    clf = ECRTClassifier(**QUICK, demixing="linear", head="linear").fit(frame, pd.Series(y))
+    clf = ECRTClassifier(demixing="linear", head="linear", random_state=0).fit(frame, pd.Series(y))
     save_estimator(clf, tmp_path)
     loaded = load(tmp_path)
     assert loaded.feature_names_in_.tolist() == frame.columns.tolist()
@@ -152,16 +153,20 @@ def test_options_that_json_has_no_form_for(table, tmp_path):
     X, y = table
     prior = np.array([0.1, 0.2, 0.3, 0.4])
     clf = ECRTClassifier(
-        epochs=3, demixing="linear", head=["linear"], class_prior=prior, minority=lambda counts: counts < 40,
-        random_state=np.random.RandomState(0), n_synthetic=np.int64(2), pseudo_samples=np.float64(5),
-    ).fit(X, y)  # fmt: skip
+        demixing=Linear(pseudo_samples=np.float64(5)),
+        augmentation=Parametric(n_synthetic=np.int64(2), pseudo_samples=np.float64(5)),
+        head=["linear"],
+        class_prior=prior,
+        minority=lambda counts: counts < 40,
+        random_state=np.random.RandomState(0),
+    ).fit(X, y)
     save_estimator(clf, tmp_path)
     loaded = load(tmp_path)
     assert_same(clf, loaded, X)
     assert loaded.class_prior.tolist() == prior.tolist()
     assert loaded.minority == ["rare"]
     assert loaded.random_state is None
-    assert (loaded.n_synthetic, loaded.pseudo_samples) == (2, 5.0)
+    assert (loaded.augmentation.n_synthetic, loaded.demixing.pseudo_samples) == (2, 5.0)
     clf.set_params(minority={"rare", "c"}).fit(X, y)
     save_estimator(clf, tmp_path)
     assert load(tmp_path).minority == ["c", "rare"]
@@ -196,7 +201,7 @@ def images():
 def test_resnet_on_images(images, tmp_path):
     X, y = images
     clf = ECRTClassifier(
-        **QUICK, encoder_epochs=1, encoder="resnet18", n_features=4, demixing="linear", head="linear"
+        encoder=Encoder("resnet18", epochs=1, n_features=4), demixing="linear", head="linear", random_state=0
     ).fit(X, y)
     save_estimator(clf, tmp_path)
     loaded = load(tmp_path)
@@ -207,13 +212,13 @@ def test_resnet_on_images(images, tmp_path):
 def test_own_encoder_is_given_again(table, tmp_path):
     X, y = table
     encoder = OwnEncoder()
-    clf = ECRTClassifier(**QUICK, encoder_epochs=1, encoder=encoder, demixing="linear", head="linear").fit(X, y)
+    clf = ECRTClassifier(encoder=Encoder(encoder, epochs=1), demixing="linear", head="linear", random_state=0).fit(X, y)
     save_estimator(clf, tmp_path)
     again = OwnEncoder()
     before = {name: value.clone() for name, value in again.state_dict().items()}
     loaded = load(tmp_path, encoder=again)
     assert_same(clf, loaded, X)
-    assert loaded.encoder is again
+    assert loaded.encoder.network is again
     assert all(torch.equal(before[name], value) for name, value in again.state_dict().items())
     with pytest.raises(ModelFileError, match=r"'OwnEncoder'.*Pass that as encoder="):
         load(tmp_path)
@@ -227,7 +232,9 @@ def test_own_encoder_is_given_again(table, tmp_path):
 
 def test_own_encoder_on_images_and_datasets(images, tmp_path):
     X, y = images
-    clf = ECRTClassifier(**QUICK, encoder_epochs=1, encoder=OwnEncoder(192), demixing="linear", head="linear").fit(X, y)
+    clf = ECRTClassifier(
+        encoder=Encoder(OwnEncoder(192), epochs=1), demixing="linear", head="linear", random_state=0
+    ).fit(X, y)
     save_estimator(clf, tmp_path)
     assert_same(clf, load(tmp_path, encoder=OwnEncoder(192)), X)
     items = TensorDataset(torch.from_numpy(X), torch.from_numpy(y))
@@ -240,7 +247,9 @@ def test_encoder_that_is_not_needed_or_cannot_be_saved(fitted, table, tmp_path):
     save_estimator(fitted, tmp_path)
     with pytest.raises(ModelFileError, match="built-in encoder"):
         load(tmp_path, encoder=OwnEncoder())
-    half = ECRTClassifier(**QUICK, encoder_epochs=1, encoder=OwnEncoder(), demixing="linear", head="linear").fit(*table)
+    half = ECRTClassifier(
+        encoder=Encoder(OwnEncoder(), epochs=1), demixing="linear", head="linear", random_state=0
+    ).fit(*table)
     half.encoder_.layers[1].half()
     with pytest.raises(InputError, match="float16"):
         save_estimator(half, tmp_path)
@@ -267,7 +276,7 @@ def test_a_new_model_takes_the_place_of_the_old(fitted, table, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     left_behind = tmp_path / ".ecrt-0123456789abcdef.tmp"
     left_behind.write_text("half")
-    other = ECRTClassifier(**QUICK, demixing="none", head="gaussian").fit(*table)
+    other = ECRTClassifier(demixing="none", head="gaussian", random_state=0).fit(*table)
     save_estimator(other, tmp_path)
     assert_same(other, load(tmp_path), table[0])
     assert len(list(tmp_path.iterdir())) == 4
@@ -282,8 +291,8 @@ def test_what_cannot_be_saved(fitted, table, tmp_path):
     with pytest.raises(InputError, match="is a file"):
         save_estimator(fitted, tmp_path / "file")
     with pytest.raises(InputError, match="Special cannot be saved"):
-        save_estimator(Special(**QUICK, demixing="linear", head="linear").fit(*table), tmp_path / "model")
-    broken = ECRTClassifier(**QUICK, demixing="linear", head="linear").fit(*table)
+        save_estimator(Special(demixing="linear", head="linear", random_state=0).fit(*table), tmp_path / "model")
+    broken = ECRTClassifier(demixing="linear", head="linear", random_state=0).fit(*table)
     broken.head_.weight.data[0, 0] = torch.nan
     with pytest.raises(InputError, match=r"could not be loaded.*head_\.weight.*NaN"):
         save_estimator(broken, tmp_path / "model")
@@ -533,8 +542,8 @@ STEPS = ("os.replace", "os.fsync", "os.open", "os.close", "os.unlink", "model_fi
 @pytest.fixture(scope="module")
 def rivals(table):
     """Two models, told apart by their predictions."""
-    first = ECRTClassifier(**QUICK, demixing="linear", head="linear").fit(*table)
-    return first, ECRTClassifier(**{**QUICK, **SMALL_FLOW}, head="gaussian").fit(*table)
+    first = ECRTClassifier(demixing="linear", head="linear", random_state=0).fit(*table)
+    return first, ECRTClassifier(demixing=Flow(**SMALL), head="gaussian", random_state=0).fit(*table)
 
 
 def which(folder, rivals, X):
@@ -717,7 +726,7 @@ def test_mutated_files_give_our_error_alone(models, tmp_path):
         ({"attributes": {"_examples": {"x": "tensors"}}}, "not the fields"),
         ({"attributes": {"class_counts_": [1, 2]}}, "should be in the tensor file"),
         ({"options": {"encoder": "identity", "no_such": 1}}, "no options"),
-        ({"options": {"epochs": -1}}, "epochs"),
+        ({"options": {"head": {"$object": {"kind": "MLPHead", "fields": {}}}}}, "other fields"),
         ({"options": {"class_prior": [1.0]}}, "class_prior"),
         ({"options": {"encoder": None}}, "encoder"),
         ({"options": {"encoder": {"$module": "Sequential"}}}, "encoder"),
@@ -807,7 +816,9 @@ def test_no_code_is_ever_read_from_files():
 def test_model_card(table, tmp_path):
     X, y = table
     names = {"a": "<script>alert(1)</script>", "b": "one|two\nthree", "c": "![x](http://x.y)", "rare": "*rare*"}
-    clf = ECRTClassifier(**QUICK, demixing="linear", head="linear").fit(X, np.array([names[label] for label in y]))
+    clf = ECRTClassifier(demixing="linear", head="linear", random_state=0).fit(
+        X, np.array([names[label] for label in y])
+    )
     clf.metrics_ = {"balanced accuracy": 0.75, "recall": {"rare_": 0.5, "n": 3}, "note|": "x"}
     save_estimator(clf, tmp_path)
     card = (tmp_path / "MODEL_CARD.md").read_text()

@@ -10,9 +10,9 @@ from torch import nn
 
 from ecrt.flows import Demixer, LinearDemixing, LowRank, MaskedFlow, SharedPrior
 from ecrt.metrics import fit_temperature
-from ecrt.nn import GaussianHead, Standardise, make_head
-from ecrt.stages import head_outputs, sources_of
-from ecrt.stages.class_heads import BalancedHead, HeadConfig, head_temperature
+from ecrt.nn import BalancedHead, ClassGaussians, Standardise, make_head
+from ecrt.stages import LinearHead, head_outputs, sources_of
+from ecrt.stages.heads import ClassTarget
 from ecrt.stages.scoring import _saves_work, predict_outputs, predict_sources
 
 D, KEPT, N_SIGNAL, N_CLASSES = 7, 5, 4, 3
@@ -38,7 +38,7 @@ def heads() -> dict[str, nn.Module]:
     torch.manual_seed(1)
     linear = nn.Linear(N_SIGNAL, N_CLASSES)
     mlp = make_head(N_SIGNAL, N_CLASSES, (8, 8), dropout=0.3)
-    gaussian = GaussianHead(torch.randn(N_CLASSES, N_SIGNAL), torch.rand(N_CLASSES, N_SIGNAL) + 0.5)
+    gaussian = ClassGaussians(torch.randn(N_CLASSES, N_SIGNAL), torch.rand(N_CLASSES, N_SIGNAL) + 0.5)
     log_mass = torch.log(torch.tensor([0.5, 0.3, 0.2]))
     found = {
         "linear": linear, "mlp": mlp, "gaussian": gaussian,
@@ -123,8 +123,9 @@ def test_the_temperature_of_a_head_is_that_of_its_probabilities() -> None:
     head, counts = heads()["linear"], np.bincount(y)
     with torch.no_grad():
         head.weight.copy_(5 * torch.eye(N_CLASSES, N_SIGNAL))
-    found = head_temperature(head, torch.from_numpy(s), y, torch.from_numpy(counts), HeadConfig(loss="ldam"))
+    target = ClassTarget(torch.from_numpy(counts), len(y), torch.device("cpu"))
+    found = target.temperature(head, LinearHead(loss="ldam"), torch.from_numpy(s), y)
     expected = fit_temperature(log_softmax(head_outputs(head, s), axis=1), y)  # LDAM leaves the training frequencies
     assert found == pytest.approx(expected, rel=1e-4)
     assert found > 1.5
-    assert head_temperature(head, torch.from_numpy(s), y, torch.from_numpy(counts), HeadConfig()) == 1
+    assert target.temperature(head, LinearHead(), torch.from_numpy(s), y) == 1

@@ -10,13 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ecrt import ECRTClassifier
+from ecrt import ECRTClassifier, Flow, LinearHead, Parametric, PseudoMinority
 from ecrt.augmentation import borrowed
 from ecrt.data.pseudo_minority import MOST_ROWS, cross_validation_problem, pseudo_minority_problem
 from ecrt.errors import DivergenceError, ECRTWarning, InputError
 from ecrt.estimators.selection import PLAIN, questions, select
-from ecrt.flows import fit_linear_demixing
-from ecrt.flows.rotation import class_covariances, joint_diagonaliser
 from ecrt.training import SilentProgress, stop_requested, stopped_at
 
 LARGE, SMALL = 40, 6
@@ -262,12 +260,12 @@ def test_a_slow_candidate_does_not_stop_the_others(monkeypatch):
 
     def quality(options):  # a flow would take all the time there is
         clock[0] += 60.0 if options["demixing"] == "flow" else 1.0
-        return 1.0 + (options["demixing"] != "none") + (options["rotation"] == "discriminant")
+        return 1.0 + (options["demixing"] != "none") + (options.get("demixing__rotation") == "discriminant")
 
     y = np.repeat(np.arange(13), [100] * 9 + [6] * 4)
     found, _ = run(quality, y=y, minority=np.arange(13) >= 9, trials=None, budget=200.0)
     assert found.options["demixing"] == "linear"
-    assert found.options["rotation"] == "discriminant"
+    assert found.options["demixing__rotation"] == "discriminant"
     assert found.seconds <= 200.0
 
 
@@ -278,7 +276,10 @@ def test_answers_without_effect_are_not_measured():
     found, fits = run(quality)
     assert found.options["head"] == "gaussian"
     tried = [one["options"] for one in found.tried]
-    assert not any(options.keys() & {"objective", "critic", "likelihood_weight", "pseudo_samples"} for options in tried)
+    assert not any(
+        any(name in key for key in options for name in ("objective", "critic", "likelihood", "pseudo_samples"))
+        for options in tried
+    )
     seeds = {(tuple(rows), params["random_state"]) for params, rows, _ in fits if params["selection"] is None}
     assert len(seeds) == len({rows for rows, _ in seeds})  # one seed for each problem
 
@@ -301,9 +302,10 @@ def test_two_classes_are_cross_validated():
 
 
 def test_options_that_the_user_set_are_left_alone():
-    asked = [a for q in questions(ECRTClassifier(head="linear", n_sources=3), 1000, 10) for a in q.answers]
-    assert not any("head" in answer or "n_sources" in answer for answer in asked)
-    assert any("demixing" in answer for answer in asked)
+    clf = ECRTClassifier(demixing=Flow(n_sources=3), head="linear")
+    asked = [answer for question in questions(clf, 1000, 10) for answer in question.answers]
+    assert not any({"head", "demixing", "demixing__n_sources"} & answer.keys() for answer in asked)
+    assert {"demixing__objective": "gcl"} in asked  # what is at its default in a part is open
     first = next(questions(ECRTClassifier(demixing="linear"), 1000, 10))
     assert first.answers == ({},)
 
@@ -312,7 +314,7 @@ def test_options_that_the_user_set_are_left_alone():
 def test_sources_are_not_counted_where_most_classes_are_left_out(size, asked):
     y = np.repeat(np.arange(30), [size] * 20 + [6] * 10)
     found, _ = run(lambda options: 1.0, y=y, minority=np.arange(30) >= 20)
-    assert any("n_sources" in one["options"] for one in found.tried) == asked
+    assert any("demixing__n_sources" in one["options"] for one in found.tried) == asked
 
 
 def test_transfer_as_it_was_asked_for_can_win():
@@ -322,43 +324,17 @@ def test_transfer_as_it_was_asked_for_can_win():
         return Candidate(clf.get_params(), rows)
 
     def log_proba(candidate, rows):
-        better = candidate.options["demixing"] == "linear" and candidate.options["augmentation_weight"] == 0.3
+        better = candidate.options["demixing"] == "linear" and candidate.options.get("augmentation__weight") == 0.3
         scores = np.zeros((len(rows), len(minority)))
         scores[np.arange(len(rows)), y[rows]] = 1.0 + better + 0.01 * np.cos(np.arange(len(rows)))
         return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
 
     found = select(
-        ECRTClassifier(demixing="linear", augmentation_weight=0.3), fit, log_proba, y, minority, 8, trials=40,
-        budget=1.0, rng=np.random.default_rng(0), progress=SilentProgress(),
+        ECRTClassifier(demixing="linear", augmentation=Parametric(weight=0.3)), fit, log_proba, y, minority, 8,
+        trials=40, budget=1.0, rng=np.random.default_rng(0), progress=SilentProgress(),
     )  # fmt: skip
     assert found.transfer
     assert "demixing" not in found.options
-
-
-@pytest.mark.parametrize("d", [1, 2, 3, 8])
-def test_joint_diagonalisation_finds_the_rotation(d):
-    rng = np.random.default_rng(d)
-    mixing = np.linalg.qr(rng.normal(size=(d, d)))[0]
-    variances = np.exp(rng.normal(size=(6, d)))
-    covariances = np.einsum("ia,ka,ja->kij", mixing, variances, mixing)
-    rotation = joint_diagonaliser(covariances, np.arange(1.0, 7.0), tolerance=1e-9)
-    np.testing.assert_allclose(rotation @ rotation.T, np.eye(d), atol=1e-12)
-    assert np.abs(rotation @ mixing).max(axis=1).min() > 1 - 1e-9
-
-
-def test_joint_axes_recover_sources_whose_variances_differ():
-    rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(6), 2000)
-    s = rng.normal(size=(len(y), 3)) * np.exp(rng.normal(size=(6, 3)))[y]
-    z = s @ rng.normal(size=(3, 3)).T
-
-    def off_diagonal(rotation):
-        linear = fit_linear_demixing(z, y, rotation=rotation)
-        found, _ = linear(torch.from_numpy(z))
-        covariances, _ = class_covariances(found.numpy(), y)
-        return np.abs(np.stack([c - np.diag(np.diag(c)) for c in covariances])).max()
-
-    assert off_diagonal("joint") < 0.25 * off_diagonal("symmetric")
 
 
 def test_borrowed_residuals_keep_mean_and_variance():
@@ -394,17 +370,15 @@ def table():
 def fit(X, y, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ECRTWarning)
-        return ECRTClassifier(
-            selection="pseudo-minority", head="linear", weight_decay=1e-3, random_state=0, epochs=2, **options
-        ).fit(X, y)  # fmt: skip
+        return ECRTClassifier(head=LinearHead(weight_decay=1e-3), random_state=0, **options).fit(X, y)
 
 
 def test_the_estimator_is_fitted_with_what_was_selected(table, tmp_path):
     import ecrt
 
     X, y = table
-    clf = fit(X, np.array([f"class {label}" for label in y]), selection_trials=9)
-    again = fit(X, np.array([f"class {label}" for label in y]), selection_trials=9)
+    clf = fit(X, np.array([f"class {label}" for label in y]), selection=PseudoMinority(trials=9))
+    again = fit(X, np.array([f"class {label}" for label in y]), selection=PseudoMinority(trials=9))
     assert clf.selection_["by"] == "pseudo-minority"
     assert clf.demixing_ == clf.selection_["options"]["demixing"]
     assert clf.selection_["sentence"] == again.selection_["sentence"]
@@ -420,22 +394,21 @@ def test_the_estimator_is_fitted_with_what_was_selected(table, tmp_path):
 
 def test_the_choice_is_said_aloud(table):
     X, y = table
+    clf = ECRTClassifier(head="linear", selection=PseudoMinority(trials=4), random_state=0)
     with pytest.warns(ECRTWarning, match="Plain logit adjustment"):
-        ECRTClassifier(
-            selection="pseudo-minority", selection_trials=4, head="linear", epochs=2, random_state=0
-        ).fit(np.random.default_rng(0).normal(size=X.shape), y)  # fmt: skip
+        clf.fit(np.random.default_rng(0).normal(size=X.shape), y)
 
 
 def test_several_labels_cannot_be_selected_for(table):
     X, y = table
     with pytest.raises(InputError, match="one label a row"):
-        fit(X, np.eye(9, dtype=int)[y] | np.eye(9, dtype=int)[(y + 1) % 9], selection_trials=4)
+        fit(X, np.eye(9, dtype=int)[y] | np.eye(9, dtype=int)[(y + 1) % 9], selection=PseudoMinority(trials=4))
 
 
 def test_a_plain_fit_forgets_an_earlier_selection(table):
     X, y = table
-    clf = fit(X, y, selection_trials=4, pseudo_samples=7.0)
-    clf.set_params(selection=None, selection_trials=None, augmentation="permutation").fit(X, y)
+    clf = fit(X, y, selection=PseudoMinority(trials=4), augmentation=Parametric(pseudo_samples=7.0))
+    clf.set_params(selection=None, augmentation="permutation").fit(X, y)
     assert not hasattr(clf, "selection_")
     s = clf.transform(X[y == 8])
     drawn, _ = clf.sample(20, classes=[8])

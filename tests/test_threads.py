@@ -18,15 +18,27 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 from torch.utils.data import Dataset
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer
+from ecrt import (
+    BaselineClassifier,
+    ECRTClassifier,
+    ECRTRegressor,
+    ECRTTransformer,
+    Encoder,
+    Flow,
+    LinearHead,
+    MLPHead,
+    PseudoMinority,
+)
 from ecrt.errors import ECRTWarning, not_told, warn_user
 from ecrt.training import all_threads, one_thread, stop_on_interrupt, stop_requested
 
 Array = np.ndarray[Any, Any]
-QUICK = {"epochs": 2, "encoder_epochs": 2, "device": "cpu", "random_state": 0}
-LINEAR = QUICK | {"demixing": "linear"}
-GAUSSIAN = LINEAR | {"head": "gaussian"}
-FLOW = QUICK | {"demixing": "flow", "flow_hidden": (8,), "n_restarts": 1, "head": "mlp"}
+QUICK = {"device": "cpu", "random_state": 0}
+GAUSSIAN = {"demixing": "linear", "head": "gaussian"}
+FLOW = {
+    "demixing": Flow(n_restarts=1, hidden=(8,), epochs=2),
+    "head": MLPHead(epochs=2),
+}
 
 
 class OfAUser(nn.Module):
@@ -66,55 +78,62 @@ def table(n_rows: int = 120, n_columns: int = 6) -> tuple[Array, Array]:
 
 def of_classes(**options: Any) -> Array:
     X, y = table()
-    return ECRTClassifier(**options).fit(X, y).predict_proba(X)
+    return ECRTClassifier(**QUICK, **options).fit(X, y).predict_proba(X)
 
 
 def of_labels(**options: Any) -> Array:
     X, y = table()
-    return ECRTClassifier(**options).fit(X, np.column_stack([y == 0, y > 0, X[:, 0] > 1]).astype(int)).predict_proba(X)
+    return (
+        ECRTClassifier(**QUICK, **options)
+        .fit(X, np.column_stack([y == 0, y > 0, X[:, 0] > 1]).astype(int))
+        .predict_proba(X)
+    )
 
 
 def of_a_dataset(**options: Any) -> Array:
     X, y = table()
-    return ECRTClassifier(**options).fit(Noisy(X, y)).predict_proba(X)
+    return ECRTClassifier(**QUICK, **options).fit(Noisy(X, y)).predict_proba(X)
 
 
 def of_numbers(**options: Any) -> Array:
     X, y = table()
-    return ECRTRegressor(**options).fit(X, X[:, 0] + y).predict(X)
+    return ECRTRegressor(**QUICK, **options).fit(X, X[:, 0] + y).predict(X)
 
 
 def of_sources(**options: Any) -> Array:
     X, y = table()
-    return ECRTTransformer(**options).fit(X, y).transform(X)
+    return ECRTTransformer(**QUICK, **options).fit(X, y).transform(X)
 
 
 def of_samples(**options: Any) -> Array:
     X, y = table()
-    return ECRTClassifier(**options).fit(X, y).sample(5, random_state=1)[0]
+    return ECRTClassifier(**QUICK, **options).fit(X, y).sample(5, random_state=1)[0]
 
 
 def of_many_rows(**options: Any) -> Array:
     X, y = table(3000, 40)
-    return ECRTClassifier(**options).fit(X, y).predict_proba(X)
+    return ECRTClassifier(**QUICK, **options).fit(X, y).predict_proba(X)
 
 
 def of_a_rival(**options: Any) -> Array:
     X, y = table()
-    return BaselineClassifier(**QUICK, **options).fit(X, y).predict_proba(X)
+    return BaselineClassifier(epochs=2, **QUICK, **options).fit(X, y).predict_proba(X)
 
 
 FITS: dict[str, Any] = {
-    "linear": (of_classes, LINEAR | {"head": "linear", "weight_decay": 0.01}),
+    "linear": (of_classes, {"demixing": "linear", "head": LinearHead(weight_decay=0.01)}),
     "flow": (of_classes, FLOW),
-    "flow, contrast by permutation": (of_classes, FLOW | {"objective": "gcl", "label_marginal": "batch"}),
+    "flow, contrast by permutation": (
+        of_classes,
+        {"demixing": Flow(objective="gcl", label_marginal="batch", n_restarts=1, epochs=2), "head": "linear"},
+    ),
     "gaussian head": (of_classes, GAUSSIAN),
-    "MLP encoder with mixup": (of_classes, GAUSSIAN | {"encoder": "mlp", "mixup": 0.3}),
-    "auto-encoder": (of_classes, GAUSSIAN | {"encoder": "autoencoder"}),
-    "module of the user": (of_classes, GAUSSIAN | {"encoder": OfAUser()}),
-    "data set of the user": (of_a_dataset, GAUSSIAN | {"encoder": "mlp"}),
-    "selection": (of_classes, GAUSSIAN | {"selection": "pseudo-minority", "selection_trials": 4}),
-    "several labels": (of_labels, LINEAR | {"head": "mlp"}),
+    "MLP encoder with mixup": (of_classes, {"encoder": Encoder("mlp", epochs=2, mixup=0.3), **GAUSSIAN}),
+    "auto-encoder": (of_classes, {"encoder": Encoder("autoencoder", epochs=2), **GAUSSIAN}),
+    "module of the user": (of_classes, {"encoder": Encoder(OfAUser(), epochs=2), **GAUSSIAN}),
+    "data set of the user": (of_a_dataset, {"encoder": Encoder("mlp", epochs=2), **GAUSSIAN}),
+    "selection": (of_classes, {**GAUSSIAN, "selection": PseudoMinority(trials=4)}),
+    "several labels": (of_labels, {"demixing": "linear", "head": MLPHead(epochs=2)}),
     "regression": (of_numbers, FLOW),
     "sources": (of_sources, {key: value for key, value in FLOW.items() if key != "head"}),
     "samples": (of_samples, GAUSSIAN),

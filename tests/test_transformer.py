@@ -12,29 +12,37 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from ecrt import ECRTTransformer, load
+from ecrt import ECRTTransformer, Encoder, Flow, Linear, load
 from ecrt.errors import InputError
 
-QUICK_FLOW = {"demixing": "flow", "epochs": 3, "n_restarts": 1, "flow_hidden": (16,), "random_state": 0}
+QUICK_FLOW = {"demixing": Flow(n_restarts=1, hidden=(16,), epochs=3), "random_state": 0}
 
 
 @parametrize_with_checks([
     ECRTTransformer(random_state=0),
-    ECRTTransformer(**QUICK_FLOW, precision="float32"),
-    ECRTTransformer(encoder="mlp", n_features=8, encoder_epochs=3, random_state=0),
+    ECRTTransformer(demixing=Flow(n_restarts=1, hidden=(16,), epochs=3), random_state=0, precision="float32"),
+    ECRTTransformer(encoder=Encoder("mlp", epochs=3, n_features=8), random_state=0),
 ])  # fmt: skip
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("options", [{}, {"n_sources": 2}, QUICK_FLOW, QUICK_FLOW | {"n_sources": 3}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"demixing": Linear(n_sources=2)},
+        QUICK_FLOW,
+        {"demixing": Flow(n_sources=3, n_restarts=1, hidden=(16,), epochs=3), "random_state": 0},
+    ],
+)
 def test_sources_come_back(options):
     X, y = load_wine(return_X_y=True)
     transformer = ECRTTransformer(**({"random_state": 0} | options)).fit(X, y)
     s = transformer.transform(X)
     back = transformer.inverse_transform(s)
     np.testing.assert_allclose(transformer.transform(back), s, atol=1e-8)
-    if "n_sources" in options:
+    if "n_sources" in repr(options):
         assert transformer.reconstruction_error_ > 0.1
     else:
         np.testing.assert_allclose(back, X, atol=1e-6)
@@ -44,7 +52,7 @@ def test_sources_come_back(options):
 def test_pipeline_grid_search_clone_and_names():
     X, y = load_iris(return_X_y=True, as_frame=True)
     pipeline = make_pipeline(ECRTTransformer(random_state=0), LogisticRegression()).set_output(transform="pandas")
-    search = GridSearchCV(pipeline, {"ecrttransformer__n_sources": [1, 3]}, cv=3).fit(X, y)
+    search = GridSearchCV(pipeline, {"ecrttransformer__demixing__n_sources": [1, 3]}, cv=3).fit(X, y)
     assert search.best_score_ > 0.9
     sources = clone(search.best_estimator_[0]).fit_transform(X, y)
     assert isinstance(sources, pd.DataFrame)
@@ -67,9 +75,9 @@ def test_wrong_sources_and_options():
     "options",
     [
         {},
-        {"n_sources": 2, "minority": lambda counts: counts < counts.max()},
-        QUICK_FLOW | {"source_prior": "shared"},
-        {"encoder": "autoencoder", "n_features": 3, "encoder_epochs": 1, "demixing": "none"},
+        {"demixing": Linear(n_sources=2), "minority": lambda counts: counts < counts.max()},
+        {"demixing": Flow(source_prior="shared", n_restarts=1, hidden=(16,), epochs=3), "random_state": 0},
+        {"encoder": Encoder("autoencoder", epochs=1, n_features=3), "demixing": "none"},
     ],
 )
 def test_saved_and_loaded_to_the_last_bit(options, tmp_path):

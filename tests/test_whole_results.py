@@ -196,7 +196,7 @@ def test_classes_that_could_not_be_added_leave_the_old_ones(monkeypatch):
     def fail(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ecrt.estimators.new_classes._with_new", fail)
+    monkeypatch.setattr("ecrt.estimators.classifier._with_new", fail)
     with pytest.raises(KeyboardInterrupt):
         clf.add_classes(rng.normal(size=(4, 3)) + 5, np.full(4, 2))
     assert all(vars(clf)[name] is value for name, value in before.items())

@@ -15,17 +15,16 @@ import numpy as np
 
 from ecrt.data import ClassRoles, SyntheticData, assign_roles, toy_sources
 from ecrt.metrics import mean_correlation_coefficient
-from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig
-from ecrt.training import TrainingConfig
+from ecrt.stages import Augmentation, Flow, MLPHead, NoAugmentation, Parametric, Permutation
 from paper.data.synthetic import extreme_sources
-from paper.experiments.one_flow import balanced_log_proba, find_sources, score, split
+from paper.experiments.one_flow import Predictor, balanced_log_proba, find_sources, score, split
 from paper.statistics import difference, figure, observations, table, values
 
 __all__ = ["BASE", "FLOWS", "HEADS", "cells", "run_cell", "summarise"]
 
 Row = dict[str, Any]
 BASE = "base"
-PAPER_LIKE = {"critic": "cosine", "label_marginal": "batch", "n_blocks": (4,), "n_restarts": 1}
+PAPER_LIKE = {"critic": "cosine", "label_marginal": "batch", "blocks": 4, "n_restarts": 1}
 
 FLOWS: dict[str, Row] = {
     BASE: {},
@@ -37,18 +36,18 @@ FLOWS: dict[str, Row] = {
     "label-network critic": {"critic": "label-network"},
     "likelihood weight 0": {"likelihood_weight": 0.0},
     "one prior for all classes (1P)": {"source_prior": "shared"},
-    "four blocks": {"n_blocks": (4,)},
+    "four blocks": {"blocks": 4},
     "naive GCL: cosine, batch, four blocks, no likelihood": PAPER_LIKE
     | {"objective": "gcl", "likelihood_weight": 0.0, "source_prior": "shared"},
 }
 """Options of the flow that differ from the base."""
 
-HEADS: dict[str, Row] = {
-    "permutation": {"kind": "permutation"},
-    "no augmentation": {"weight": 0.0},
-    "majority augmented too": {},
+HEADS: dict[str, Augmentation] = {
+    "permutation": Permutation(),
+    "no augmentation": NoAugmentation(),
+    "majority augmented too": Parametric(),
 }
-"""Options of augmentation that differ from the base; the flow is the base's own."""
+"""Augmentations other than the base's, or for other classes; the flow is the base's own."""
 
 DRIFTING = (BASE, "naive GCL: cosine, batch, four blocks, no likelihood")
 
@@ -70,11 +69,8 @@ def run_cell(*, data: str, variant: str, seed: int, draw: int, n: int, n_classes
     train, test, roles = _toy(draw, n) if data == "toy" else _extreme(draw, n_classes)
     sample = split(train.z, train.y, seed)
     batch = 256 if data == "toy" else 64
-    options: Row = {"method": "flow", "n_blocks": (1,), "n_restarts": 2} | FLOWS[variant]
-    config = DemixConfig(
-        **options,
-        training=TrainingConfig(epochs=epochs, batch_size=batch),
-    )
+    options: Row = {"n_restarts": 2, "critic_width": 64} | FLOWS[variant]
+    config = Flow(epochs=epochs, batch_size=batch, **options)
     demixed = find_sources(sample, roles, config, seed)
     runs = {}
     for name in (BASE, *HEADS) if variant == BASE and seed == draw else (BASE,):
@@ -82,11 +78,9 @@ def run_cell(*, data: str, variant: str, seed: int, draw: int, n: int, n_classes
             continue
         everyone = replace(roles, augmented=np.ones_like(roles.augmented))
         augmented = everyone if name == "majority augmented too" else roles
-        head = HeadConfig(
-            heads=("mlp",), hidden=(64, 64), dropout=0.0, augmentation=AugmentConfig(**HEADS.get(name, {})),
-            training=TrainingConfig(epochs=epochs, batch_size=256, learning_rate=8e-3, weight_decay=1e-2),
-        )  # fmt: skip
-        log_proba = balanced_log_proba(demixed, sample, augmented, head, test.z, seed)
+        head = MLPHead(hidden=(64, 64), dropout=0.0, epochs=epochs, batch_size=256)
+        predictor = Predictor(head, HEADS.get(name, Parametric()))
+        log_proba = balanced_log_proba(demixed, sample, augmented, predictor, test.z, seed)
         runs[variant if name == BASE else name] = score(log_proba, test.y, roles.counts)
     return {"mcc": mean_correlation_coefficient(test.s, demixed.sources(test.z)), "runs": runs}
 

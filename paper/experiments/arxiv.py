@@ -16,7 +16,7 @@ LDAM are no log-likelihoods, and their cross-entropy suffers for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,20 +28,26 @@ from torch import nn
 from ecrt.data import ClassRoles, assign_roles, stratified_holdout
 from ecrt.estimators import ECRTClassifier
 from ecrt.estimators.inputs import resolve_device
-from ecrt.estimators.options import label_head_config
 from ecrt.losses import label_odds, row_mass
+from ecrt.losses.smoothness import bernoulli_divergence
 from ecrt.metrics import bce_per_row, best_thresholds, multilabel_metrics, top_k_accuracy
 from ecrt.stages import (
-    DemixConfig,
+    Augmentation,
     DemixResult,
     HeadChoice,
     Labelled,
+    MLPHead,
+    NoAugmentation,
+    NoDemixing,
+    Parametric,
     Synthetic,
     choose_label_head,
     demix_labels,
     head_outputs,
 )
 from ecrt.stages.generate import generate_rows
+from ecrt.stages.heads import BatchRisk, HeadLoss
+from ecrt.stages.risks import make_risk
 from ecrt.training import seeded
 from paper.data import load_arxiv
 from paper.experiments.frequency import BY_CLASS, by_label
@@ -59,56 +65,58 @@ RIVALS = (VAT, GAN)
 GAN_OPTIONS: Row = {"width": 256, "n_noise": 64, "n_steps": 5000}
 """Units and noise of the supplement."""
 
-PLAIN: Row = {"demixing": "none", "augmentation_weight": 0.0}
+PLAIN: Row = {"demixing": "none", "augmentation": "none"}
 METHODS: dict[str, Row] = {
     "ECRT": {"class_mass": "tempered", "n_synthetic": 200},
-    "ECRT without augmentation": {"class_mass": "tempered", "augmentation_weight": 0.0},
+    "ECRT without augmentation": {"class_mass": "tempered", "augmentation": "none"},
     "MLP, logit-adjusted": PLAIN,
-    "MLP, weighted": {**PLAIN, "class_mass": "balanced", "head_loss": "cross-entropy"},
-    "MLP ERM": {**PLAIN, "head_loss": "cross-entropy", "class_prior": "training"},
+    "MLP, weighted": {**PLAIN, "class_mass": "balanced", "loss": "cross-entropy"},
+    "MLP ERM": {**PLAIN, "loss": "cross-entropy", "class_prior": "training"},
     "MLP, tempered weights": {**PLAIN, "class_mass": "tempered"},
-    "MLP FOCAL": {**PLAIN, "head_loss": "focal"},
-    "MLP LDAM": {**PLAIN, "head_loss": "ldam"},
-    "MLP VAT": {**PLAIN, "head_loss": "cross-entropy"},
-    "MLP GAN": {"demixing": "none", "head_loss": "cross-entropy", "n_synthetic": 200},
+    "MLP FOCAL": {**PLAIN, "loss": "focal"},
+    "MLP LDAM": {**PLAIN, "loss": "ldam"},
+    "MLP VAT": {**PLAIN, "loss": "cross-entropy"},
+    "MLP GAN": {"demixing": "none", "loss": "cross-entropy", "n_synthetic": 200},
 }
-COMMON: Row = {"head": "mlp", "minority": 5000, "thresholds": "validation"}
+"""Options of the estimator, of its head and of its augmentation; see :func:`parts_of`."""
+
+COMMON: Row = {"minority": 5000, "thresholds": "validation"}
 
 TUNED: dict[str, Row] = {
     "ECRT": {
-        "learning_rate": 0.000232, "weight_decay": 0.71, "head_dropout": 0.186, "head_hidden": [1536], "epochs": 14,
-        "augmentation_weight": 0.1,
+        "learning_rate": 0.000232, "weight_decay": 0.71, "dropout": 0.186, "hidden": [1536], "epochs": 14,
+        "weight": 0.1,
     },
     "ECRT without augmentation": {
-        "learning_rate": 0.000232, "weight_decay": 0.71, "head_dropout": 0.186, "head_hidden": [1536], "epochs": 14,
+        "learning_rate": 0.000232, "weight_decay": 0.71, "dropout": 0.186, "hidden": [1536], "epochs": 14,
     },
     "MLP, logit-adjusted": {
-        "learning_rate": 0.000667, "weight_decay": 0.368, "head_dropout": 0.587, "head_hidden": [1536], "epochs": 6,
+        "learning_rate": 0.000667, "weight_decay": 0.368, "dropout": 0.587, "hidden": [1536], "epochs": 6,
     },
     "MLP, weighted": {
-        "learning_rate": 0.000133, "weight_decay": 0.916, "head_dropout": 0.291, "head_hidden": [1024], "epochs": 14,
+        "learning_rate": 0.000133, "weight_decay": 0.916, "dropout": 0.291, "hidden": [1024], "epochs": 14,
     },
     "MLP ERM": {
-        "learning_rate": 0.000678, "weight_decay": 0.00725, "head_dropout": 0.462, "head_hidden": [1536], "epochs": 14,
+        "learning_rate": 0.000678, "weight_decay": 0.00725, "dropout": 0.462, "hidden": [1536], "epochs": 14,
     },
     "MLP, tempered weights": {
-        "learning_rate": 0.000133, "weight_decay": 0.916, "head_dropout": 0.291, "head_hidden": [1024], "epochs": 14,
+        "learning_rate": 0.000133, "weight_decay": 0.916, "dropout": 0.291, "hidden": [1024], "epochs": 14,
     },
     "MLP FOCAL": {
-        "learning_rate": 0.000667, "weight_decay": 0.368, "head_dropout": 0.587, "head_hidden": [1536], "epochs": 6,
-        "head_loss_options": {"gamma": 0.5},
+        "learning_rate": 0.000667, "weight_decay": 0.368, "dropout": 0.587, "hidden": [1536], "epochs": 6,
+        "loss_options": {"gamma": 0.5},
     },
     "MLP LDAM": {
-        "learning_rate": 0.000603, "weight_decay": 0.0121, "head_dropout": 0.522, "head_hidden": [1024], "epochs": 14,
-        "head_loss_options": {"largest_margin": 0.25},
+        "learning_rate": 0.000603, "weight_decay": 0.0121, "dropout": 0.522, "hidden": [1024], "epochs": 14,
+        "loss_options": {"largest_margin": 0.25},
     },
     "MLP VAT": {
-        "learning_rate": 0.000678, "weight_decay": 0.00725, "head_dropout": 0.462, "head_hidden": [1536], "epochs": 14,
+        "learning_rate": 0.000678, "weight_decay": 0.00725, "dropout": 0.462, "hidden": [1536], "epochs": 14,
         "epsilon": 0.2,
     },
     "MLP GAN": {
-        "learning_rate": 0.000603, "weight_decay": 0.0121, "head_dropout": 0.522, "head_hidden": [1024], "epochs": 14,
-        "augmentation_weight": 0.2,
+        "learning_rate": 0.000603, "weight_decay": 0.0121, "dropout": 0.522, "hidden": [1024], "epochs": 14,
+        "weight": 0.2,
     },
 }  # fmt: skip
 """The setting of each method with the lowest held-out loss, from ``results/arxiv-tuning.json``."""
@@ -157,12 +165,33 @@ def run_cell(*, method: str, seed: int, max_train: int | None) -> Row:
 def _fitted(method: str, X: NDArray[Any], y: NDArray[Any], seed: int, *, trial: bool) -> Any:
     if method == PAPER_PRESET:
         return fit_paper("ECRT-1P, paper preset", X, y, seed=seed, epochs=2 if trial else PAPER_EPOCHS, **PAPER)
-    options = COMMON | METHODS[method] | TUNED[method] | ({"epochs": 2, "head_hidden": [64]} if trial else {})
-    rival: Any = LabelRival(method, options, seed) if method in RIVALS else ECRTClassifier(random_state=seed, **options)
-    return rival.fit(X, y)
+    options = METHODS[method] | TUNED[method] | ({"epochs": 2, "hidden": [64]} if trial else {})
+    if method in RIVALS:
+        return LabelRival(method, options, seed).fit(X, y)
+    return ECRTClassifier(random_state=seed, **COMMON, **parts_of(options)).fit(X, y)
+
+
+def parts_of(options: Row) -> Row:
+    """Options as those of an estimator. The learning rate is a quarter of the head's, as it was tuned."""
+    rest = dict(options)
+    synthetic = {name: rest.pop(name) for name in ("weight", "n_synthetic") if name in rest}
+    of_head = {name: rest.pop(name) for name in list(rest) if name in MLPHead().get_params()}
+    of_head["learning_rate"] = 4 * of_head["learning_rate"]
+    return {"augmentation": Parametric(**synthetic), "head": MLPHead(**of_head)} | rest
 
 
 # --- rivals that are no options of an estimator -------------------------------------------------------------------
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AdversarialHead(MLPHead):
+    """A network whose probabilities of all labels hardly change within a radius ``epsilon``: VAT."""
+
+    epsilon: float = 0.2
+
+    def risk(self, loss: HeadLoss, counts_m: torch.Tensor) -> BatchRisk:
+        """The loss, plus what a small step changes most in the probabilities of all labels."""
+        return make_risk("vat", loss, counts_m, {"epsilon": self.epsilon}, bernoulli_divergence)
 
 
 class LabelRival:
@@ -177,12 +206,12 @@ class LabelRival:
         rng, device = np.random.default_rng(self.seed), resolve_device("auto")
         labelled = Labelled(sparse.csr_array(y))
         names = np.arange(y.shape[1])
-        roles = assign_roles(labelled.counts, names, minority=self.options["minority"])
+        roles = assign_roles(labelled.counts, names, minority=COMMON["minority"])
         train_rows, held_out_rows = stratified_holdout(labelled.rarest, 0.2, rng)
         z = X.astype(np.float64)
         with seeded(self.seed):
             self.demixed = demix_labels(
-                z, labelled, train_rows, roles, DemixConfig(method="none"), rng, torch.device("cpu")
+                z, labelled, train_rows, roles, NoDemixing(), rng, torch.device("cpu")
             )  # fmt: skip
             choice, logits, judged = self._choose(labelled, (train_rows, held_out_rows), roles, rng, device)
             self.head: nn.Module = choice.fit()
@@ -203,10 +232,12 @@ class LabelRival:
         device: torch.device,
     ) -> tuple[HeadChoice, Array, Labels]:
         """The network that held-out rows choose, and its logits of rows."""
-        known = {name: value for name, value in self.options.items() if name != "epsilon"}
-        config = label_head_config(ECRTClassifier(**known), *self.demixed.learned.shape)
+        parts = parts_of({name: value for name, value in self.options.items() if name != "epsilon"})
+        head: MLPHead = parts["head"]
+        augmentation: Augmentation = parts["augmentation"]
         if self.method == VAT:
-            config = replace(config, risk="vat", risk_options={"epsilon": self.options["epsilon"]})
+            augmentation = NoAugmentation()
+            head = AdversarialHead(**head.get_params(), epsilon=self.options["epsilon"])
         wanted = np.repeat(np.flatnonzero(roles.augmented & (roles.counts > 0)), self.options.get("n_synthetic", 0))
 
         def drawing(part: DemixResult) -> Callable[[Labels], Synthetic]:
@@ -222,7 +253,7 @@ class LabelRival:
             return draw
 
         return choose_label_head(
-            self.demixed.learned, self.demixed, labelled, *rows, roles, config, rng, device,
+            self.demixed.learned, self.demixed, labelled, *rows, roles, augmentation, [head], rng, device,
             drawing=drawing if self.method == GAN else None,
         )  # fmt: skip
 

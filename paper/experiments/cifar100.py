@@ -22,7 +22,7 @@ from paper.data.images import CIFAR_PROTOCOLS, CifarProtocol
 from paper.experiments.cifar_training import (
     ADAM,
     MIXUP,
-    encode_config,
+    encoder_of,
     figures,
     image_features,
     items_of,
@@ -55,7 +55,7 @@ METHODS: dict[str, Row] = {
     "VAT": FOR_FEATURES,
     "SMOTE": FOR_FEATURES,
 }
-"""Options of ``EncodeConfig``. Those with a hold-out predict with a head of their own, learned on unseen rows."""
+"""Options of ``Encoder``. Those with a hold-out predict with a head of their own, learned on unseen rows."""
 
 PAPER_NOISE = 64
 
@@ -89,13 +89,13 @@ def _cells(runs: list[tuple[str, str]], smoke: bool) -> Iterable[Row]:
 def run_cell(*, method: str, protocol: CifarProtocol, seed: int, n_classes: int, width: int, epochs: int) -> Row:
     """Train on the imbalanced images and measure on the official test images, under either prior."""
     data, transfer = load(protocol, n_classes), method == "ECRT"
-    roles, config = roles_of(data, "majority" if transfer else "all"), encode_config(epochs, **METHODS[method])
+    roles = roles_of(data, "majority" if transfer else "all")
     with seeded(seed):
-        encoder = network(data, width)
+        config = encoder_of(network(data, width), epochs, **METHODS[method])
         result = encode(
-            encoder, items_of(data), data.y_train, roles, config, rng=np.random.default_rng(seed), device=the_device()
+            items_of(data), data.y_train, roles, config, rng=np.random.default_rng(seed), device=the_device()
         )
-        z_test = image_features(encoder, data.X_test)
+        z_test = image_features(result.encoder, data.X_test)
         z, y = result.features[result.unseen], data.y_train[result.unseen]
         if transfer:
             clf = ECRTClassifier(minority=np.flatnonzero(roles.minority), random_state=seed).fit(z, y)

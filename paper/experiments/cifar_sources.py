@@ -23,13 +23,13 @@ from ecrt.data import ClassRoles
 from ecrt.estimators import BaselineClassifier, ECRTClassifier
 from ecrt.losses import class_mass, make_class_loss, sample_weights
 from ecrt.nn import make_head
-from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig, augment_classes, demix, encode
+from ecrt.stages import DEMIXING, Linear, MLPHead, Parametric, Permutation, augment_classes, demix, encode
 from ecrt.training import IndexBatches, TrainingConfig, seeded, train
 from paper.data.images import CifarProtocol, ImageSplit
 from paper.experiments.cifar_training import (
     ADAM,
     MIXUP,
-    encode_config,
+    encoder_of,
     figures,
     image_features,
     items_of,
@@ -37,7 +37,15 @@ from paper.experiments.cifar_training import (
     network,
     roles_of,
 )
-from paper.experiments.one_flow import balanced_log_proba, find_sources, paper_flow, paper_share, split, the_device
+from paper.experiments.one_flow import (
+    Predictor,
+    balanced_log_proba,
+    find_sources,
+    paper_flow,
+    paper_share,
+    split,
+    the_device,
+)
 from paper.statistics import difference, figure, groups, observations, table, values
 
 __all__ = ["cells", "run_cell", "summarise"]
@@ -51,7 +59,7 @@ BARE, AUGMENTED = "ECRT, linear head, no augmentation", "ECRT, linear head"
 ON_FEATURES = "linear head on features, samples through the inverse"
 OURS: dict[str, Row] = {
     ECRT: {},
-    BARE: {"head": "linear", "augmentation_weight": 0.0},
+    BARE: {"head": "linear", "augmentation": "none"},
     AUGMENTED: {"head": "linear"},
 }
 RIVALS: dict[str, tuple[Row, str]] = {
@@ -85,17 +93,19 @@ def run_cell(*, encoder: str, protocol: CifarProtocol, seed: int, n_classes: int
         if encoder == "paper":
             to_features = network(data, width, PAPER_FEATURES)
             whole = nn.Sequential(to_features, nn.Linear(PAPER_FEATURES, 256), nn.ReLU())
-            encode(whole, items_of(data), data.y_train, roles, encode_config(epochs, ADAM, holdout=0.2), **shared)
+            config = encoder_of(whole, epochs, ADAM, holdout=0.2)
+            encoded = encode(items_of(data), data.y_train, roles, config, **shared)
+            to_features = encoded.encoder[0]  # type: ignore[index]
         else:
-            to_features = network(data, width)
-            config = encode_config(epochs, holdout=0.2, **MIXUP)
-            unseen = encode(to_features, items_of(data), data.y_train, roles, config, **shared).unseen
+            config = encoder_of(network(data, width), epochs, holdout=0.2, **MIXUP)
+            encoded = encode(items_of(data), data.y_train, roles, config, **shared)
+            to_features, unseen = encoded.encoder, encoded.unseen
         z, z_test = (image_features(to_features, images) for images in (data.X_train, data.X_test))
     if encoder == "paper":
         return {"runs": _paper(z, z_test, data, roles, seed, epochs)}
     z, y = z[unseen], data.y_train[unseen]
     minority = np.flatnonzero(roles.minority)
-    few: Row = {"epochs": 2, "demixing": "linear"} if epochs == 1 else {}
+    few: Row = {"demixing": Linear()} if epochs == 1 else {}
     runs: Row = {}
     for name, options in OURS.items():
         clf = ECRTClassifier(minority=minority, random_state=seed, **few, **options).fit(z, y)
@@ -116,10 +126,10 @@ def _dynamics(
     for name, method, weight in (("z", "none", 0.0), ("s", "linear", 0.0), ("s, augmented", "linear", 0.5)):
         demixed = demix(
             z, y, train_rows=rows, held_out_rows=rows[:0], demixed_on=roles.demixed_on,
-            config=DemixConfig(method=method), rng=rng, device=device,  # type: ignore[arg-type]
+            config=DEMIXING.part(method, "demixing"), rng=rng, device=device,
         )  # fmt: skip
         s, s_test = demixed.sources(z), torch.from_numpy(demixed.sources(z_test) * demixed.head_scale).float()
-        drawn = augment_classes(s, y, roles.augmented, demixed.within_variance, AugmentConfig(weight=weight), rng)
+        drawn = augment_classes(s, y, roles.augmented, demixed.within_variance, Parametric(weight=weight), rng)
         x = torch.from_numpy(np.concatenate([s, drawn.s]) * demixed.head_scale).float().to(device)
         labels = torch.from_numpy(np.concatenate([y, drawn.y])).to(device)
         synthetic = torch.arange(len(labels), device=device) >= len(y)
@@ -157,17 +167,14 @@ def _paper(z: Array, z_test: Array, data: ImageSplit, roles: ClassRoles, seed: i
     share = paper_share(PAPER_STRENGTH, len(z), int(roles.counts[roles.minority].min()))
     flow_epochs = min(30, 2 * epochs)
     runs = {}
-    training = TrainingConfig(epochs=flow_epochs, batch_size=256, learning_rate=1e-3, patience=flow_epochs)
+    training: Row = {"epochs": flow_epochs, "learning_rate": 1e-3}
     for prior, name in (("shared", "1P"), ("per-class", "MP")):
-        flow = paper_flow(PAPER_LIKELIHOOD, PAPER_FEATURES, training, source_prior=prior)
+        flow = paper_flow(PAPER_LIKELIHOOD, PAPER_FEATURES, source_prior=prior, patience=flow_epochs, **training)
         demixed = find_sources(sample, roles, flow, seed)
         for weight, suffix in ((share, ""), (0.0, ", no augmentation")):
-            head = HeadConfig(
-                heads=("mlp",), hidden=(256,), dropout=0.0,
-                augmentation=AugmentConfig(kind="permutation", weight=weight),
-                training=TrainingConfig(epochs=flow_epochs, batch_size=256, learning_rate=1e-3),
-            )  # fmt: skip
-            log_proba = balanced_log_proba(demixed, sample, roles, head, z_test, seed)
+            head = MLPHead(hidden=(256,), dropout=0.0, batch_size=256, weight_decay=0.0, **training)
+            predictor = Predictor(head, Permutation(weight=weight))
+            log_proba = balanced_log_proba(demixed, sample, roles, predictor, z_test, seed)
             runs[f"ECRT, paper preset {name}{suffix}"] = figures(log_proba, data)
     return runs
 

@@ -20,15 +20,14 @@ from torch.utils.data import TensorDataset
 from ecrt.data import ClassRoles, assign_roles
 from ecrt.metrics import PriorName, prediction_metrics, single_numbers
 from ecrt.nn import ResNet18, StandardiseChannels
-from ecrt.stages import EncodeConfig, features_of
-from ecrt.training import TrainingConfig
+from ecrt.stages import Encoder, features_of
 from paper.data.images import N_CLASSES, CifarProtocol, ImageSplit, load_cifar100
 from paper.experiments.one_flow import the_device
 
 __all__ = [
     "ADAM",
     "MIXUP",
-    "encode_config",
+    "encoder_of",
     "figures",
     "image_features",
     "items_of",
@@ -65,13 +64,11 @@ def network(data: ImageSplit, width: int, n_features: int | None = None) -> nn.M
     return nn.Sequential(StandardiseChannels.of(images), ResNet18(width=width, n_features=n_features))
 
 
-def encode_config(epochs: int, optimizer: Row = SGD, **options: Any) -> EncodeConfig:
+def encoder_of(module: nn.Module, epochs: int, optimizer: Row = SGD, **options: Any) -> Encoder:
     """The settings above, with the options of a method."""
-    chosen: Row = {"holdout": 0.0, "crop_padding": 4, "flip": True} | options
-    training = TrainingConfig(
-        **optimizer, batch_size=128, epochs=epochs, patience=epochs, gradient_norm=float("inf")
-    )  # fmt: skip
-    return EncodeConfig(**chosen, training=training)
+    usual: Row = {"holdout": 0.0, "crop_padding": 4, "flip": True, "weight_decay": 0.0}
+    steps: Row = {"batch_size": 128, "epochs": epochs, "patience": epochs, "gradient_norm": float("inf")}
+    return Encoder(module, **usual | optimizer | options | steps)
 
 
 def roles_of(data: ImageSplit, encode_on: Any) -> ClassRoles:

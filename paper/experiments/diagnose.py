@@ -10,6 +10,7 @@ import numpy as np
 from ecrt.data import rare_feature_data
 from ecrt.estimators import ECRTClassifier
 from ecrt.runs import diagnose
+from ecrt.stages import Linear, Parametric
 
 __all__ = ["cells", "run_cell", "summarise"]
 
@@ -33,7 +34,12 @@ def run_cell(*, seed: int, unique: bool, trials: int) -> Row:
     fixed, whether to de-mix at all is the one question left to selection.
     """
     data = rare_feature_data(unique=unique, rng=np.random.default_rng(seed))
-    clf = ECRTClassifier(n_sources=8, rotation="discriminant", head="gaussian", pseudo_samples=9.0, device="cpu")
+    clf = ECRTClassifier(
+        demixing=Linear(pseudo_samples=9.0, n_sources=8, rotation="discriminant"),
+        augmentation=Parametric(pseudo_samples=9.0),
+        head="gaussian",
+        device="cpu",
+    )
     found = diagnose(data.z, data.y, estimator=clf, trials=trials, refits=2, random_state=seed)
     if found.unique is None or found.gap is None:
         raise RuntimeError("Every class of the twins has rows enough for every question.")

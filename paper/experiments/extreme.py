@@ -12,16 +12,18 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from ecrt.data import GaussianSources, SyntheticData, assign_roles
 from ecrt.data.minority import ClassRoles
 from ecrt.estimators import ECRTClassifier
 from ecrt.metrics import mean_correlation_coefficient
-from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig
-from ecrt.training import TrainingConfig
+from ecrt.stages import AUGMENTATION, Flow, GaussianHead, NoDemixing
+from ecrt.stages.rivals import MLPRival
 from paper.data.synthetic import extreme_sources
 from paper.experiments.one_flow import (
+    Predictor,
     Sample,
     balanced_log_proba,
     choose,
@@ -66,7 +68,7 @@ METHODS = {
 }
 RIVALS: dict[str, Row] = {
     "erm": {},
-    "vat": {"risk": "vat"},
+    "vat": {"risk_name": "vat"},
     "focal": {"loss": "focal"},
     "ldam": {"loss": "ldam"},
 }
@@ -116,23 +118,20 @@ def _limits(data: SyntheticData, test: SyntheticData, truth: GaussianSources) ->
     }
 
 
-def _training(n_rows: int, steps: int, batch_size: int, **options: Any) -> TrainingConfig:
+def _training(n_rows: int, steps: int, batch_size: int, **options: Any) -> Row:
     """So many steps, whatever the number of rows."""
-    return TrainingConfig(epochs=int(np.clip(steps * batch_size / n_rows, 2, 200)), batch_size=batch_size, **options)
+    return {"epochs": int(np.clip(steps * batch_size / n_rows, 2, 200)), "batch_size": batch_size, **options}
 
 
 def _ours(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, steps: int) -> Row:
     """One block in either order of the features, exact marginal, additive critic; heads on the same sources."""
     n = len(sample.train_rows)
-    config = DemixConfig(
-        method="flow", n_blocks=(1,), n_restarts=2,
-        training=_training(n, steps, 64 if n <= 4000 else 128, learning_rate=2e-3),
-    )  # fmt: skip
+    config = Flow(n_restarts=2, critic_width=64, **_training(n, steps, 64 if n <= 4000 else 128))
     flow = find_sources(sample, roles, config, seed)
-    plain = find_sources(sample, roles, DemixConfig(method="none"), seed)
+    plain = find_sources(sample, roles, NoDemixing(), seed)
     network = _network(n, (64, 64), steps // 3)
     heads = {
-        "ecrt_gaussian": HeadConfig(heads=("gaussian",)),
+        "ecrt_gaussian": Predictor(GaussianHead()),
         "ecrt_without": network(0.0),
         "ecrt_with": network(0.5),
     }
@@ -154,7 +153,7 @@ def _ours(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, ste
 def _paper(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, steps: int) -> Row:
     """Four blocks, cosine critic, labels of the batch as negatives, permutation, lambda as the supplement has it."""
     n = len(sample.train_rows)
-    config = paper_flow(PAPER_LIKELIHOOD, sample.z.shape[1], _training(n, steps, 256, learning_rate=1e-3))
+    config = paper_flow(PAPER_LIKELIHOOD, sample.z.shape[1], **_training(n, steps, 256, learning_rate=1e-3))
     flow = find_sources(sample, roles, config, seed)
     share = paper_share(PAPER_STRENGTH, len(sample.y), int(roles.counts.min()))
     network = _network(n, (32, 32), steps // 3, kind="permutation", weight_decay=0.0)
@@ -171,12 +170,11 @@ def _network(
     n_rows: int, hidden: tuple[int, ...], steps: int, kind: Any = "parametric", weight_decay: float = 1e-2
 ) -> Any:
     """From the weight of augmentation to a network for the head."""
+    training = _training(n_rows, steps, 256, learning_rate=4e-3, weight_decay=weight_decay)
 
-    def config(weight: float, **options: Any) -> HeadConfig:
-        return HeadConfig(
-            heads=("mlp",), hidden=hidden, dropout=0.0, augmentation=AugmentConfig(kind=kind, weight=weight),
-            training=_training(n_rows, steps, 256, learning_rate=4e-3, weight_decay=weight_decay), **options,
-        )  # fmt: skip
+    def config(weight: float, **options: Any) -> Predictor:
+        augmentation: Any = clone(AUGMENTATION.part(kind, "augmentation")).set_params(weight=weight)
+        return Predictor(MLPRival(hidden=hidden, dropout=0.0, **training, **options), augmentation)
 
     return config
 
@@ -211,7 +209,7 @@ def run_few(*, draw: int, n_classes: int, n_per_class: int, epochs: int) -> Row:
     truth = extreme_sources(n_classes, rng)
     data, test = truth.draw([n_per_class] * n_classes, rng), truth.draw([20] * n_classes, rng)
     clf = ECRTClassifier(
-        demixing="flow", flow_blocks=(1, 2), n_restarts=4, head="gaussian", batch_size=64, epochs=epochs,
+        demixing=Flow(blocks=(1, 2), n_restarts=4, batch_size=64, epochs=epochs), head="gaussian",
         random_state=draw, device="cpu",
     ).fit(data.z, data.y)  # fmt: skip
     return {

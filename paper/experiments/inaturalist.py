@@ -28,10 +28,10 @@ from sklearn.model_selection import train_test_split
 from ecrt.data import ClassRoles, Split, assign_roles
 from ecrt.errors import ECRTWarning
 from ecrt.metrics import PriorName, mean_over_classes, prediction_metrics, top_k_hits
-from ecrt.stages import AugmentConfig, DemixConfig, DemixResult, HeadConfig, augment_classes
+from ecrt.stages import DemixResult, Linear, LinearHead, Parametric, Permutation, augment_classes
 from paper.data import data_folder, load_embeddings
 from paper.experiments.frequency import BY_CLASS, by_class
-from paper.experiments.one_flow import Sample, choose, find_sources, predicted, split
+from paper.experiments.one_flow import Predictor, Sample, choose, find_sources, predicted, split
 from paper.experiments.table_one import PAPER_PRIORS, RIVALS, fit_paper, fit_rival
 from paper.statistics import difference, observations, signed, table, values
 
@@ -148,7 +148,7 @@ def _score(log_proba: Array, data: Split, prior: PriorName = "balanced") -> Row:
 
 def _sources(data: Split, roles: ClassRoles, seed: int) -> tuple[Sample, DemixResult]:
     sample = split(data.X_train, data.y_train, seed)
-    return sample, find_sources(sample, roles, DemixConfig(method="linear"), seed)
+    return sample, find_sources(sample, roles, Linear(), seed)
 
 
 def _ecrt(data: Split, seed: int, *, trial: bool) -> Row:
@@ -157,8 +157,8 @@ def _ecrt(data: Split, seed: int, *, trial: bool) -> Row:
     sample, demixed = _sources(data, roles, seed)
 
     def run(kind: Any, weight: float, decay: float | None = None) -> Row:
-        augmentation = AugmentConfig(kind=kind, weight=weight)
-        head = HeadConfig(heads=("linear",), augmentation=augmentation, weight_decay=decay)
+        augmentation = (Parametric if kind == "parametric" else Permutation)(weight=weight)
+        head = Predictor(LinearHead(weight_decay=decay), augmentation)
         choice = choose(demixed, sample, roles, head, seed)
         found = _score(predicted(demixed, choice, data.X_test, seed), data)
         return {"kind": kind, "weight": weight, "weight_decay": choice.setting, **found}
@@ -185,7 +185,7 @@ def _picture(data: Split, seed: int) -> Row:
     rows = np.concatenate([np.flatnonzero(sample.y == label)[:SHOWN_POINTS] for label in chosen])
     drawn = augment_classes(
         demixed.sources(sample.z), sample.y, roles.minority, demixed.within_variance,
-        AugmentConfig(weight=1.0, n_synthetic=SHOWN_POINTS), rng,
+        Parametric(weight=1.0, n_synthetic=SHOWN_POINTS), rng,
     )  # fmt: skip
     shown = np.isin(drawn.y, chosen)
     points = np.concatenate([s[rows], drawn.s[shown] * demixed.head_scale])

@@ -16,6 +16,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from ecrt.estimators import ECRTClassifier
+from ecrt.estimators.selection import PseudoMinority
 from ecrt.metrics import PriorName
 from paper.experiments.keel import DIRECT_MODELS, on_columns, predicted_folds
 from paper.statistics import estimate
@@ -52,7 +53,7 @@ class Peer:
 METHODS: dict[str, Peer] = {
     ECRT: Peer(
         make=lambda seed: ECRTClassifier(
-            selection="pseudo-minority", selection_trials=TRIALS, device="cpu", random_state=seed
+            selection=PseudoMinority(trials=TRIALS), device="cpu", random_state=seed
         ),
         prior="balanced",
     ),

@@ -23,7 +23,7 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -38,21 +38,25 @@ from ecrt.errors import InputError
 from ecrt.metrics import PriorName, fit_temperature, max_abs_correlation, prediction_metrics, single_numbers
 from ecrt.nn import MLP, StandardiseChannels
 from ecrt.stages import (
-    AugmentConfig,
-    DemixConfig,
+    Demixing,
     DemixResult,
-    EncodeConfig,
+    Encoder,
     EncodeResult,
+    Flow,
     HeadChoice,
-    HeadConfig,
+    Linear,
+    MLPHead,
+    Parametric,
+    Permutation,
     augment_classes,
     encode,
     features_of,
     head_outputs,
 )
-from ecrt.training import TrainingConfig, seeded
+from ecrt.training import seeded
 from paper.data.images import ImageSplit, load_mnist
 from paper.experiments.one_flow import (
+    Predictor,
     Sample,
     balanced_log_proba,
     choose,
@@ -176,9 +180,11 @@ class _Encoded:
 def _encoded(options: Row, network: str, data: ImageSplit, roles: ClassRoles, epochs: int, seed: int) -> _Encoded:
     device = the_device()
     with seeded(seed):
-        to_features, whole = _networks(network, torch.from_numpy(data.X_train))
-        result = _train(whole, data, roles, options, epochs, seed, device)
-        z, z_test = (_features(to_features, images, device) for images in (data.X_train, data.X_test))
+        result = _train(
+            _network_of(network, torch.from_numpy(data.X_train)), data, roles, options, epochs, seed, device
+        )
+        whole = cast(nn.Sequential, result.encoder)
+        z, z_test = (_features(whole[0], images, device) for images in (data.X_train, data.X_test))
         if result.head is None or not roles.encoded_on.all():
             return _Encoded(z, z_test, result.unseen, None)
         seen, tested = (
@@ -205,8 +211,8 @@ def _load(n_rare: int, n_majority: int) -> ImageSplit:
     )
 
 
-def _networks(name: str, images: torch.Tensor) -> tuple[nn.Module, nn.Module]:
-    """From images to two features; and the same with the decoder's hidden layers on top."""
+def _network_of(name: str, images: torch.Tensor) -> nn.Sequential:
+    """From images to two features, as the first layer, and the decoder's hidden layers on top."""
     standardise = StandardiseChannels.of(images)
     layers: list[nn.Module]
     if name == "mlp":
@@ -218,20 +224,18 @@ def _networks(name: str, images: torch.Tensor) -> tuple[nn.Module, nn.Module]:
             nn.Flatten(), nn.Linear(32 * 4 * 4, 64), nn.ReLU(), nn.Linear(64, 2),
         ]  # fmt: skip
     to_features = nn.Sequential(standardise, *layers)
-    return to_features, nn.Sequential(to_features, nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
+    return nn.Sequential(to_features, nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
 
 
 def _train(
     whole: nn.Module, data: ImageSplit, roles: ClassRoles, options: Row, epochs: int, seed: int, device: torch.device
 ) -> EncodeResult:
     """Adam for so many epochs, of which the held-out rows choose one."""
-    config = EncodeConfig(
-        **options,
-        holdout=0.2,
-        training=TrainingConfig(epochs=epochs, batch_size=128, learning_rate=2e-3, patience=epochs),
+    config = Encoder(
+        whole, **options, epochs=epochs, batch_size=128, learning_rate=2e-3, weight_decay=0.0, patience=epochs
     )
     items = TensorDataset(torch.from_numpy(data.X_train), torch.from_numpy(data.y_train))
-    return encode(whole, items, data.y_train, roles, config, rng=np.random.default_rng(seed), device=device)
+    return encode(items, data.y_train, roles, config, rng=np.random.default_rng(seed), device=device)
 
 
 def _features(module: nn.Module, images: NDArray[np.uint8], device: torch.device) -> Array:
@@ -268,10 +272,10 @@ def _ours(
     ``decoder``: what the encoder's own decoder says of the unseen rows and of the test rows, if it knows all classes.
     """
     sample = split(z[unseen], data.y_train[unseen], seed)
-    tried: list[tuple[float, float, DemixConfig, DemixResult, HeadChoice]] = []
+    tried: list[tuple[float, float, Demixing, DemixResult, HeadChoice]] = []
     for config in (
-        DemixConfig(method="linear"),
-        DemixConfig(method="flow", training=TrainingConfig(epochs=2 * epochs, batch_size=256)),
+        Linear(),
+        Flow(epochs=2 * epochs),
     ):
         demixed = find_sources(sample, roles, config, seed)
         for weight in WEIGHTS:
@@ -283,7 +287,7 @@ def _ours(
         allowed = [one for one in tried if one[1] in weights]
         _, weight, config, demixed, choice = min(allowed, key=lambda one: one[0])
         log_proba = predicted(demixed, choice, z_test, seed)
-        chosen: Row = {"demixing": config.method, "augmentation_weight": weight}
+        chosen: Row = {"demixing": config.kind, "augmentation_weight": weight}
         runs[name] = _score(log_proba, data, "balanced") | chosen
         if decoder is not None:
             share = _share_of_sources(sample, roles, config, _network(weight, epochs), decoder[0], seed)
@@ -294,15 +298,13 @@ def _ours(
     return {"runs": runs} | ({"picture": _picture(demixed, sample, z_test, data, roles)} if first else {})
 
 
-def _network(weight: float, epochs: int) -> HeadConfig:
-    return HeadConfig(
-        heads=("mlp",), hidden=(64, 64), dropout=0.0, augmentation=AugmentConfig(weight=weight),
-        training=TrainingConfig(epochs=4 * epochs, batch_size=256, learning_rate=2e-3, weight_decay=1e-2),
-    )  # fmt: skip
+def _network(weight: float, epochs: int) -> Predictor:
+    head = MLPHead(hidden=(64, 64), dropout=0.0, epochs=4 * epochs, batch_size=256, learning_rate=2e-3)
+    return Predictor(head, Parametric(weight=weight))
 
 
 def _share_of_sources(
-    sample: Sample, roles: ClassRoles, config: DemixConfig, head: HeadConfig, decoder: Array, seed: int
+    sample: Sample, roles: ClassRoles, config: Demixing, head: Predictor, decoder: Array, seed: int
 ) -> float:
     """How much of the average the sources get: what lowers the loss on held-out rows, with equal weight for each class.
 
@@ -325,7 +327,7 @@ def _share_of_sources(
 
 def _picture(demixed: DemixResult, sample: Sample, z_test: Array, data: ImageSplit, roles: ClassRoles) -> Row:
     """Some images, points of features and sources, and synthetic minority samples in either space."""
-    config = AugmentConfig(weight=1.0, n_synthetic=POINTS)
+    config = Parametric(weight=1.0, n_synthetic=POINTS)
     rng = np.random.default_rng(0)
     drawn = augment_classes(demixed.sources(sample.z), sample.y, roles.minority, demixed.within_variance, config, rng)
     drawn_z = demixed.demixer.inverse(torch.from_numpy(drawn.s)).detach().numpy()
@@ -354,10 +356,8 @@ def _paper(
     """The supplement's flow and decoder on all training rows, for one prior (1P) and many (MP)."""
     sample = split(z, data.y_train, seed)
     share = paper_share(PAPER_STRENGTH, len(z), int(roles.counts[roles.minority].min()))
-    head = HeadConfig(
-        heads=("mlp",), hidden=(32, 32), dropout=0.0, augmentation=AugmentConfig(kind="permutation", weight=share),
-        training=TrainingConfig(epochs=epochs, batch_size=256, learning_rate=2e-3),
-    )  # fmt: skip
+    network = MLPHead(hidden=(32, 32), dropout=0.0, epochs=epochs, batch_size=256, learning_rate=2e-3, weight_decay=0.0)
+    head = Predictor(network, Permutation(weight=share))
     runs = {}
     for prior, name in (("shared", "1P"), ("per-class", "MP")):
         demixed = find_sources(sample, roles, _paper_flow(epochs, source_prior=prior), seed)
@@ -366,9 +366,8 @@ def _paper(
     return runs
 
 
-def _paper_flow(epochs: int, **options: Any) -> DemixConfig:
-    training = TrainingConfig(epochs=epochs, batch_size=256, learning_rate=1e-3, patience=epochs)
-    return paper_flow(PAPER_LIKELIHOOD, 2, training, **options)
+def _paper_flow(epochs: int, **options: Any) -> Flow:
+    return paper_flow(PAPER_LIKELIHOOD, 2, epochs=epochs, learning_rate=1e-3, patience=epochs, **options)
 
 
 def _correlation(z: Array, y: Labels, roles: ClassRoles, flow_epochs: list[int], seed: int) -> Row:

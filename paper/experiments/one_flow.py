@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,22 @@ from scipy.special import log_softmax
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.metrics import PriorName, class_prior_of, nll_per_sample, shift_prior, top_k_hits
 from ecrt.metrics.calibration import clip_log_proba
-from ecrt.stages import DemixConfig, DemixResult, HeadChoice, HeadConfig, choose_head, demix, head_outputs
-from ecrt.training import TrainingConfig, seeded
+from ecrt.stages import (
+    Augmentation,
+    Demixing,
+    DemixResult,
+    Flow,
+    Head,
+    HeadChoice,
+    NoAugmentation,
+    choose_head,
+    demix,
+    head_outputs,
+)
+from ecrt.training import seeded
 
 __all__ = [
+    "Predictor",
     "Sample",
     "balanced_log_proba",
     "choose",
@@ -53,7 +65,15 @@ def split(z: Array, y: Labels, seed: int, fraction: float = 0.2) -> Sample:
     return Sample(z, y, *stratified_holdout(y, fraction, np.random.default_rng([seed, 1])))
 
 
-def find_sources(sample: Sample, roles: ClassRoles, config: DemixConfig, seed: int) -> DemixResult:
+@dataclass(frozen=True)
+class Predictor:
+    """A head, and the synthetic samples that it learns from."""
+
+    head: Head
+    augmentation: Augmentation = field(default_factory=NoAugmentation)
+
+
+def find_sources(sample: Sample, roles: ClassRoles, config: Demixing, seed: int) -> DemixResult:
     """Stage 2 on its own."""
     with seeded(seed):
         return demix(
@@ -62,12 +82,13 @@ def find_sources(sample: Sample, roles: ClassRoles, config: DemixConfig, seed: i
         )  # fmt: skip
 
 
-def choose(demixed: DemixResult, sample: Sample, roles: ClassRoles, config: HeadConfig, seed: int) -> HeadChoice:
+def choose(demixed: DemixResult, sample: Sample, roles: ClassRoles, config: Predictor, seed: int) -> HeadChoice:
     """Stages 3 and 4 on those sources, as far as the choice on held-out rows."""
     with seeded(seed):
         return choose_head(
             demixed.sources(sample.z), sample.y, train_rows=sample.train_rows, held_out_rows=sample.held_out_rows,
-            roles=roles, demixed=demixed, config=config, rng=np.random.default_rng([seed, 3]), device=the_device(),
+            roles=roles, demixed=demixed, heads=[config.head], augmentation=config.augmentation,
+            rng=np.random.default_rng([seed, 3]), device=the_device(),
         )  # fmt: skip
 
 
@@ -79,7 +100,7 @@ def predicted(demixed: DemixResult, choice: HeadChoice, z_test: Array, seed: int
 
 
 def balanced_log_proba(
-    demixed: DemixResult, sample: Sample, roles: ClassRoles, config: HeadConfig, z_test: Array, seed: int
+    demixed: DemixResult, sample: Sample, roles: ClassRoles, config: Predictor, z_test: Array, seed: int
 ) -> Array:
     """Choose a head and fit it: log-probabilities of test rows under equal class priors."""
     return predicted(demixed, choose(demixed, sample, roles, config, seed), z_test, seed)
@@ -95,14 +116,14 @@ def score(log_proba: Array, y: Labels, counts: Labels, prior: PriorName = "balan
     return found | {"nll": float(nll_per_sample(clip_log_proba(log_proba), y).mean())}
 
 
-def paper_flow(likelihood: float, n_sources: int, training: TrainingConfig, **options: Any) -> DemixConfig:
+def paper_flow(likelihood: float, n_sources: int, **options: Any) -> Flow:
     """The supplement's flow: four blocks, cosine critic, labels of the batch as negatives.
 
     ``likelihood`` is its weight for the data; ours counts for each source.
     """
-    return DemixConfig(
-        method="flow", n_blocks=(4,), n_restarts=1, critic="cosine", label_marginal="batch",
-        likelihood_weight=likelihood * n_sources, training=training, **options,
+    return Flow(
+        blocks=4, n_restarts=1, critic="cosine", critic_width=64, label_marginal="batch",
+        likelihood_weight=likelihood * n_sources, **options,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from sklearn.model_selection import train_test_split
 from ecrt.data import stratified_holdout
 from ecrt.errors import ECRTWarning
 from ecrt.estimators import BaselineClassifier, ECRTClassifier
+from ecrt.estimators.selection import PseudoMinority
 from ecrt.metrics import class_prior_of, mean_over_classes, nll_per_sample, shift_prior
 from paper.data import load_embeddings
 from paper.statistics import class_bootstrap_text, resplit_estimate
@@ -44,9 +45,10 @@ MEASURES = ("balanced_accuracy", "few_recall", "macro_f1", "nll")
 
 def _ecrt(**options: Any) -> Callable[[Array, Labels, int, bool], tuple[Predict, Row]]:
     def fit(X: Array, y: Labels, seed: int, smoke: bool) -> tuple[Predict, Row]:
-        more: Row = {"selection_trials": 4 if smoke else 12} if "selection" in options else {}
-        more |= {"epochs": 2, "demixing": "linear", "head": "gaussian"} if smoke else {}
-        clf = ECRTClassifier(random_state=seed, device="cpu", **options, **more).fit(X, y)
+        more: Row = {"demixing": "linear", "head": "gaussian"} if smoke else {}
+        if "selection" in options:
+            more["selection"] = PseudoMinority(trials=4 if smoke else 12)
+        clf = ECRTClassifier(random_state=seed, device="cpu", **options | more).fit(X, y)
         found = clf.selection_ if "selection" in options else {}
         told = {name: found[name] for name in ("options", "transfer", "vetoed", "sentence") if name in found}
         return clf.predict_log_proba, {"head": clf.head_name_, "setting": clf.history_["head_setting"], **told}

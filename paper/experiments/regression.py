@@ -21,6 +21,7 @@ from ecrt.errors import InputError
 from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.metrics import mean_correlation_coefficient
 from ecrt.metrics.regression import regression_metrics
+from ecrt.stages import Flow, Linear, LinearHead, MLPHead, NoDemixing
 from ecrt.training import TrainingConfig
 from paper.experiments.regression_rivals import RIVALS, fit_rival
 from paper.statistics import estimate
@@ -131,12 +132,10 @@ def run_cell(*, dataset: str, seed: int, n_train: int, n_test: int, epochs: int)
             method, X_train, y_train[:, None], loss="absolute", hidden=HIDDEN, training=training, seed=seed
         )
         found[method] = regression_metrics(predict(X_test)[:, 0], y_test, y_train)
+    flow = Flow(n_restarts=1, hidden=(64, 64), epochs=epochs)
     reg = ECRTRegressor(
-        loss="absolute",
-        head_hidden=HIDDEN,
-        flow_hidden=(64, 64),
-        n_restarts=1,
-        epochs=epochs,
+        demixing=[NoDemixing(), Linear(), *([flow] if n_train >= 500 else [])],
+        head=[LinearHead(loss="absolute"), MLPHead(loss="absolute", epochs=epochs, hidden=HIDDEN)],
         random_state=seed,
         device="cpu",
     ).fit(X_train, y_train)
@@ -198,8 +197,8 @@ def toy_run_cell(*, seed: int, n: int, epochs: int) -> Row:
     x, y, _ = continuous_sources(n, rng)
     x_new, _, s_new = continuous_sources(n, rng)
     reg = ECRTRegressor(
-        demixing="flow", flow_blocks=(1, 2), n_restarts=4, head="linear", region_mass=0.0, augmentation="none",
-        epochs=epochs, random_state=seed, device="cpu",
+        demixing=Flow(n_restarts=4, blocks=(1, 2), epochs=epochs), augmentation="none", head="linear", region_mass=0.0,
+        random_state=seed, device="cpu",
     ).fit(x, y)  # fmt: skip
     ica = FastICA(whiten="unit-variance", random_state=seed, max_iter=1000).fit(x)
     return {

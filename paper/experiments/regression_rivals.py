@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -19,7 +19,7 @@ from ecrt.data.density import TargetRegions, quantile_bins
 from ecrt.errors import InputError
 from ecrt.losses.regression import RegressionLoss, regression_loss
 from ecrt.metrics import mean_over_classes
-from ecrt.stages import DemixConfig, demix
+from ecrt.stages import Flow, demix
 from ecrt.stages.heads import HeadSample, MLPFitter, head_outputs
 from ecrt.training import TrainingConfig, seeded, torch_generator
 
@@ -139,9 +139,9 @@ def _transferred(x: Array, y: Array, rare: NDArray[np.bool_], task: _Task) -> tu
     learn, check = stratified_holdout(one_class, 0.2, task.rng)
     result = demix(
         bundle, one_class, train_rows=learn, held_out_rows=check, demixed_on=np.ones(1, dtype=bool),
-        config=DemixConfig(
-            method="flow", source_prior="shared", n_restarts=1, hidden=(64, 64), critic_width=8,
-            training=replace(task.training, batch_size=256, weight_decay=0.0),
+        config=Flow(
+            source_prior="shared", n_restarts=1, hidden=(64, 64), critic_width=8, epochs=task.training.epochs,
+            learning_rate=task.training.learning_rate, patience=task.training.patience,
         ),
         rng=task.rng, device=torch.device("cpu"),
     )  # fmt: skip

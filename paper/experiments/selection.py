@@ -19,7 +19,9 @@ from ecrt.data import Split, exponential_imbalance, step_imbalance, toy_sources
 from ecrt.data.example_data import rare_feature_data
 from ecrt.errors import ECRTWarning
 from ecrt.estimators import ECRTClassifier
+from ecrt.estimators.selection import PseudoMinority
 from ecrt.metrics import prediction_metrics
+from ecrt.stages import MLPHead
 from paper.data import load_embeddings
 from paper.data.images import load_mnist
 
@@ -32,8 +34,8 @@ SELECTED = "selected"
 SEED = 20
 """Of the draws; the draws of earlier ones were looked at when the selection was made."""
 FIXED: dict[str, Row] = {
-    "logit adjustment": {"demixing": "none", "augmentation_weight": 0.0},
-    "linear": {"demixing": "linear", "augmentation_weight": 0.0},
+    "logit adjustment": {"demixing": "none", "augmentation": "none"},
+    "linear": {"demixing": "linear", "augmentation": "none"},
     "linear, parametric": {"demixing": "linear"},
     "linear, permutation": {"demixing": "linear", "augmentation": "permutation"},
     "linear, borrowed": {"demixing": "linear", "augmentation": "borrowed"},
@@ -126,10 +128,11 @@ def run_cell(*, set: str, choice: str, seed: int, budget: float, smoke: bool) ->
     rng = np.random.default_rng(seed)
     data = SETS[set](rng)
     rows = rng.permutation(len(data.y_train))[: 600 if smoke else None]
-    options = FIXED.get(choice, {"selection": "pseudo-minority", "selection_budget": budget})
+    heads: Row = {"head": ["linear", "gaussian", MLPHead(epochs=2)]} if smoke else {}
+    options = heads | FIXED.get(choice, {"selection": PseudoMinority(budget=budget)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ECRTWarning)
-        clf = ECRTClassifier(random_state=seed, device="cpu", epochs=2 if smoke else 100, **options)
+        clf = ECRTClassifier(random_state=seed, device="cpu", **options)
         clf.fit(data.X_train[rows], data.y_train[rows])
     y = np.searchsorted(clf.classes_, data.y_test)
     found = prediction_metrics(clf.predict_log_proba(data.X_test), y, clf.class_counts_, prior="balanced")

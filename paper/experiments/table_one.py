@@ -17,8 +17,8 @@ from ecrt.errors import ECRTWarning
 from ecrt.estimators import BaselineClassifier, ECRTClassifier
 from ecrt.estimators.inputs import resolve_device
 from ecrt.nn import MLP
-from ecrt.stages import EncodeConfig, Labelled, encode
-from ecrt.training import TrainingConfig, seeded
+from ecrt.stages import Encoder, Flow, Labelled, MLPHead, Permutation, encode
+from ecrt.training import seeded
 from paper.experiments.one_flow import paper_share
 
 __all__ = ["PAPER_EPOCHS", "PAPER_PRIORS", "RIVALS", "fit_paper", "fit_rival"]
@@ -106,17 +106,25 @@ def fit_paper(
     with seeded(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore", ECRTWarning)
         encoder = MLP(X.shape[1], (1024, 512), n_sources, dropout=0.1)
-        encode(
-            nn.Sequential(encoder, MLP(n_sources, decoder[:-1], decoder[-1], dropout=0.1), nn.ReLU(), nn.Dropout(0.1)),
+        whole = nn.Sequential(
+            encoder, MLP(n_sources, decoder[:-1], decoder[-1], dropout=0.1), nn.ReLU(), nn.Dropout(0.1)
+        )
+        encoded = encode(
             TensorDataset(torch.from_numpy(X), torch.from_numpy(labels)), labels,
             assign_roles(counts, np.arange(len(counts)), minority=minority),
-            EncodeConfig(training=TrainingConfig(epochs=epochs, batch_size=256, learning_rate=ADAM_RATE)),
+            Encoder(whole, epochs=epochs, learning_rate=ADAM_RATE, weight_decay=0.0),
             rng=np.random.default_rng(seed), device=resolve_device(device),
         )  # fmt: skip
         return ECRTClassifier(
-            encoder=encoder.cpu(), train_encoder=False,
-            demixing="flow", n_restarts=1, flow_blocks=4, critic="cosine", label_marginal="batch",
-            likelihood_weight=likelihood * n_sources, source_prior=PAPER_PRIORS[method], minority=minority,
-            augmentation="permutation", augmentation_weight=share, head="mlp", head_hidden=decoder, head_dropout=0.1,
-            weight_decay=0.0, epochs=epochs, batch_size=256, learning_rate=ADAM_RATE, random_state=seed, device=device,
+            encoder=Encoder(encoded.encoder[0].cpu(), train=False),  # type: ignore[index]
+            demixing=Flow(
+                source_prior=PAPER_PRIORS[method], label_marginal="batch", critic="cosine",
+                likelihood_weight=likelihood * n_sources, n_restarts=1, blocks=4, epochs=epochs,
+                learning_rate=ADAM_RATE,
+            ),
+            augmentation=Permutation(weight=share),
+            head=MLPHead(
+                hidden=decoder, dropout=0.1, weight_decay=0.0, epochs=epochs, learning_rate=4 * ADAM_RATE
+            ),
+            minority=minority, random_state=seed, device=device,
         ).fit(X, y)  # fmt: skip

@@ -24,7 +24,7 @@ __all__ = ["METHODS", "cells", "run_cell", "summarise"]
 Row = dict[str, Any]
 
 OURS: dict[str, Row] = {
-    "ECRT without augmentation": {"augmentation_weight": 0.0},
+    "ECRT without augmentation": {"augmentation": "none"},
     "ECRT": {},
 }
 METHODS = (*RIVALS, *PAPER_PRIORS, *OURS)

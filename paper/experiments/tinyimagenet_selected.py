@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
+from ecrt.estimators.selection import PseudoMinority
 from ecrt.metrics import nll_per_sample
+from ecrt.stages import Flow, Linear, LinearHead
 from paper.data import load_embeddings
 from paper.experiments.selection import development_rows
 from paper.experiments.tinyimagenet_rivals import METHODS as RIVALS
@@ -37,18 +39,18 @@ FEATURES_DECAY, SOURCES_DECAY = 1e-3, 3e-4
 """Weight decays that held-out training rows chose in the recipe ``tinyimagenet``: of features, and of sources weighted
 by signal. Whitened sources without weights have their own chosen here."""
 
-LINEAR: Row = {"demixing": "linear", "head": "linear", "augmentation_weight": 0.0, "weight_decay": SOURCES_DECAY}
-FEW: Row = {"n_sources": 32, "head": "linear", "augmentation_weight": 0.0}
+LINEAR: Row = {"demixing": "linear", "head": LinearHead(weight_decay=SOURCES_DECAY), "augmentation": "none"}
+FEW: Row = {"head": "linear", "augmentation": "none"}
 
 PARTS: dict[str, Row] = {
     SELECTED: {"selection": "pseudo-minority"},
-    "features": LINEAR | {"demixing": "none", "weight_decay": FEATURES_DECAY},
+    "features": LINEAR | {"demixing": "none", "head": LinearHead(weight_decay=FEATURES_DECAY)},
     "whitening": {},  # no option of the estimator: sources without weights are given to a rival's linear head
     "signal weights": LINEAR,
-    "rotation": LINEAR | {"rotation": "discriminant"},
-    "augmentation": LINEAR | {"augmentation_weight": 0.5},
-    "32 sources": FEW | {"demixing": "linear"},
-    "flow on 32 sources": FEW | {"demixing": "flow", "epochs": 15, "batch_size": 1024},
+    "rotation": LINEAR | {"demixing": Linear(rotation="discriminant")},
+    "augmentation": LINEAR | {"augmentation": "parametric"},
+    "32 sources": FEW | {"demixing": Linear(n_sources=32)},
+    "flow on 32 sources": FEW | {"demixing": Flow(n_sources=32, epochs=15, batch_size=1024)},
 }
 """Each component on top of others: :data:`ADDED` says which. A flow takes hours on 512 sources, so 32 are taken."""
 
@@ -77,8 +79,8 @@ def run_cell(*, part: str, seed: int, budget: float, most_rows: int | None) -> R
         return _rival(X, y, X_test, data.y_test, seed)
     if part == "whitening":
         return _whitening(X, y, X_test[known], data.y_test[known], seed)
-    more: Row = {"selection_budget": budget} if part == SELECTED else {}
-    clf = ECRTClassifier(random_state=seed, **PARTS[part], **more).fit(X, y)
+    more: Row = {"selection": PseudoMinority(budget=budget)} if part == SELECTED else {}
+    clf = ECRTClassifier(random_state=seed, **PARTS[part] | more).fit(X, y)
     found = _outcome(
         np.asarray(clf.predict_log_proba(X_test[known])), np.searchsorted(clf.classes_, data.y_test[known])
     )

@@ -13,8 +13,7 @@ from ecrt.data import stratified_holdout, toy_sources
 from ecrt.estimators import ECRTClassifier
 from ecrt.flows import MaskedFlow
 from ecrt.metrics import max_abs_correlation, mean_correlation_coefficient, prediction_metrics
-from ecrt.stages import DemixConfig, demix
-from ecrt.training import TrainingConfig
+from ecrt.stages import Flow, MLPHead, demix
 
 __all__ = ["cells", "demix_config", "run_cell", "summarise"]
 
@@ -22,11 +21,9 @@ Row = dict[str, Any]
 INTERIOR, EDGE = (0, 1, 3, 4), (2, 5, 6)
 
 
-def demix_config(*, epochs: int = 100, n_restarts: int = 8) -> DemixConfig:
+def demix_config(*, epochs: int = 100, n_restarts: int = 8) -> Flow:
     """Flows of one and of two blocks, in all orders of the two features, chosen without ground truth."""
-    return DemixConfig(
-        method="flow", n_blocks=(1, 2), n_restarts=n_restarts, training=TrainingConfig(epochs=epochs, batch_size=256)
-    )
+    return Flow(blocks=(1, 2), n_restarts=n_restarts, epochs=epochs)
 
 
 def cells(smoke: bool) -> Iterable[Row]:
@@ -86,7 +83,10 @@ def _regret(*, seed: int, n: int, epochs: int, head: str = "auto") -> Row:
     data, test = truth.draw([50] + [n] * 6, rng), truth.draw([n] * 7, rng)
     counts = np.bincount(data.y)
     bayes = prediction_metrics(truth.log_posterior(test.s), test.y, counts, prior="balanced")
-    clf = ECRTClassifier(epochs=epochs, head=head, random_state=seed, device="cpu").fit(data.z, data.y)
+    heads: Any = ["linear", "gaussian", MLPHead(epochs=epochs)] if head == "auto" else head
+    clf = ECRTClassifier(
+        demixing=["linear", Flow(epochs=epochs)], head=heads, random_state=seed, device="cpu"
+    ).fit(data.z, data.y)  # fmt: skip
     found = prediction_metrics(clf.predict_log_proba(test.z), test.y, counts, prior="balanced")
     return {
         "regret": bayes["top1"] - found["top1"],

@@ -14,13 +14,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecrt.augmentation import Augmentation, augment
+from ecrt.augmentation import parametric, permutation
 from ecrt.data import SyntheticData, assign_roles, henon, toy_sources
 from ecrt.metrics import PRIORS, max_abs_correlation, mean_correlation_coefficient, nll_per_sample
-from ecrt.stages import AugmentConfig, DemixConfig, DemixResult, HeadConfig
-from ecrt.training import TrainingConfig
+from ecrt.stages import Augmentation, DemixResult, Flow, MLPHead, NoDemixing, Parametric, Permutation
 from paper.experiments.mmd import mmd_rbf
-from paper.experiments.one_flow import Sample, balanced_log_proba, find_sources, paper_flow, paper_share, score, split
+from paper.experiments.one_flow import (
+    Predictor,
+    Sample,
+    balanced_log_proba,
+    find_sources,
+    paper_flow,
+    paper_share,
+    score,
+    split,
+)
 from paper.statistics import difference, figure, groups, observations, table, values
 
 __all__ = ["PAPER_EFFICIENCY", "cells", "equivalent_size", "run_cell", "summarise"]
@@ -83,8 +91,8 @@ def _efficiency(
     training = _network_training(epochs)
     flow = _flow(epochs)
     if preset == "paper":
-        training = TrainingConfig(epochs=epochs, batch_size=256, learning_rate=1e-3, patience=epochs)
-        flow = paper_flow(PAPER_LIKELIHOOD, 2, training)
+        training = {"epochs": epochs, "batch_size": 256, "learning_rate": 1e-3, "weight_decay": 0.0}
+        flow = paper_flow(PAPER_LIKELIHOOD, 2, epochs=epochs, learning_rate=1e-3, patience=epochs)
     demixed = find_sources(sample, _roles(data.y), flow, seed)
     runs = []
     for size in sizes:
@@ -130,10 +138,10 @@ def _mmd(*, seed: int, sizes: list[int], n_reference: int) -> Row:
         for size in sizes:
             few = torch.from_numpy(truth.draw([size if n else 0 for n in only], rng).s)
             kinds = {
-                "permutation": augment("permutation", few, n_reference, generator, variance_d=within),
-                "parametric": augment("parametric", few, n_reference, generator, variance_d=within, pseudo_samples=0.0),
-                "parametric, shrunk variance": augment("parametric", few, n_reference, generator, variance_d=within),
-                "oracle": augment("permutation", torch.from_numpy(oracle), n_reference, generator, variance_d=within),
+                "permutation": permutation(few, n_reference, generator),
+                "parametric": parametric(few, n_reference, generator, within, 0.0),
+                "parametric, shrunk variance": parametric(few, n_reference, generator, within, 10.0),
+                "oracle": permutation(torch.from_numpy(oracle), n_reference, generator),
             }
             for kind, drawn in kinds.items():
                 found = mmd_rbf(drawn.numpy(), reference, BANDWIDTHS).tolist()
@@ -173,7 +181,7 @@ def _perturbed(*, seed: int, share: float, n_majority: int, epochs: int, n_test:
     data, test = _draw(seed, 20, n_majority, n_test)
     bent = _bend(data.s, share)
     sample = split(bent, data.y, seed)
-    demixed = find_sources(sample, _roles(data.y), DemixConfig(method="none"), seed)
+    demixed = find_sources(sample, _roles(data.y), NoDemixing(), seed)
     bayes = score(toy_sources().log_posterior(test.s), test.y, np.bincount(data.y))
     changed = SyntheticData(z=_bend(test.s, share), y=test.y, s=test.s)
     first = test.s[:, 0]
@@ -219,7 +227,7 @@ def _affine(*, seed: int, affine: bool, n_majority: int, epochs: int, n_test: in
     # Scaled to a determinant of one, so that the Henon map bends as much as before.
     matrix = matrix / np.sqrt(abs(np.linalg.det(matrix)))
     sample = split(henon(data.s @ matrix), data.y, seed)
-    config = _flow(epochs, n_blocks=(1, 2, 4), n_restarts=6)
+    config = _flow(epochs, blocks=(1, 2, 4), n_restarts=6)
     demixed = find_sources(sample, _roles(data.y), config, seed)
     s = demixed.sources(henon(test.s @ matrix))
     return {
@@ -238,11 +246,11 @@ def _picture(*, seed: int, n_majority: int, n_minority: int, epochs: int, n_test
     few, many = data.s[data.y == 0], test.s[test.y == 0]
     within, generator = torch.from_numpy(toy_sources().variances.mean(axis=0)), torch.Generator().manual_seed(seed)
     donors_of: dict[str, tuple[Augmentation, Array]] = {
-        "permutation": ("permutation", few), "parametric": ("parametric", few), "oracle": ("permutation", many)
+        "permutation": (Permutation(), few), "parametric": (Parametric(), few), "oracle": (Permutation(), many)
     }  # fmt: skip
     drawn = {
-        kind: augment(name, torch.from_numpy(donors), 300, generator, variance_d=within).numpy().round(3).tolist()
-        for kind, (name, donors) in donors_of.items()
+        kind: how.draw(torch.from_numpy(donors), 300, generator, within, None).numpy().round(3).tolist()
+        for kind, (how, donors) in donors_of.items()
     }
     return {
         "true_sources": _points(test.s, test.y), "features": _points(test.z, test.y), "sources": _points(s, test.y),
@@ -265,31 +273,25 @@ def _roles(y: NDArray[np.int64]) -> Any:
     return assign_roles(np.bincount(y), np.arange(N_CLASSES), minority=[0])
 
 
-def _flow(
-    epochs: int, likelihood_weight: float = 1.0, n_blocks: tuple[int, ...] = (1, 2), n_restarts: int = 4
-) -> DemixConfig:
-    return DemixConfig(
-        method="flow", n_blocks=n_blocks, n_restarts=n_restarts, likelihood_weight=likelihood_weight,
-        training=TrainingConfig(epochs=epochs, batch_size=256),
-    )  # fmt: skip
+def _flow(epochs: int, likelihood_weight: float = 1.0, blocks: tuple[int, ...] = (1, 2), n_restarts: int = 4) -> Flow:
+    return Flow(blocks=blocks, n_restarts=n_restarts, likelihood_weight=likelihood_weight, epochs=epochs)
 
 
-def _network_training(epochs: int) -> TrainingConfig:
-    return TrainingConfig(epochs=epochs, batch_size=256, learning_rate=8e-3, weight_decay=1e-2)
+def _network_training(epochs: int) -> Row:
+    """Options of the head."""
+    return {"epochs": epochs, "batch_size": 256}
 
 
 def _fit(
-    demixed: DemixResult, sample: Sample, test: SyntheticData, kind: Any, weight: float, training: TrainingConfig,
+    demixed: DemixResult, sample: Sample, test: SyntheticData, kind: Any, weight: float, training: Row,
     seed: int,
 ) -> dict[str, float]:  # fmt: skip
     """A network on the sources; top-1, NLL and recall of the minority under equal priors.
 
     Top-1 under the training prior too: what plain training without any correction would give.
     """
-    config = HeadConfig(
-        heads=("mlp",), hidden=(32, 32), dropout=0.0, augmentation=AugmentConfig(kind=kind, weight=weight),
-        training=training,
-    )  # fmt: skip
+    drawn = (Parametric if kind == "parametric" else Permutation)(weight=weight)
+    config = Predictor(MLPHead(hidden=(32, 32), dropout=0.0, **training), drawn)
     log_proba = balanced_log_proba(demixed, sample, _roles(sample.y), config, test.z, seed)
     counts = np.bincount(sample.y)
     found, plain = (score(log_proba, test.y, counts, prior) for prior in PRIORS)

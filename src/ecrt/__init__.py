@@ -8,20 +8,50 @@ from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError, Mod
 if TYPE_CHECKING:
     from ecrt.comparison import compare
     from ecrt.estimators import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, load
+    from ecrt.estimators.selection import PseudoMinority
     from ecrt.runs import diagnose
+    from ecrt.stages import (
+        Borrowed,
+        Donors,
+        Encoder,
+        Flow,
+        GaussianHead,
+        Interpolated,
+        Linear,
+        LinearHead,
+        MLPHead,
+        NoAugmentation,
+        NoDemixing,
+        Parametric,
+        Permutation,
+    )
 
     __version__: str
 
 __all__ = [
     "BaselineClassifier",
+    "Borrowed",
     "DivergenceError",
+    "Donors",
     "ECRTClassifier",
     "ECRTError",
     "ECRTRegressor",
     "ECRTTransformer",
     "ECRTWarning",
+    "Encoder",
+    "Flow",
+    "GaussianHead",
     "InputError",
+    "Interpolated",
+    "Linear",
+    "LinearHead",
+    "MLPHead",
     "ModelFileError",
+    "NoAugmentation",
+    "NoDemixing",
+    "Parametric",
+    "Permutation",
+    "PseudoMinority",
     "__version__",
     "compare",
     "diagnose",
@@ -33,6 +63,25 @@ _ROOMS = {
     "ECRTClassifier": "ecrt.estimators",
     "ECRTRegressor": "ecrt.estimators",
     "ECRTTransformer": "ecrt.estimators",
+    "PseudoMinority": "ecrt.estimators.selection",
+    **dict.fromkeys(
+        (
+            "Borrowed",
+            "Donors",
+            "Encoder",
+            "Flow",
+            "GaussianHead",
+            "Interpolated",
+            "Linear",
+            "LinearHead",
+            "MLPHead",
+            "NoAugmentation",
+            "NoDemixing",
+            "Parametric",
+            "Permutation",
+        ),
+        "ecrt.stages",
+    ),
     "compare": "ecrt.comparison",
     "diagnose": "ecrt.runs",
     "load": "ecrt.estimators",

@@ -1,5 +1,5 @@
 """Synthetic sources for rare classes."""
 
-from ecrt.augmentation.augmenters import Augmentation, augment, borrowed, parametric, permutation
+from ecrt.augmentation.augmenters import borrowed, parametric, permutation
 
-__all__ = ["Augmentation", "augment", "borrowed", "parametric", "permutation"]
+__all__ = ["borrowed", "parametric", "permutation"]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-from ecrt.errors import InputError
 from ecrt.flows import shrunk_moments
 
-__all__ = ["Augmentation", "augment", "borrowed", "parametric", "permutation"]
-
-Augmentation = Literal["parametric", "permutation", "borrowed"]
+__all__ = ["borrowed", "parametric", "permutation"]
 
 
 def permutation(s_nd: Tensor, size: int, generator: torch.Generator) -> Tensor:
@@ -51,26 +46,3 @@ def borrowed(
     mean_d, shrunk_d = shrunk_moments(s_nd, variance_d, pseudo_samples)
     rows = torch.randint(len(residuals_rd), (size,), generator=generator).to(residuals_rd.device)
     return mean_d + residuals_rd[rows] * (shrunk_d / variance_d).sqrt()
-
-
-def augment(
-    kind: Augmentation,
-    s_nd: Tensor,
-    size: int,
-    generator: torch.Generator,
-    *,
-    variance_d: Tensor,
-    pseudo_samples: float = 10.0,
-    residuals_rd: Tensor | None = None,
-) -> Tensor:
-    """``size`` synthetic sources of the class that ``s_nd`` comes from.
-
-    ``residuals_rd``: of other classes, to borrow; without any, samples are parametric.
-    """
-    if kind == "permutation":
-        return permutation(s_nd, size, generator)
-    if kind == "borrowed" and residuals_rd is not None and len(residuals_rd):
-        return borrowed(s_nd, size, generator, variance_d, pseudo_samples, residuals_rd)
-    if kind in ("parametric", "borrowed"):
-        return parametric(s_nd, size, generator, variance_d, pseudo_samples)
-    raise InputError(f"augmentation={kind!r}: use 'parametric', 'permutation' or 'borrowed'.")

@@ -99,7 +99,8 @@ def fit(
     ),
     config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as model.epochs=20.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as demixing.objective=gcl."),
     ] = None,
     ids: Ids = None,
     drop: Drop = None,

@@ -22,7 +22,7 @@ from ecrt.data import TableEncoder
 from ecrt.errors import InputError
 from ecrt.estimators import BaselineClassifier, ECRTClassifier
 from ecrt.estimators.baseline_methods import BASELINE_METHODS
-from ecrt.estimators.effects import set_options
+from ecrt.stages import LinearHead, MLPHead, Parametric
 
 Array = NDArray[np.float64]
 Parameters = Mapping[str, Any]
@@ -118,7 +118,7 @@ def _baseline(method: str, label: str, **own: Number | Choice) -> Method:
             owner, dot, option = name.partition(".")
             (options[f"{owner}_options"] if dot else options)[option or name] = value
         options |= {name: options[name] or None for name in ("loss_options", "method_options")}
-        return set_options(BaselineClassifier(method=method), **options)
+        return BaselineClassifier(method=method, **options)._without_idle()
 
     is_model = BASELINE_METHODS[method].kind == "model"
     return Method(
@@ -131,7 +131,18 @@ def _baseline(method: str, label: str, **own: Number | Choice) -> Method:
 
 
 def _ecrt(parameters: Parameters, seed: int) -> Any:
-    return set_options(ECRTClassifier(), **parameters, device="cpu", random_state=seed)
+    """ECRT; a de-mixing or a head that is left to ``"auto"`` has its own options."""
+    decay, rate = parameters["weight_decay"], 4 * parameters["learning_rate"]
+    heads: dict[str, Any] = {
+        "linear": LinearHead(weight_decay=decay),
+        "mlp": MLPHead(weight_decay=decay, learning_rate=rate),
+        "auto": "auto",
+    }
+    augmentation = Parametric(weight=parameters["augmentation_weight"], pseudo_samples=parameters["pseudo_samples"])
+    return ECRTClassifier(
+        demixing=parameters["demixing"], head=heads[parameters["head"]], augmentation=augmentation, device="cpu",
+        random_state=seed,
+    )  # fmt: skip
 
 
 def _logistic_regression(parameters: Parameters, seed: int) -> Any:
@@ -209,7 +220,6 @@ METHODS: dict[str, Method] = {
     "focal": _baseline("focal", "Focal loss", loss__gamma=Number(0.5, 5.0, first=2.0)),
     "ldam": _baseline("ldam", "LDAM", loss__largest_margin=Number(0.1, 5.0, first=0.5, log=True)),
     "ldam-drw": _baseline("ldam-drw", "LDAM-DRW", loss__largest_margin=Number(0.1, 5.0, first=0.5, log=True)),
-    "balanced-softmax": _baseline("balanced-softmax", "Balanced softmax"),
     "mixup": _baseline("mixup", "Mixup", method__alpha=Number(0.05, 2.0, first=0.2, log=True)),
     "remix": _baseline("remix", "Remix", method__tau=Number(0.0, 1.0, first=0.5)),
     "vat": _baseline("vat", "Virtual adversarial training", method__epsilon=Number(0.02, 1.0, first=0.2, log=True)),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from numbers import Real
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from torch.utils.data import Dataset
@@ -33,19 +35,40 @@ from ecrt.estimators.inputs import (
     resolve_device,
     unlabelled,
 )
-from ecrt.estimators.options import encode_config, new_encoder
-from ecrt.losses import LossName
-from ecrt.stages import EncodeConfig, EncodeResult, encode, features_of
-from ecrt.stages.encode import check_encoder
+from ecrt.stages import (
+    DEMIXING,
+    ENCODER,
+    Demixing,
+    Encoder,
+    EncodeResult,
+    Flow,
+    Linear,
+    Part,
+    Role,
+    encode,
+    features_of,
+)
+from ecrt.stages.demixing import wanted_sources
+from ecrt.stages.encoding import check_encoder
+from ecrt.stages.parts import Rule, refuse_idle
 from ecrt.stages.scoring import predict_sources
 from ecrt.training import BarProgress, Progress, SilentProgress, one_thread, seeded
 
-__all__ = ["ECRTBase", "EstimatorBase", "Session", "all_or_nothing"]
+__all__ = ["COMMON_CONSTRAINTS", "ECRTBase", "EstimatorBase", "PriorMixin", "Session", "all_or_nothing", "in_blocks"]
 
 Array = NDArray[np.float64]
 
 MOST_CELLS = 500_000_000
 """Cells that sparse input may have when it is made dense: 4 GB."""
+
+ROWS_AT_ONCE = 8192
+"""Checking, encoding and de-mixing hold several copies of so many rows; a multiple of every batch size within."""
+
+FLOW_SOURCES = 64
+"""``demixing="auto"`` tries a flow on at most this many sources: beyond, linear de-mixing has always been ahead."""
+
+FLOW_ROWS = 500
+"""... and on at least this many rows."""
 
 
 PRIVATE = ("_diagnosis", "_examples", "_model_counts", "_powered")
@@ -73,6 +96,32 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
     return learn_all
 
 
+def in_blocks(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Let a method that maps rows one by one see no more than ``ROWS_AT_ONCE`` rows of an array of numbers.
+
+    The array may be a memory-mapped file larger than memory. Tables, sparse matrices and Datasets go through whole.
+    """
+
+    @wraps(method)
+    def by_blocks(self: Any, X: Any) -> Any:
+        if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "fiub" or len(X) <= ROWS_AT_ONCE:
+            return method(self, X)
+        start = method(self, X[:ROWS_AT_ONCE])
+        answer: Any = [start] if sparse.issparse(start) else np.empty((len(X), *start.shape[1:]), start.dtype)
+        for first in range(0, len(X), ROWS_AT_ONCE):
+            try:
+                part = start if first == 0 else method(self, X[first : first + ROWS_AT_ONCE])
+            except InputError as error:
+                raise InputError(f"From row {first} on (rows counted from there): {error}") from error
+            if isinstance(answer, np.ndarray):
+                answer[first : first + ROWS_AT_ONCE] = part
+            elif first:
+                answer.append(part)
+        return answer if isinstance(answer, np.ndarray) else sparse.vstack(answer, format="csr")
+
+    return by_blocks
+
+
 @dataclass(frozen=True)
 class Session:
     """What the stages of one fit share."""
@@ -82,26 +131,92 @@ class Session:
     progress: Progress
 
 
+COMMON_CONSTRAINTS: dict[str, list[Any]] = {
+    "encoder": ENCODER.constraint(),
+    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "device": [str],
+    "verbose": ["verbose"],
+    "random_state": ["random_state"],
+}
+"""What the options of ``EstimatorBase`` may be."""
+
+
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
 class EstimatorBase(BaseEstimator):
-    """Options of encoder and training, and what is done with them whatever the method.
+    """Options that every estimator has, and what is done with them whatever the method.
 
     The options are described with ``ECRTClassifier``.
     """
 
-    encoder: str | nn.Module = "identity"
-    train_encoder: bool = True
-    encoder_holdout: float = 0.2
-    encoder_epochs: int = 60
-    encoder_options: dict[str, Any] | None = None
-    n_features: int = 32
+    _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER}
+    """What the options take that take parts, by name."""
+
+    encoder: str | nn.Module | Encoder = "identity"
     validation_fraction: float = 0.2
-    epochs: int = 100
-    batch_size: int = 256
-    learning_rate: float = 2e-3
     device: str = "auto"
     verbose: bool | int = False
     random_state: int | np.random.RandomState | None = None
+
+    def set_params(self, **params: Any) -> Self:
+        """Set options; those of a part as ``demixing__objective``, where a short name is made its part first."""
+        for path in params.copy():
+            name, nested, _ = path.partition("__")
+            if nested and name in self._roles:
+                value = params.get(name, getattr(self, name))
+                if not isinstance(value, Part):
+                    params[name] = self._roles[name].part(value, name)
+        super().set_params(**{name: value for name, value in params.items() if "__" not in name})
+        nested_params = {name: value for name, value in params.items() if "__" in name}
+        if nested_params:
+            super().set_params(**nested_params)
+        return self
+
+    def _parts(self, name: str) -> tuple[Any, ...]:
+        """The parts that an option stands for; none where it is left to ``"auto"`` or ``None``."""
+        value, role = getattr(self, name), self._roles[name]
+        return () if value is None or (isinstance(value, str) and value in role.others) else role.all(value, name)
+
+    def _check_parts(self, rules: Iterable[Rule] = ()) -> None:
+        """Raise an error if an option of a part cannot be what it is, or one was set and would have no effect."""
+        for name in self._roles:
+            for part in self._parts(name):
+                part.check()
+        refuse_idle(self, rules)
+
+    def _rules(self) -> Iterator[Rule]:
+        """Options that have an effect only with some others."""
+        yield from ()
+
+    def _without_idle(self) -> Self:
+        """The estimator with options that have no effect put back to their defaults: for choices made by program."""
+        defaults = type(self)()
+        for names, acts, _ in list(self._rules()):
+            if not acts:
+                self.set_params(**{name: getattr(defaults, name) for name in names.split()})
+        return self
+
+    def _plain_options(self) -> dict[str, Any]:
+        """All options, parts as their kinds and options: what files hold."""
+        options = self.get_params(deep=False)
+        return {name: self._roles[name].to_plain(one) if name in self._roles else one for name, one in options.items()}
+
+    @classmethod
+    def _from_plain_options(cls, options: Mapping[str, Any]) -> Self:
+        """The unfitted estimator with the options that ``_plain_options`` gave, or that a configuration file says."""
+        known = cls._get_param_names()
+        unknown = sorted(set(options) - set(known))
+        if unknown:
+            raise InputError(f"{cls.__name__} has no option {unknown[0]!r}; it has {known}.")
+        roles = cls._roles
+        return cls(**{
+            name: roles[name].from_plain(one, name) if name in roles else one for name, one in options.items()
+        })  # fmt: skip
+
+    @property
+    def _encoder(self) -> Encoder:
+        """The encoder's part."""
+        part: Encoder = self._parts("encoder")[0]
+        return part
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model to a folder: tensors, a JSON file and a model card. ``ecrt.load`` reads it."""
@@ -130,7 +245,7 @@ class EstimatorBase(BaseEstimator):
 
     def _encode_by(
         self,
-        config: EncodeConfig,
+        config: Encoder,
         items: Dataset[Any],
         labels: NDArray[np.int64],
         roles: ClassRoles,
@@ -139,12 +254,7 @@ class EstimatorBase(BaseEstimator):
         oversample: Callable[[NDArray[np.int64]], tuple[Dataset[Any], NDArray[np.int64]]] | None = None,
     ) -> EncodeResult:
         """Stage 1; the encoder stays on the CPU afterwards."""
-        if (config.crop_padding or config.flip) and items[0][0].ndim != 3:
-            raise InputError("encoder_options: crop_padding and flip are for images, and these are not.")
-        encoded = encode(
-            new_encoder(self, items), items, labels, roles, config, groups=groups, oversample=oversample,
-            **vars(session),
-        )  # fmt: skip
+        encoded = encode(items, labels, roles, config, groups=groups, oversample=oversample, **vars(session))
         self.encoder_ = encoded.encoder.cpu()
         if items[0][0].ndim == 1:
             self.encoder_ = self.encoder_.double()  # rows cost little, and must not depend on their batch
@@ -163,9 +273,6 @@ class EstimatorBase(BaseEstimator):
             items = array_items(rows, labels)
         check_class_counts(self.classes_, labels)
         return items, labels
-
-    def _takes_images(self) -> bool:
-        return isinstance(self.encoder, nn.Module) or self.encoder == "resnet18"
 
     def _learn_rows(self, X: Any, y: Any) -> tuple[Array, NDArray[Any]]:
         """X as numbers and y checked; how X is read is learned on the way."""
@@ -212,7 +319,7 @@ class EstimatorBase(BaseEstimator):
             return X, y
         text = not sparse.issparse(X) and np.asarray(X).dtype.kind in "OUS"
         checked = validate_data(
-            self, X, y, reset=reset, ensure_min_samples=least, allow_nd=self._takes_images(), accept_sparse="csr",
+            self, X, y, reset=reset, ensure_min_samples=least, allow_nd=self._encoder.takes_images, accept_sparse="csr",
             dtype=None if text else np.float64, ensure_all_finite=False,
         )  # fmt: skip
         X, y = checked if reset else (checked, None)
@@ -248,6 +355,49 @@ class EstimatorBase(BaseEstimator):
         return features
 
 
+class PriorMixin:
+    """The class prior that predictions assume."""
+
+    _examples: tuple[Array, NDArray[np.int64]]
+
+    class_prior: Any
+    classes_: NDArray[Any]
+    class_counts_: NDArray[np.int64]
+    multilabel_: bool
+    label_log_odds_: Array
+
+    @property
+    def log_class_prior_(self) -> Array:
+        """Log of the prior that predictions assume, one entry for each class; log-odds for multi-label data."""
+        prior = self.class_prior
+        if isinstance(prior, str) and prior not in ("balanced", "training"):  # set after fit
+            raise InputError(f"class_prior={prior!r}: use 'balanced', 'training' or a number for each class.")
+        if self.multilabel_:
+            return self._label_log_odds()
+        if isinstance(prior, str):
+            counts = self.class_counts_
+            return np.zeros(len(counts)) if prior == "balanced" else np.log(counts / counts.sum())
+        given = np.asarray(prior, dtype=np.float64)
+        if given.shape != self.classes_.shape or not (np.isfinite(given).all() and (given > 0).all()):
+            raise InputError(
+                f"class_prior must hold one positive number for each of the {len(self.classes_)} classes "
+                f"{self.classes_.tolist()}; got {prior!r}."
+            )
+        return np.asarray(np.log(given / given.sum()))
+
+    def _label_log_odds(self) -> Array:
+        """Log-odds of each label's frequency where predictions are made."""
+        if isinstance(self.class_prior, str):
+            return np.asarray(self.label_log_odds_[1 if self.class_prior == "balanced" else 0])
+        given = np.asarray(self.class_prior, dtype=np.float64)
+        if given.shape != self.classes_.shape or not ((given > 0) & (given < 1)).all():
+            raise InputError(
+                f"class_prior must hold a frequency between 0 and 1 for each of the {len(self.classes_)} labels; got "
+                f"{self.class_prior!r}."
+            )
+        return np.asarray(np.log(given) - np.log1p(-given))
+
+
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
 class ECRTBase(EstimatorBase):
     """Options of de-mixing, for every task.
@@ -255,24 +405,33 @@ class ECRTBase(EstimatorBase):
     The options are described with ``ECRTClassifier``.
     """
 
-    encode_on: Literal["majority", "all"] = "majority"
-    demix_on: Literal["majority", "all"] = "majority"
-    encoder_loss: LossName = "cross-entropy"
-    mixup: float = 0.0
-    demixing: Literal["auto", "none", "linear", "flow"] = "auto"
-    n_sources: int | None = None
-    rotation: Literal["symmetric", "discriminant", "joint"] = "symmetric"
-    objective: Literal["fdv", "gcl", "infonce"] = "fdv"
-    label_marginal: Literal["auto", "exact", "batch"] = "auto"
-    critic: Literal["additive", "cosine", "gaussian", "label-network"] = "additive"
-    critic_width: int | None = None
-    likelihood_weight: float = 1.0
-    source_prior: Literal["per-class", "shared"] = "per-class"
-    n_restarts: int | None = None
-    flow_blocks: int | Sequence[int] = 1
-    flow_hidden: Sequence[int] = (128, 128)
-    pseudo_samples: float = 10.0
+    _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER, "demixing": DEMIXING}
+    _learn_from: ClassVar[Literal["majority", "all"]] = "majority"
+    """What ``learn_from="auto"`` of encoder and de-mixing is."""
+
+    demixing: str | Demixing | Sequence[str | Demixing] = "auto"
     precision: Literal["float64", "float32"] = "float64"
+
+    def _learns_from(self, name: str) -> Literal["majority", "all"]:
+        """Classes that encoder or de-mixing learn from."""
+        found = {self._learn_from if part.learn_from == "auto" else part.learn_from for part in self._parts(name)}
+        if len(found) > 1:
+            raise InputError(f"All parts of {name} must learn from the same classes: set learn_from alike in each.")
+        learn_from: Literal["majority", "all"] = found.pop() if found else self._learn_from
+        return learn_from
+
+    def _demixings(self, n_rows: int, n_features: int) -> tuple[Demixing, ...]:
+        """Ways of de-mixing to try, the simplest first."""
+        flow = n_features <= FLOW_SOURCES and n_rows >= FLOW_ROWS
+        return self._parts("demixing") or (Linear(), *([Flow()] if flow else []))
+
+    def _n_sources(self, n_features: int) -> int:
+        """Sources that are asked for, of so many features."""
+        return max((wanted_sources(part, n_features) for part in self._parts("demixing")), default=n_features)
+
+    def _check_holdout(self) -> None:
+        if self._encoder.trains and self._encoder.holdout == 0:
+            raise InputError("Encoder: holdout=0 leaves no row for de-mixing and head to learn from: hold some out.")
 
     @property
     def diagnostics_(self) -> SourceDiagnostics:
@@ -301,8 +460,7 @@ class ECRTBase(EstimatorBase):
         groups: sparse.csr_array | None = None,
     ) -> EncodeResult:
         """Stage 1 as the options say; ``groups`` are those that later stages must not lose, if not the classes."""
-        config = encode_config(self, loss=self.encoder_loss, mixup=self.mixup)
-        return self._encode_by(config, items, labels, roles, session, groups)
+        return self._encode_by(self._encoder, items, labels, roles, session, groups)
 
     def _sources(self, X: Any) -> Array:
         """s = f(e(x)), whatever output format ``transform`` is set to."""

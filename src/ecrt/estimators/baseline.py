@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from numbers import Real
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -17,16 +17,26 @@ from torch.utils.data import Dataset
 from ecrt.augmentation.resampling import tukey_power
 from ecrt.data import ClassRoles, MinorityRule
 from ecrt.data.minority import minority_mask
-from ecrt.estimators.base import EstimatorBase, Session, all_or_nothing
-from ecrt.estimators.baseline_encoding import end_to_end, features_to_learn_from
+from ecrt.errors import InputError
+from ecrt.estimators.base import COMMON_CONSTRAINTS, EstimatorBase, PriorMixin, Session, all_or_nothing
+from ecrt.estimators.baseline_encoding import end_to_end, features_to_learn_from, is_end_to_end
 from ecrt.estimators.baseline_methods import BASELINE_METHODS, resolve_options
 from ecrt.estimators.baseline_models import balanced_scores, fit_model
-from ecrt.estimators.effects import refuse_idle
+from ecrt.estimators.classifier import MINORITY_CONSTRAINT
 from ecrt.estimators.inputs import targets_to_score
-from ecrt.estimators.options import ESTIMATOR_CONSTRAINTS, LOSSES, MINORITY_CONSTRAINT, head_network, log_class_prior
-from ecrt.losses import LossName
-from ecrt.stages import AugmentConfig, DemixConfig, HeadConfig, demix, head_outputs, sources_of, transfer
-from ecrt.stages.rivals import make_drawing
+from ecrt.losses import LOSS_OPTIONS, LossName
+from ecrt.stages import (
+    Augmentation,
+    NoAugmentation,
+    NoDemixing,
+    Parametric,
+    demix,
+    head_outputs,
+    sources_of,
+    transfer,
+)
+from ecrt.stages.parts import Rule, changed_options
+from ecrt.stages.rivals import LinearRival, MLPRival, make_drawing
 
 __all__ = ["BaselineClassifier"]
 
@@ -35,7 +45,7 @@ Labels = NDArray[np.int64]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
-class BaselineClassifier(ClassifierMixin, EstimatorBase):
+class BaselineClassifier(ClassifierMixin, PriorMixin, EstimatorBase):
     """Other people's methods for imbalanced classes, on the same encoders, heads, training and priors as ECRT.
 
     Features are scaled and a head learns from them, with its weight decay or its epochs chosen on held-out rows
@@ -46,7 +56,7 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
     ----------
     method : str, default="erm"
         A loss (``"erm"``, ``"hinge"``, ``"weighted"``, ``"class-balanced"``, ``"focal"``, ``"ldam"``, ``"ldam-drw"``,
-        ``"logit-adjusted"``, ``"balanced-softmax"``); a risk (``"mixup"``, ``"remix"``, ``"vat"``, ``"isda"``);
+        ``"logit-adjusted"``); a risk (``"mixup"``, ``"remix"``, ``"vat"``, ``"isda"``);
         synthetic rows (``"smote"``, ``"feature-smote"``, ``"distribution-calibration"``, ``"cgan"``,
         ``"flow-augmentation"``); a second step (``"crt"``, ``"tau-norm"``, ``"post-hoc"``); or a model (``"lda"``,
         ``"qda"``, ``"gradient-boosting"``, ``"balanced-forest"``). ``docs/rivals.md`` describes them.
@@ -73,12 +83,15 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
     class_prior : {"balanced", "training"} or array, default="balanced"
         Prior that predictions assume. The scores of every method are stored with all classes alike, and the log prior
         is added. ``"erm"`` under ``"balanced"`` is post-hoc logit adjustment: for plain ERM ask for ``"training"``.
-    encoder, train_encoder, encoder_epochs, encoder_options, n_features, validation_fraction, epochs, batch_size,
-    learning_rate, device, verbose, random_state
+    epochs : int, default=100
+        Passes over the data at most, of a head that is trained by steps.
+    learning_rate : float, default=2e-3
+        Of such a head: an MLP takes four times as much, a linear head forty times.
+    encoder : {"identity", "mlp", "resnet18", "autoencoder"}, nn.Module or Encoder, default="identity"
+        As in ``ECRTClassifier``; its loss and mixup are the method's. With ``holdout=0``, methods that train end to end
+        see all rows for all epochs.
+    validation_fraction, device, verbose, random_state
         As in ``ECRTClassifier``.
-    encoder_holdout : float, default=0.2
-        Share of rows that a trained encoder does not see. With 0, methods that train end to end see all rows for all
-        epochs.
 
     Attributes
     ----------
@@ -97,23 +110,21 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
     (300, 3)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
-        ESTIMATOR_CONSTRAINTS
-        | MINORITY_CONSTRAINT
-        | {
-            "encoder_holdout": [Interval(Real, 0, 1, closed="left")],
-            "method": [StrOptions(set(BASELINE_METHODS))],
-            "method_options": [None, dict],
-            "loss": [None, LOSSES],
-            "loss_options": [None, dict],
-            "scaling": [StrOptions({"columns", "one"})],
-            "head": [StrOptions({"linear", "mlp"})],
-            "head_hidden": [None, "array-like"],
-            "head_dropout": [None, Interval(Real, 0, 1, closed="left")],
-            "weight_decay": [None, Interval(Real, 0, None, closed="left")],
-            "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
-        }
-    )
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
+        "minority": MINORITY_CONSTRAINT,
+        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "method": [StrOptions(set(BASELINE_METHODS))],
+        "method_options": [None, dict],
+        "loss": [None, StrOptions(set(LOSS_OPTIONS))],
+        "loss_options": [None, dict],
+        "scaling": [StrOptions({"columns", "one"})],
+        "head": [StrOptions({"linear", "mlp"})],
+        "head_hidden": [None, "array-like"],
+        "head_dropout": [None, Interval(Real, 0, 1, closed="left")],
+        "weight_decay": [None, Interval(Real, 0, None, closed="left")],
+        "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
+    }
 
     method: str = "erm"
     method_options: dict[str, Any] | None = None
@@ -124,6 +135,8 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
     head_hidden: Sequence[int] | None = None
     head_dropout: float | None = None
     weight_decay: float | None = None
+    epochs: int = 100
+    learning_rate: float = 2e-3
     minority: MinorityRule = "auto"
     class_prior: str | ArrayLike = "balanced"
 
@@ -134,7 +147,7 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         method, loss, loss_options, options = resolve_options(
             self.method, self.loss, self.loss_options, self.method_options
         )
-        refuse_idle(self)
+        self._check_parts(self._rules())
         items, labels = self._read_classes(X, y)
         counts = np.bincount(labels, minlength=len(self.classes_))
         everyone = np.ones(len(counts), dtype=bool)
@@ -159,11 +172,26 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
                 self._fit_head(z, y_rows, fresh, roles, loss, loss_options, options, session)
         return self
 
+    def _rules(self) -> Iterator[Rule]:
+        """Options that have an effect only with some others."""
+        method, encoder = BASELINE_METHODS[self.method], self._encoder
+        if {"loss", "loss_options", "mixup", "mixup_off"} & changed_options(encoder):
+            raise InputError("Encoder: its loss and mixup are the method's here. Use method, loss and method_options.")
+        end = is_end_to_end(self)
+        own_head = method.kind != "model" and not end
+        by_steps = self.head == "mlp" or method.kind == "risk" or (self.loss or method.loss) == "hinge"
+        yield "head", own_head, "a method that is no model of its own, and no trained encoder"
+        yield "weight_decay validation_fraction", own_head, "a method that fits a head"
+        yield "head_hidden head_dropout", own_head and self.head == "mlp", "head='mlp'"
+        yield "learning_rate", own_head and by_steps, "head='mlp', or a method that trains a linear head by steps"
+        tree = self.method in ("gradient-boosting", "balanced-forest")
+        yield "scaling", not (end or tree), "a method that depends on it: neither trees nor an encoder's own head do"
+
     def _fit_model(self, z: Array, y: Labels, roles: ClassRoles, options: dict[str, Any], session: Session) -> None:
         rows = np.arange(len(y))
         standard = demix(
             z, y, train_rows=rows, held_out_rows=rows[:0], demixed_on=roles.demixed_on,
-            config=DemixConfig(method="none", scaling=self.scaling), **vars(session),
+            config=NoDemixing(scaling=self.scaling), **vars(session),
         )  # fmt: skip
         self.demixer_ = standard.demixer
         self.model_ = fit_model(self.method, standard.learned, y, options, session.rng)
@@ -174,28 +202,36 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
         loss_options: dict[str, float], options: dict[str, Any], session: Session,
     ) -> None:  # fmt: skip
         method, name = BASELINE_METHODS[self.method], cast(Any, self.method)
-        config = HeadConfig(
-            heads=(self.head,),
-            loss=loss,
-            loss_options=loss_options,
-            weight_decay=self.weight_decay,
-            augmentation=AugmentConfig(weight=0.0),
-            **head_network(self, len(y)),
-        )
+        augmentation: Augmentation = NoAugmentation()
         drawing: Any = None
+        risk: dict[str, Any] = {}
         if method.kind == "risk":
-            config = replace(config, risk=name, risk_options=options)
+            risk = {"risk_name": name, "risk_options": options}
         elif method.kind == "second step":
-            config = replace(config, second_step=name, tau=options.get("tau", 1.0))
+            risk = {"second_step": name, "tau": options.get("tau", 1.0)}
         elif method.kind == "draw":
             name = name.removeprefix("feature-")
             drawing = make_drawing(name, roles, options, **vars(session))
             if name == "flow-augmentation":
-                config = replace(config, augmentation=AugmentConfig(weight=options["weight"]))
+                augmentation = Parametric(weight=options["weight"])
             else:
-                config = replace(config, mass="balanced")  # every class has as many rows as the largest
+                risk = {"class_mass": "balanced"}  # every class has as many rows as the largest
+        shared: dict[str, Any] = {
+            "loss": loss, "loss_options": loss_options, "weight_decay": self.weight_decay, "epochs": self.epochs
+        }  # fmt: skip
+        head: LinearRival | MLPRival
+        if self.head == "linear":
+            head = LinearRival(learning_rate=40 * self.learning_rate, **shared, **risk)
+        else:
+            head = MLPRival(
+                learning_rate=4 * self.learning_rate,
+                hidden=self.head_hidden,
+                dropout=self.head_dropout,
+                **shared,
+                **risk,
+            )
         result = transfer(
-            z, y, roles=roles, candidates=[DemixConfig(method="none", scaling=self.scaling)], head_config=config,
+            z, y, roles=roles, candidates=[NoDemixing(scaling=self.scaling)], heads=[head], augmentation=augmentation,
             validation=self.validation_fraction, drawing=drawing, fresh=fresh, **vars(session),
         )  # fmt: skip
         self.demixer_, self.head_ = result.demixed.demixer, result.head
@@ -243,4 +279,4 @@ class BaselineClassifier(ClassifierMixin, EstimatorBase):
             scores = balanced_scores(self.method, self.model_, inputs, self._model_counts)
         else:
             scores = head_outputs(self.head_, inputs)
-        return scores + log_class_prior(self)
+        return scores + self.log_class_prior_

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import clone
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
@@ -18,20 +19,13 @@ from ecrt.data import ClassRoles
 from ecrt.errors import InputError
 from ecrt.estimators.baseline_methods import BASELINE_METHODS
 from ecrt.estimators.inputs import array_items
-from ecrt.estimators.options import encode_config, trains_encoder
 from ecrt.flows import Demixer, LinearDemixing, SharedPrior
 from ecrt.losses import LossName
 from ecrt.metrics import nll_per_sample
-from ecrt.nn import AutoEncoder
-from ecrt.stages import EncodeResult, head_outputs
-from ecrt.stages.class_heads import (
-    NORM_POWERS,
-    BalancedHead,
-    HeadConfig,
-    balanced_head,
-    head_temperature,
-    normalise_last_layer,
-)
+from ecrt.nn import BalancedHead
+from ecrt.stages import EncodeResult, LinearHead, head_outputs
+from ecrt.stages.heads import ClassTarget
+from ecrt.stages.rivals import NORM_POWERS, normalise_last_layer
 
 __all__ = ["end_to_end", "features_to_learn_from", "is_end_to_end"]
 
@@ -44,9 +38,8 @@ MOST_CELLS = 500_000_000
 
 def is_end_to_end(clf: Any) -> bool:
     """Whether there is an encoder to train and the method is one that trains it with a head of its own."""
-    trained_apart = clf.encoder == "autoencoder" or isinstance(clf.encoder, AutoEncoder)
     can = BASELINE_METHODS[clf.method].kind == "loss" or clf.method in ("mixup", "smote", "post-hoc", "tau-norm")
-    return can and not trained_apart and trains_encoder(clf)
+    return can and bool(clf._encoder.supervised)
 
 
 def end_to_end(
@@ -68,12 +61,12 @@ def end_to_end(
     if not is_end_to_end(clf):
         return False
     mixup = {"mixup": options["alpha"], "mixup_off": options["off"]} if clf.method == "mixup" else {}
-    config = encode_config(clf, loss=loss, loss_options=loss_options, **mixup)
+    config = clone(clf._encoder).set_params(loss=loss, loss_options=dict(loss_options), **mixup)
     oversample = partial(_smote_inputs, items, labels, options, session.rng) if clf.method == "smote" else None
     encoded = clf._encode_by(config, items, labels, roles, session, oversample=oversample)
     head = encoded.head.double().cpu().eval()
     if encoded.fresh.any():
-        head = _tempered(head, encoded, labels, HeadConfig(loss=loss, loss_options=config.loss_options))
+        head = _tempered(head, encoded, labels, LinearHead(loss=loss, loss_options=config.settings_of_loss))
     if clf.method == "post-hoc":
         head = BalancedHead(head.head, options["tau"] * head.log_mass_m)
     elif clf.method == "tau-norm":
@@ -85,12 +78,12 @@ def end_to_end(
     return True
 
 
-def _tempered(head: Any, encoded: EncodeResult, labels: Labels, config: HeadConfig) -> Any:
+def _tempered(head: Any, encoded: EncodeResult, labels: Labels, config: LinearHead) -> Any:
     """The head of an improper loss at the temperature of rows that the encoder has not looked at."""
-    counts = torch.from_numpy(encoded.head_counts)
+    target = ClassTarget(torch.from_numpy(encoded.head_counts), len(labels), torch.device("cpu"))
     z, y = torch.from_numpy(encoded.features[encoded.fresh]), labels[encoded.fresh]
-    temperature = head_temperature(head.head, z, y, counts, config)
-    return head if temperature == 1 else balanced_head(head.head, counts, config, temperature)
+    temperature = target.temperature(head.head, config, z, y)
+    return head if temperature == 1 else target.balanced(head.head, config, temperature)
 
 
 def features_to_learn_from(
@@ -100,10 +93,10 @@ def features_to_learn_from(
 
     cRT fits its last layer on the rows of the encoder, as its authors do.
     """
-    encoded = clf._encode_by(encode_config(clf, loss="cross-entropy"), items, labels, roles, session)
+    encoded = clf._encode_by(clf._encoder, items, labels, roles, session)
     clf.history_ |= {"encoder": encoded.history}
     if len(encoded.unseen) == 0 and clf.method != "crt":
-        raise InputError(f"encoder_holdout=0 leaves no row for method={clf.method!r} to learn from: hold some out.")
+        raise InputError(f"holdout=0 leaves no row for method={clf.method!r} to learn from: hold some out.")
     rows = np.arange(len(labels)) if clf.method == "crt" else encoded.learn_rows
     return encoded.features[rows], labels[rows], encoded.fresh[rows]
 

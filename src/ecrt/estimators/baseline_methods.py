@@ -47,7 +47,6 @@ BASELINE_METHODS: dict[str, BaselineMethod] = {
     "ldam": _loss("ldam", "Cao et al., NeurIPS 2019."),
     "ldam-drw": _loss("ldam-drw", "Cao et al., NeurIPS 2019."),
     "logit-adjusted": _loss("logit-adjusted", "Menon et al., ICLR 2021."),
-    "balanced-softmax": _loss("balanced-softmax", "Ren et al., NeurIPS 2020."),
     "mixup": BaselineMethod(kind="risk", reference="Zhang et al., ICLR 2018.", options=RISK_OPTIONS["mixup"]),
     "remix": BaselineMethod(kind="risk", reference="Chou et al., ECCV workshops 2020.", options=RISK_OPTIONS["remix"]),
     "vat": BaselineMethod(kind="risk", reference="Miyato et al., TPAMI 2018.", options=RISK_OPTIONS["vat"]),

@@ -2,160 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from scipy.special import log_expit, log_softmax
-from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
-from sklearn.utils import Tags, TransformerTags
+from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context, clone
+from sklearn.utils import (
+    Tags,
+    TransformerTags,
+    check_array,
+    check_consistent_length,
+    check_random_state,
+    column_or_1d,
+)
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
-from ecrt.data import ClassRoles, MinorityRule, assign_roles
+from ecrt.data import ClassRoles, MinorityRule, assign_roles, minority_mask, thin_out
+from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources, unique_feature
 from ecrt.errors import InputError, warn_user
-from ecrt.estimators.base import ECRTBase, all_or_nothing
-from ecrt.estimators.effects import refuse_borrowing, refuse_idle
-from ecrt.estimators.examples import draw_samples, keep_examples
-from ecrt.estimators.inputs import targets_to_score
-from ecrt.estimators.multilabel import fit_labels, has_several_labels, predict_labels
-from ecrt.estimators.new_classes import add_classes
-from ecrt.estimators.options import CLASSIFIER_CONSTRAINTS, demix_configs, head_config, log_class_prior
-from ecrt.estimators.parts import in_parts
-from ecrt.estimators.selected_fit import fit_selected
-from ecrt.losses import LossName
-from ecrt.stages import EncodeResult, TransferResult, transfer
+from ecrt.estimators.base import COMMON_CONSTRAINTS, ECRTBase, PriorMixin, all_or_nothing, in_blocks
+from ecrt.estimators.inputs import (
+    array_items,
+    has_several_labels,
+    labelled_items,
+    read_dataset,
+    read_labels,
+    read_target_arrays,
+    targets_to_score,
+)
+from ecrt.estimators.selection import SELECTION, PseudoMinority, select
+from ecrt.flows import ClassPrior, Demixer, class_moments
+from ecrt.losses import label_odds, row_mass
+from ecrt.metrics import best_thresholds
+from ecrt.stages import (
+    AUGMENTATION,
+    DEMIXING,
+    ENCODER,
+    HEAD,
+    Augmentation,
+    Borrowed,
+    DemixResult,
+    EncodeResult,
+    GaussianHead,
+    Head,
+    LinearHead,
+    MLPHead,
+    NoAugmentation,
+    Parametric,
+    Role,
+    TransferResult,
+    augment_classes,
+    features_of,
+    fit_head,
+    sources_of,
+    transfer,
+    transfer_labels,
+)
+from ecrt.stages.parts import Rule, changed_options
 from ecrt.stages.scoring import predict_outputs
 
-__all__ = ["ECRTClassifier"]
+__all__ = ["MINORITY_CONSTRAINT", "ECRTClassifier"]
 
 Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+MLP_SOURCES = 128
+"""``head="auto"`` tries an MLP on at most this many sources: longer vectors are embeddings, to be read linearly."""
+
+MANY_LABELLED_ROWS = 50_000
+"""With more rows than this ``head="auto"`` for several labels is an MLP: a linear head cannot use them."""
+
+EXAMPLES_PER_CLASS = 500
+"""Sources kept of each class, to draw from."""
+
+LABEL_EXAMPLES = 20_000
+"""Sources kept over all labels, where rows have several; 20 to 500 of each."""
+
+MINORITY_CONSTRAINT: list[Any] = [
+    StrOptions({"auto", "all"}), Interval(Integral, 1, None, closed="left"), "array-like", callable
+]  # fmt: skip
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
-class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, ECRTBase):
+class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, PriorMixin, ECRTBase):
     """Classifier for imbalanced data by energy-based causal representation transfer.
 
     One invertible mechanism is supposed to generate the features of every class. It is learned where data abound (the
     majority classes) and undone; in the space of independent sources the rare classes are augmented, and a classifier
     with balanced logits is trained there.
 
+    Encoder, de-mixing, augmentation and head are parts: a short name stands for a part with all its defaults, and
+    options of a part are set as ``set_params(demixing__objective="gcl")``.
+
     Parameters
     ----------
-    encoder : {"identity", "mlp", "resnet18", "autoencoder"} or nn.Module, default="identity"
+    encoder : {"identity", "mlp", "resnet18", "autoencoder"}, nn.Module or Encoder, default="identity"
         z = e(x). The default suits tables and embeddings. A module is copied before it is trained.
-    train_encoder : bool, default=True
-        Whether an encoder with parameters is trained here, or used as it is.
-    encode_on, demix_on : {"majority", "all"}, default="majority"
-        Classes that encoder and de-mixing learn from.
-    encoder_loss : str, default="cross-entropy"
-        Loss of a supervised encoder: any of ``ecrt.losses.LOSS_OPTIONS``, ``"weighted"`` for importance weighting.
-    encoder_options : dict or None, default=None
-        More on its training: ``crop_padding`` and ``flip`` of images, ``precision``, ``head`` ("linear" or "cosine"),
-        ``loss_options``, ``mixup_off`` (share of the last epochs without mixup), ``optimizer`` ("adamw" or "sgd"),
-        ``learning_rate``, ``weight_decay``, ``momentum``, ``gradient_norm``, ``patience``.
-    mixup : float, default=0
-        Parameter of the Beta distribution that samples are mixed by, 0 for no mixup: inputs of an encoder that is
-        trained, or else sources, for a head that is then trained by steps.
-    encoder_holdout : float, default=0.2
-        Share of rows that a trained encoder does not see, for de-mixing and head to learn from.
-    encoder_epochs : int, default=60
-        Passes over the data at most.
-    n_features : int, default=32
-        Features that a named, trained encoder gives.
-    demixing : {"auto", "none", "linear", "flow"}, default="auto"
+    demixing : {"auto", "none", "linear", "flow"}, NoDemixing, Linear, Flow or a sequence of these, default="auto"
         ``"none"`` only standardises, for comparison; ``"linear"`` whitens within classes; ``"flow"`` trains a masked
-        autoregressive flow on top; ``"auto"`` tries the last two (the flow on up to 64 sources and at least 500 rows)
-        and keeps the flow only if it lowers the held-out loss beyond noise.
-    n_sources : int or None, default=None
-        Signal sources; ``None`` for as many as features.
-    rotation : {"symmetric", "discriminant", "joint"}, default="symmetric"
-        What settles the axes that linear de-mixing leaves open: closeness to the features, differences of class means,
-        or covariances of all classes as diagonal as can be.
-    objective : {"fdv", "gcl", "infonce"}, default="fdv"
-        Contrastive loss of the flow.
-    label_marginal : {"auto", "exact", "batch"}, default="auto"
-        Negative labels from the batch, or all labels with their frequencies; ``"auto"`` is exact up to 1,024 classes
-        and, beyond, for a row's own label.
-    critic : {"additive", "cosine", "gaussian", "label-network"}, default="additive"
-        How labels and sources are compared; ``"gaussian"`` is the additive one, started at the classes' Gaussians.
-    critic_width : int or None, default=None
-        Units of the critic's hidden layers; ``None`` for 64 on up to 8 sources and 32 on more.
-    likelihood_weight : float, default=1.0
-        Weight of the flow's log-likelihood per dimension.
-    source_prior : {"per-class", "shared"}, default="per-class"
-        Gaussian prior of the sources, for each class (MP) or for all (1P).
-    n_restarts : int or None, default=None
-        Flows trained, with other starts and other orders of the features; held-out contrastive loss chooses. ``None``
-        for two on up to 8 sources, where the order decides what one block can undo, and one on more.
-    flow_blocks : int or sequence of int, default=1
-        Autoregressive blocks of the flow (the paper's has 4). With several numbers restarts take them in turn, and the
-        fewest blocks that are as good as the best but for noise are kept.
-    flow_hidden : sequence of int, default=(128, 128)
-        Hidden layers of every block.
+        autoregressive flow on top; ``"auto"`` tries the last two (the flow on up to 64 sources and at least 500 rows).
+        Of several, the simplest first, a later one must lower the held-out loss beyond noise.
+    augmentation : {"parametric", "permutation", "borrowed", "none"} or a part of these, default="parametric"
+        Synthetic sources of the minority classes: from a Gaussian (``Parametric``), by shuffling coordinates within the
+        class (``Permutation``), or around the class's mean with residuals of the majority classes (``Borrowed``).
+    head : {"auto", "linear", "mlp", "gaussian"}, LinearHead, MLPHead, GaussianHead or a sequence, default="auto"
+        Classifier on the sources. Of several, the simplest first, a later one must lower the held-out loss beyond
+        noise; ``"auto"`` tries all three (the MLP on up to 128 sources).
     minority : "auto", "all", int, labels or callable, default="auto"
         Who is minority: fewer samples than half the median of the classes that hold a uniform share; every class;
         fewer samples than a number; the labels given; or what a function from counts to a mask says.
-    augmentation : {"parametric", "permutation", "borrowed"}, default="parametric"
-        Synthetic sources from a Gaussian, by shuffling coordinates within the class, or around the class's mean with
-        residuals of the majority classes.
-    augmentation_weight : float, default=0.5
-        Share of a minority class's weight that goes to its synthetic samples; 0 for no augmentation.
-    n_synthetic : int or None, default=None
-        Synthetic samples of each minority class; ``None`` makes half as many as rows in all, but no class larger than
-        the largest.
-    pseudo_samples : float, default=10
-        How many samples the common variance counts for in the variance of a class.
-    precision : {"float64", "float32"}, default="float64"
-        Of predictions and of ``transform``; training does not depend on it, and it may be set after ``fit``. In
-        float32 they are quicker and half as large, and differ by about 1e-5.
-    mean_shrinkage : float, default=0
-        How far the mean that synthetic sources are drawn around is drawn towards that of all classes: 0 not at all, 1
-        as far as its error and the spread of class means warrant. Not used with several labels a row.
-    head : {"auto", "linear", "mlp", "gaussian"} or sequence of these, default="auto"
-        Classifier on the sources; with several, simplest first, a later one must lower the held-out loss beyond noise.
-    class_mass : {"training", "tempered", "balanced"}, default="training"
-        Weight of classes in the head's loss: as frequent as in training, alike, or the geometric mean of both. With
-        several labels a row, ``"balanced"`` weighs rows as if a label were drawn first and then a row that has it.
-    head_loss : str, default="logit-adjusted"
-        Loss of a linear or MLP head: any of ``ecrt.losses.LOSS_OPTIONS``; classes count in it as ``class_mass`` says,
-        and what prior it leaves in the scores is taken off. With several labels a row, ``"logit-adjusted"``,
-        ``"cross-entropy"``, ``"focal"`` or ``"ldam"``.
-    head_loss_options : dict or None, default=None
-        Options of that loss, such as ``{"tau": 1.5}``.
-    head_hidden : sequence of int or None, default=None
-        Hidden layers of an MLP head; ``None`` for one of 256 units, or of 1,024 with several labels on many rows.
-    head_dropout : float or None, default=None
-        Dropout of an MLP head; ``None`` for 0.1, or 0.5 with several labels on many rows.
-    weight_decay : float or None, default=None
-        Of the linear head, on the mean loss, where ``None`` chooses on held-out rows; of an MLP head, that of AdamW,
-        where ``None`` is 0.01.
     class_prior : {"balanced", "training"} or array, default="balanced"
-        Prior that ``predict_proba``, ``decision_function`` and ``predict`` assume. With several labels a row: the
-        frequency of each label, between 0 and 1; ``"balanced"`` is what it would be if a label were drawn first, all
-        alike, and then a row that has it (labels that accompany others stay more frequent).
+        Prior that ``predict_proba``, ``decision_function`` and ``predict`` assume. For multi-label data: the frequency
+        of each label, between 0 and 1; ``"balanced"`` is what it would be if a label were drawn first, each with the
+        same probability, and then a row that has it (labels that accompany others stay more frequent).
     thresholds : {"half", "validation"}, default="half"
-        With several labels a row, a label is predicted from a probability of one half on, or from where its F1 is
-        highest on held-out rows (labels with fewer than two such rows keep one half).
-    selection : {"pseudo-minority"} or None, default=None
+        For multi-label data, a label is predicted from a probability of one half on, or from where its F1 is highest on
+        held-out rows (labels with fewer than two such rows keep one half).
+    selection : {"pseudo-minority"}, PseudoMinority or None, default=None
         Choose options before the fit: some majority classes are cut down to minority size, and what each choice does to
         their hidden samples is measured. Options that were set to other than their defaults are left alone. Where no
         transfer beats plain logit adjustment beyond noise, plain logit adjustment is what is fitted, with a warning.
         With too few classes for this, repeated cross-validation decides.
-    selection_trials : int or None, default=None
-        Fits that the choice may take; the same seed then gives the same choice on every machine.
-    selection_budget : float, default=180
-        Seconds that it may take otherwise.
     validation_fraction : float, default=0.2
         Share of each class held out to stop, choose and compare.
-    epochs, batch_size, learning_rate
-        Of the flow; the encoder shares the batch size, an MLP head the epochs at four times the learning rate. Training
-        stops when the held-out loss has not improved for 15 epochs. ``epochs`` and ``encoder_epochs`` are limits and
-        may be given where nothing is trained by steps; any other option that would have no effect is refused.
+    precision : {"float64", "float32"}, default="float64"
+        Of predictions and of ``transform``; training does not depend on it, and it may be set after ``fit``. In
+        float32 they are quicker and half as large, and differ by about 1e-5.
     device : str, default="auto"
         Where networks are trained: ``"cpu"``, ``"cuda"``, or a GPU if there is one.
     verbose : bool, default=False
@@ -173,7 +154,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     class_counts_ : samples of each class.
     minority_classes_, demixed_on_ : labels called minority; labels that de-mixing learned from.
     encoder_, demixer_, head_ : the fitted modules.
-    demixing_, head_name_ : what ``"auto"`` chose.
+    demixing_, head_name_ : kinds of the de-mixing and the head that were chosen.
+    parts_ : the parts of the fit, as chosen: encoder, demixing, augmentation and head.
     signal_weight_ : share of signal in each source.
     history_ : losses of every trained part, restarts and candidates.
     diagnostics_ : independence of sources in each class, round-trip error, likelihood, the theorem's conditions.
@@ -193,25 +175,30 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     [3]
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CLASSIFIER_CONSTRAINTS
+    _roles: ClassVar[dict[str, Role]] = {
+        "encoder": ENCODER,
+        "demixing": DEMIXING,
+        "augmentation": AUGMENTATION,
+        "head": HEAD,
+        "selection": SELECTION,
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
+        "demixing": DEMIXING.constraint(),
+        "augmentation": AUGMENTATION.constraint(),
+        "head": HEAD.constraint(),
+        "selection": [None, *SELECTION.constraint()],
+        "minority": MINORITY_CONSTRAINT,
+        "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
+        "thresholds": [StrOptions({"half", "validation"})],
+        "precision": [StrOptions({"float64", "float32"})],
+    }
 
+    augmentation: str | Augmentation = "parametric"
+    head: str | Head | Sequence[str | Head] = "auto"
     minority: MinorityRule = "auto"
-    augmentation: Literal["parametric", "permutation", "borrowed"] = "parametric"
-    augmentation_weight: float = 0.5
-    n_synthetic: int | None = None
-    mean_shrinkage: float = 0.0
-    head: str | Sequence[str] = "auto"
-    class_mass: Literal["training", "tempered", "balanced"] = "training"
-    head_loss: LossName = "logit-adjusted"
-    head_loss_options: dict[str, float] | None = None
-    head_hidden: Sequence[int] | None = None
-    head_dropout: float | None = None
-    weight_decay: float | None = None
     class_prior: str | ArrayLike = "balanced"
     thresholds: Literal["half", "validation"] = "half"
-    selection: Literal["pseudo-minority"] | None = None
-    selection_trials: int | None = None
-    selection_budget: float = 180.0
+    selection: str | PseudoMinority | None = None
 
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
@@ -227,33 +214,58 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             or sparse, one column for each label (of a data frame, its column names are ``classes_``).
         """
         several = has_several_labels(X, y)
-        refuse_idle(self, several)
+        self._check_parts(self._rules(several))
         if several:
             if self.selection is not None:
                 raise InputError("selection chooses for one label a row: with several use selection=None.")
-            fit_labels(self, X, y)
-            return self
-        if self.selection is not None:
-            fit_selected(self, X, y)
-            return self
+            return self._fit_labels(X, y)
+        return self._fit_classes(X, y) if self.selection is None else self._fit_selected(X, y)
+
+    def _rules(self, several: bool | None = None) -> Iterator[Rule]:
+        """Options that have an effect only with some others; ``several``: whether rows have several labels."""
+        self._check_holdout()
+        augmentation = self._parts("augmentation")[0]
+        learns = not self._parts("head") or any(not isinstance(head, GaussianHead) for head in self._parts("head"))
+        weighed = {"weight", "n_synthetic"} & changed_options(augmentation)
+        needs = "a linear or MLP head for its weight and n_synthetic: the Gaussian one learns from real rows alone"
+        yield "augmentation", learns or not weighed, needs
+        needs = "one label a row: it is the residuals of other classes that are borrowed"
+        yield "augmentation", not (several and isinstance(augmentation, Borrowed)), needs
+        yield "thresholds", several is not False, "rows with several labels"
+
+    def _fit_classes(self, X: Any, y: Any) -> ECRTClassifier:
+        """Learn encoder, de-mixing and head, with one label for each row."""
         items, labels = self._read_classes(X, y)
         counts = np.bincount(labels, minlength=len(self.classes_))
-        roles = assign_roles(
-            counts, self.classes_, minority=self.minority, encode_on=self.encode_on, demix_on=self.demix_on
-        )
-        refuse_borrowing(self, counts[~roles.augmented])
+        roles = self._class_roles(counts)
+        lenders = counts[~roles.augmented]
+        if isinstance(self._parts("augmentation")[0], Borrowed) and lenders.max(initial=0) < 2:
+            raise InputError(
+                "augmentation='borrowed' would have no effect: all classes are augmented, so that none has residuals "
+                "to lend. Use augmentation='parametric', or name fewer classes in minority."
+            )
         with self._session() as session:
             encoded = self._encode(items, labels, roles, session)
             rows = encoded.learn_rows
             z, y_rows = encoded.features[rows], labels[rows]
             result = transfer(
-                z, y_rows, roles=roles, candidates=demix_configs(self, *z.shape), validation=self.validation_fraction,
-                head_config=head_config(self, *z.shape), fresh=encoded.fresh[rows], **vars(session),
+                z, y_rows, roles=roles, candidates=self._demixings(*z.shape), heads=self._heads(z.shape[1]),
+                augmentation=self._parts("augmentation")[0], validation=self.validation_fraction,
+                fresh=encoded.fresh[rows], **vars(session),
             )  # fmt: skip
         self.multilabel_ = False
         self._take(encoded, result, counts, roles)
-        keep_examples(self, z, y_rows, roles.demixed_on, session.rng)
+        self._keep_examples(z, y_rows, roles.demixed_on, session.rng)
         return self
+
+    def _class_roles(self, counts: Labels) -> ClassRoles:
+        encode_on, demix_on = self._learns_from("encoder"), self._learns_from("demixing")
+        return assign_roles(counts, self.classes_, minority=self.minority, encode_on=encode_on, demix_on=demix_on)
+
+    def _heads(self, n_features: int) -> tuple[Head, ...]:
+        """Heads to try for classes, the simplest first."""
+        few = self._n_sources(n_features) <= MLP_SOURCES
+        return self._parts("head") or (LinearHead(), GaussianHead(), *([MLPHead()] if few else []))
 
     def _take(
         self, encoded: EncodeResult, result: TransferResult, counts: NDArray[np.int64], roles: ClassRoles
@@ -262,8 +274,10 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on & (counts > 0)]
-        self.demixing_, self.demixer_ = result.method, result.demixed.demixer
-        self.head_name_, self.head_ = result.choice.name, result.head
+        self.demixing_, self.demixer_ = result.demixing.kind, result.demixed.demixer
+        self.head_name_, self.head_ = result.choice.head.kind, result.head
+        chosen = (self._encoder, result.demixing, self._parts("augmentation")[0], result.choice.head)
+        self.parts_ = dict(zip(("encoder", "demixing", "augmentation", "head"), map(clone, chosen), strict=True))
         self.signal_weight_ = result.demixed.signal_weight
         self.head_scale_ = result.demixed.head_scale
         self.within_variance_ = result.demixed.within_variance
@@ -276,12 +290,12 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             "demixing_held_out": result.held_out,
         }
 
-    @in_parts
+    @in_blocks
     def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Signal sources of X, unscaled."""
         return self._sources(X)
 
-    @in_parts
+    @in_blocks
     def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Balanced logits plus log class prior; for two classes, that of the second less that of the first.
 
@@ -290,14 +304,14 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 and not self.multilabel_ else scores
 
-    @in_parts
+    @in_blocks
     def predict_log_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Log-probabilities under ``class_prior``."""
         if self._several_labels():
             return np.asarray(log_expit(self._scores(X)))
         return np.asarray(log_softmax(self._scores(X), axis=1))
 
-    @in_parts
+    @in_blocks
     def predict_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Probabilities under ``class_prior``, one column for each of ``classes_``.
 
@@ -306,11 +320,14 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         to_probabilities = torch.sigmoid if self._several_labels() else partial(torch.softmax, dim=1)
         return np.asarray(to_probabilities(torch.from_numpy(self._scores(X))))
 
-    @in_parts
+    @in_blocks
     def predict(self, X: ArrayLike | Dataset[Any]) -> NDArray[Any]:
         """The most probable label under ``class_prior``; with several labels a row, an indicator of those predicted."""
         if self._several_labels():
-            return predict_labels(self, X)
+            prior = self.log_class_prior_
+            cuts = np.zeros(len(prior)) if self.thresholds_ is None else self.thresholds_ + prior
+            found = ((self._scores(X) >= cuts) & (self.class_counts_ > 0)).astype(np.int64)
+            return sparse.csr_matrix(found) if self.sparse_output_ else found  # type: ignore[return-value]
         best = self._scores(X).argmax(axis=1)
         return self.classes_[best]
 
@@ -347,7 +364,21 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         random_state : seed of the draw.
         """
         check_is_fitted(self)
-        return draw_samples(self, n_per_class, classes, space, random_state)
+        wanted = self.classes_ if classes is None else np.asarray(list(classes))
+        unknown = np.setdiff1d(wanted, self.classes_)
+        if len(unknown):
+            raise InputError(f"No such class: {unknown.tolist()}. Known: {self.classes_.tolist()}.")
+        s, y = self._examples
+        part = self.parts_["augmentation"]
+        config = Parametric() if isinstance(part, NoAugmentation) else clone(part)
+        config.set_params(weight=1.0, n_synthetic=n_per_class)
+        rng = np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+        majority = ~np.isin(self.classes_, self.minority_classes_)
+        drawn = augment_classes(
+            s, y, np.isin(self.classes_, wanted), self.within_variance_, config, rng, lenders=majority
+        )
+        values = drawn.s if space == "source" else self.demixer_.inverse(torch.from_numpy(drawn.s)).numpy()
+        return values, self.classes_[drawn.y]
 
     @all_or_nothing
     def add_classes(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
@@ -360,12 +391,149 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         ----------
         X, y : rows of new classes alone and their labels, or a Dataset of both.
         """
-        add_classes(self, X, y)
+        check_is_fitted(self)
+        if self.multilabel_:
+            raise InputError("Classes cannot be added where a row may have several labels.")
+        if not isinstance(self.class_prior, str):
+            raise InputError("class_prior has a number for each class: set it to 'balanced' or 'training' first.")
+        z, names = self._read_new(X, y)
+        s = sources_of(self.demixer_, z)
+        classes = _all_classes(self.classes_, names)
+        old, new = np.searchsorted(classes, self.classes_), np.searchsorted(classes, names)
+        counts = np.bincount(new, minlength=len(classes))
+        counts[old] = self.class_counts_
+        minority = ~np.isin(classes, self.classes_) | np.isin(classes, self.minority_classes_)
+        demixed_on = np.isin(classes, self.demixed_on_)
+        roles = ClassRoles(
+            counts=counts, minority=minority, augmented=minority, encoded_on=demixed_on, demixed_on=demixed_on
+        )
+        kept_s, kept_y = self._examples
+        all_s, all_y = np.concatenate([kept_s, s]), np.concatenate([old[kept_y], new])
+        demixed = self._with_new_priors(s, new, len(classes), old)
+        with self._session() as session:
+            # De-mixing knows the labels of the rows that were kept: they cannot choose, and the choice of the fit
+            # stands.
+            head = fit_head(
+                all_s, all_y, head=self.parts_["head"], setting=self.history_["head_setting"],
+                temperature=self.history_["head_temperature"], roles=roles, demixed=demixed,
+                augmentation=self.parts_["augmentation"], **vars(session),
+            )  # fmt: skip
+        rows = SourceRows.of(demixed.demixer, z, new)
+        self._diagnosis = _with_new(self.diagnostics_, diagnose_sources(demixed.demixer, rows, classes, demixed_on))
+        self.minority_classes_, self.class_counts_ = classes[minority], counts
+        self.classes_, self.demixer_, self.head_ = classes, demixed.demixer, head
+        self._examples = all_s, all_y
         return self
 
-    def _chosen(self, option: str) -> Any:
-        """An option as the fit had it: as selected, or else as given."""
-        return getattr(self, "selection_", {"options": {}})["options"].get(option, getattr(self, option))
+    def _read_new(self, X: Any, y: Any) -> tuple[Array, NDArray[Any]]:
+        """Features and labels of rows of new classes."""
+        if isinstance(X, Dataset):
+            items, names, labels = read_dataset(X)
+            return features_of(self.encoder_, items, device=torch.device("cpu")), names[labels]
+        names = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=None)
+        check_consistent_length(X, names)
+        return self._features(X), names
+
+    def _with_new_priors(self, s: Array, y: Labels, n_classes: int, old: Labels) -> DemixResult:
+        """The de-mixing of the fit, its prior with the Gaussians of the new classes."""
+        demixer = self.demixer_
+        if isinstance(demixer.prior, ClassPrior):
+            prior = ClassPrior(n_classes, s.shape[1]).double()
+            prior.set_class(torch.from_numpy(old), demixer.prior.mean_md, demixer.prior.variance_md)
+            variance, nu = torch.from_numpy(self.within_variance_), self.parts_["demixing"].pseudo_samples
+            prior.set_class(*class_moments(torch.from_numpy(s), torch.from_numpy(y), variance, nu))
+            demixer = Demixer(demixer.linear, prior, demixer.flow).eval()
+        share = np.minimum(self.signal_weight_**2, 1 - 1e-12)
+        return DemixResult(
+            demixer=demixer,
+            learned=s,
+            within_variance=self.within_variance_,
+            signal_to_noise=share / (1 - share),
+            weighted=self.demixing_ != "none",
+            restarts=(),
+        )
+
+    def _keep_examples(self, z: Array, y: Labels, demixed_on: NDArray[np.bool_], rng: np.random.Generator) -> None:
+        """Keep some sources of each class, to draw from; independence is measured on them when it is asked for."""
+        keep = thin_out(y, dict.fromkeys(range(len(self.classes_)), EXAMPLES_PER_CLASS), rng)
+        rows = SourceRows.of(self.demixer_, z[keep], y[keep])
+        self._examples = rows.s, rows.y
+        self._diagnosis = partial(diagnose_sources, self.demixer_, rows, self.classes_, demixed_on)
+
+    def _fit_labels(self, X: Any, y: Any) -> ECRTClassifier:
+        """Learn encoder, de-mixing and a column of logits for each label."""
+        labelled, self.classes_ = read_labels(read_target_arrays(X) if isinstance(X, Dataset) else y)
+        # A supervised encoder learns to tell the rarest label of each row.
+        if isinstance(X, Dataset):
+            self.table_, items = None, labelled_items(X, labelled.rarest)
+        else:
+            items = array_items(self._learn_rows(X, labelled.rarest)[0], labelled.rarest)
+        counts, n_labels = labelled.counts, len(self.classes_)
+        if counts.max(initial=0) < 2 or (counts == labelled.indicator.shape[0]).all():
+            raise InputError(f"None of the {n_labels} labels can be learned: one at least needs two rows with it.")
+        _say_absent(self.classes_[counts == 0])
+        roles = self._class_roles(counts)
+        with self._session() as session:
+            # Rows without labels are a group after the last label: the encoder may see them.
+            groups = replace(
+                roles, encoded_on=np.append(roles.encoded_on, True), augmented=np.append(roles.augmented, False)
+            )
+            encoded = self._encode(items, labelled.rarest, groups, session, labelled.sides())
+            z, learned = encoded.features[encoded.learn_rows], labelled[encoded.learn_rows]
+            usual = (MLPHead(),) if len(z) > MANY_LABELLED_ROWS else (LinearHead(), MLPHead())
+            result, (logits, present) = transfer_labels(
+                z, learned, roles=roles, candidates=self._demixings(*z.shape), heads=self._parts("head") or usual,
+                augmentation=self._parts("augmentation")[0], validation=self.validation_fraction,
+                fresh=encoded.fresh[encoded.learn_rows], **vars(session),
+            )  # fmt: skip
+        self.multilabel_, self.sparse_output_ = True, sparse.issparse(y)
+        self.label_log_odds_ = np.stack([
+            label_odds(labelled.indicator), label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced"))
+        ])  # fmt: skip
+        self._take(encoded, result, counts, roles)
+        self.thresholds_ = None
+        if self.thresholds == "validation":
+            self.thresholds_ = best_thresholds(logits, present, -self.log_class_prior_)
+        label, row = learned.label, learned.incidences.row
+        most = int(np.clip(LABEL_EXAMPLES // n_labels, 20, 500))
+        keep = thin_out(label, dict.fromkeys(range(n_labels), most), session.rng)
+        self._keep_examples(z[row[keep]], label[keep], roles.demixed_on & (counts > 0), session.rng)
+        return self
+
+    def _fit_selected(self, X: Any, y: Any) -> ECRTClassifier:
+        """Choose options on problems with known answers, then fit with them on all rows."""
+        items, labels = self._read_classes(X, y)
+        n_classes = len(self.classes_)
+        minority = minority_mask(np.bincount(labels, minlength=n_classes), self.classes_, self.minority)
+
+        def fit(candidate: Any, rows: Labels, rare: list[int]) -> Any:
+            return candidate.set_params(minority=rare, class_prior="balanced").fit(*_rows_of(items, labels, rows))
+
+        def log_proba(candidate: Any, rows: Labels) -> Array:
+            found = np.full((len(rows), n_classes), -np.inf)
+            found[:, candidate.classes_] = candidate.predict_log_proba(_rows_of(items, labels, rows)[0])
+            return found
+
+        def unfamiliar() -> bool:
+            if _n_columns(items) is None or self._encoder.network != "identity" or not isinstance(items, TensorDataset):
+                return False
+            found = unique_feature(items.tensors[0].double().numpy(), labels, minority, session.rng)
+            return found is not None and found.found
+
+        how: PseudoMinority = self._parts("selection")[0]
+        with self._session() as session:
+            selection = select(
+                self, fit, log_proba, labels, minority, _n_columns(items), unfamiliar=unfamiliar, trials=how.trials,
+                budget=how.budget, rng=session.rng, progress=session.progress,
+            )  # fmt: skip
+        if not selection.transfer:
+            warn_user(selection.sentence)
+        chosen = clone(self).set_params(**selection.options, selection=None).fit(X, y)
+        for name, value in vars(chosen).items():
+            if name.endswith("_") or name in ("_examples", "_diagnosis"):
+                setattr(self, name, value)
+        self.selection_ = asdict(selection)
+        return self
 
     def _several_labels(self) -> bool:
         check_is_fitted(self)
@@ -375,7 +543,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         """Balanced logits plus log class prior."""
         features = self._features(X)
         scores = predict_outputs(self.demixer_, self.head_scale_, self.head_, features, self._dtype)
-        scores += log_class_prior(self).astype(scores.dtype)
+        scores += self.log_class_prior_.astype(scores.dtype)
         if self.multilabel_:
             never = self.class_counts_ == 0
             scores[:, never] = self.label_log_odds_[0, never]
@@ -383,7 +551,45 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        heads = np.ravel(np.asarray(self.head, dtype=object)).tolist()
-        tags.classifier_tags.multi_label = "gaussian" not in heads and self.selection is None
+        gaussian = any(isinstance(head, GaussianHead) for head in self._parts("head"))
+        tags.classifier_tags.multi_label = not gaussian and self.selection is None
         tags.transformer_tags = TransformerTags(preserves_dtype=[self.precision])
         return tags
+
+
+def _rows_of(items: Dataset[Any], labels: Labels, rows: Labels) -> tuple[Any, Labels] | tuple[Any]:
+    """Rows of a table with their class indices, or a Dataset of those rows."""
+    if isinstance(items, TensorDataset) and items.tensors[0].ndim == 2:
+        return items.tensors[0][rows].numpy(), labels[rows]
+    return (Subset(items, rows.tolist()),)
+
+
+def _n_columns(items: Dataset[Any]) -> int | None:
+    shape = items[0][0].shape
+    return int(shape[0]) if len(shape) == 1 else None
+
+
+def _all_classes(known: NDArray[Any], names: NDArray[Any]) -> NDArray[Any]:
+    """Old and new labels in order."""
+    again = np.intersect1d(known, names) if known.dtype.kind == names.dtype.kind else np.empty(0)
+    if len(again):
+        raise InputError(f"Known already: {again.tolist()[:10]}. Fit anew to learn from more rows of these classes.")
+    numbers = [array.dtype.kind in "iufb" for array in (known, names)]
+    if numbers[0] != numbers[1]:
+        raise InputError(
+            f"Known labels are such as {known[0]!r}, new ones such as {names[0]!r}: they must be of one kind."
+        )
+    return np.unique(np.concatenate([known, np.unique(names)]))
+
+
+def _with_new(before: SourceDiagnostics, new: SourceDiagnostics) -> SourceDiagnostics:
+    """What was measured in the fit, and the new classes beside it."""
+    measured = {one.label: one for one in (*new.classes, *before.classes)}
+    return replace(before, classes=tuple(measured[one.label] for one in new.classes))
+
+
+def _say_absent(labels: NDArray[Any]) -> None:
+    if len(labels):
+        shown = labels[:10].tolist()
+        more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
+        warn_user(f"No row has the label(s) {shown}{more}: they cannot be learned and will never be predicted.")

@@ -10,24 +10,28 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_integer_dtype, is_unsigned_integer_dtype
-from sklearn.utils.multiclass import check_classification_targets
+from scipy import sparse
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from ecrt.data import Images
 from ecrt.data.tables import LARGEST
 from ecrt.errors import InputError
-from ecrt.stages.encoder_training import RESIDENT_BYTES
+from ecrt.stages import Labelled
+from ecrt.stages.encoding import RESIDENT_BYTES
 from ecrt.training import seeded
 
 __all__ = [
     "array_items",
     "check_class_counts",
     "class_indices",
+    "has_several_labels",
     "item_of",
     "labelled_items",
     "plain_labels",
     "read_dataset",
+    "read_labels",
     "read_target_arrays",
     "resolve_device",
     "targets_to_score",
@@ -247,3 +251,40 @@ def resolve_device(device: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(f"device={device!r} cannot be used here: torch finds none. Use 'cpu' or 'auto'.") from error
     return wanted
+
+
+def has_several_labels(X: Any, y: Any) -> bool:
+    """Whether y is an indicator of labels: two columns or more of zeros and ones, dense or sparse.
+
+    Of a Dataset, whether the first item's y is a row of them.
+    """
+    if isinstance(X, Dataset):
+        first = item_of(X, 0) if y is None and hasattr(X, "__len__") and len(cast(Sized, X)) else None
+        return isinstance(first, (tuple, list)) and len(first) == 2 and np.asarray(first[1]).size > 1
+    if y is None:
+        return False
+    if sparse.issparse(y):
+        return True
+    try:
+        return bool(type_of_target(y) == "multilabel-indicator")
+    except (TypeError, ValueError):  # what it is wrong with is said where y is checked
+        return False
+
+
+def read_labels(y: Any) -> tuple[Labelled, NDArray[Any]]:
+    """The indicator and the names of its columns: those of a data frame, or else numbers from 0."""
+    names: NDArray[Any] | None = None
+    if isinstance(y, pd.DataFrame):
+        names = y.columns.to_numpy()
+        if len(set(names.tolist())) < len(names):
+            raise InputError(f"Columns of y must have different names, not {names.tolist()}.")
+        names = names.astype(str) if names.dtype == object else names
+    plain: Any = y if sparse.issparse(y) else np.asarray(y)
+    matrix = sparse.csr_array(plain)
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    if matrix.nnz and not (matrix.data == 1).all():
+        raise InputError("y has several columns, so it must be an indicator of labels: zeros and ones alone.")
+    if matrix.shape[1] < 2:
+        raise InputError("A sparse y is an indicator of labels and needs two columns or more.")
+    return Labelled(matrix.astype(np.int8)), np.arange(matrix.shape[1]) if names is None else names

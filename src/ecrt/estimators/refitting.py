@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
-from ecrt.estimators.effects import set_options
-from ecrt.estimators.options import fits_linear_head_at_once
 from ecrt.io import head_shape
+from ecrt.stages import GaussianHead, LinearHead
 
 __all__ = ["fitted_choices", "refit"]
 
@@ -20,29 +20,22 @@ def fitted_choices(estimator: Any) -> dict[str, Any]:
     How long a network is trained, and how much a Gaussian head shares variances, is found anew from the rows.
     """
     check_is_fitted(estimator)
-    head = head_shape(estimator.head_)
-    chosen: dict[str, Any] = {"demixing": estimator.demixing_, "head": estimator.head_name_}
+    chosen: dict[str, Any] = {name: clone(part) for name, part in estimator.parts_.items()}
     if estimator.demixer_.flow is not None:
-        chosen["flow_blocks"] = len(estimator.demixer_.flow.blocks)
+        chosen["demixing"].blocks = len(estimator.demixer_.flow.blocks)
+    head, part = head_shape(estimator.head_), chosen["head"]
     if head.kind == "mlp":
-        chosen["head_hidden"] = head.hidden
+        part.set_params(hidden=head.hidden, dropout=head.dropout)
+    elif isinstance(part, LinearHead) and not part.by_steps:
+        part.weight_decay = float(estimator.history_["head_setting"])
+    elif isinstance(part, GaussianHead):  # learns from real rows alone
+        usual = type(chosen["augmentation"])().get_params()
+        chosen["augmentation"].set_params(**{name: usual[name] for name in ("weight", "n_synthetic") if name in usual})
     if hasattr(estimator, "weighted_"):
-        chosen |= {
-            "region_mass": float(estimator.region_mass_),
-            "augmentation": estimator.augmentation_,
-            "weighted": bool(estimator.weighted_),
-        }
-        if head.kind == "linear":
-            chosen["weight_decay"] = float(estimator.history_["head_setting"])
-        return chosen
-    chosen = {**getattr(estimator, "selection_", {"options": {}})["options"], "selection": None, **chosen}
-    if head.kind == "mlp":
-        chosen["head_dropout"] = head.dropout
-    if head.kind == "linear" and fits_linear_head_at_once(estimator):
-        chosen["weight_decay"] = float(estimator.history_["head_setting"])
+        return chosen | {"region_mass": float(estimator.region_mass_), "weighted": bool(estimator.weighted_)}
     if len(estimator.minority_classes_) and estimator.minority != "all":
         chosen["minority"] = estimator.minority_classes_.tolist()
-    return chosen
+    return chosen | {"selection": None}
 
 
 def refit(estimator: Any, X: Any, y: Any = None) -> None:
@@ -54,7 +47,7 @@ def refit(estimator: Any, X: Any, y: Any = None) -> None:
     """
     asked = estimator.get_params(deep=False)
     selection = getattr(estimator, "selection_", None)
-    set_options(estimator, **fitted_choices(estimator))
+    estimator.set_params(**fitted_choices(estimator))
     try:
         estimator.fit(X) if isinstance(X, Dataset) else estimator.fit(X, y)
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
@@ -11,7 +11,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin, _fit_context
+from sklearn.base import (
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+    _fit_context,
+    clone,
+)
 from sklearn.utils import Tags, TransformerTags, check_array, check_consistent_length, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -23,15 +29,27 @@ from ecrt.data.density import TargetRegions, quantile_bins, target_roles
 from ecrt.data.tables import LARGEST
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
-from ecrt.estimators.base import ECRTBase, all_or_nothing
-from ecrt.estimators.effects import refuse_idle
+from ecrt.estimators.base import COMMON_CONSTRAINTS, ECRTBase, all_or_nothing, in_blocks
 from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays, targets_to_score
-from ecrt.estimators.options import BASE_CONSTRAINTS, MLP_SOURCES, demix_configs, whole_numbers
-from ecrt.estimators.parts import in_parts
-from ecrt.stages import DemixConfig
-from ecrt.stages.regress import RegressConfig, regress
+from ecrt.stages import (
+    DEMIXING,
+    ENCODER,
+    TARGET_AUGMENTATION,
+    TARGET_HEAD,
+    Demixing,
+    Donors,
+    Head,
+    Interpolated,
+    LinearHead,
+    MLPHead,
+    NoAugmentation,
+    NoDemixing,
+    Part,
+    Role,
+    regress,
+)
+from ecrt.stages.parts import Rule
 from ecrt.stages.scoring import predict_outputs
-from ecrt.training import TrainingConfig
 
 __all__ = ["ECRTRegressor"]
 
@@ -40,23 +58,8 @@ Array = NDArray[np.float64]
 MOST_EXAMPLES = 5000
 """Sources kept to sample from and to measure independence on."""
 
-FEW_ROWS = 8192
-"""Up to this many rows the MLP head learns in small batches: it needs the steps."""
-
-REGRESSOR_CONSTRAINTS: dict[str, list[Any]] = BASE_CONSTRAINTS | {
-    "loss": [StrOptions({"squared", "absolute", "huber"})],
-    "huber_delta": [Interval(Real, 0, None, closed="neither")],
-    "n_bins": [None, Interval(Integral, 1, None, closed="left")],
-    "head": [StrOptions({"auto", "linear", "mlp"}), "array-like"],
-    "head_hidden": ["array-like"],
-    "region_mass": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-    "weighted": [StrOptions({"auto"}), "boolean"],
-    "augmentation": [StrOptions({"auto", "none", "interpolated", "donors"})],
-    "augmentation_weight": [Interval(Real, 0, 1, closed="both")],
-    "n_synthetic": [None, Interval(Integral, 1, 10**7, closed="both")],
-    "n_donors": [Interval(Integral, 1, None, closed="left")],
-    "weight_decay": [None, Interval(Real, 0, None, closed="left")],
-}
+MLP_SOURCES = 128
+"""``head="auto"`` tries an MLP on at most this many sources: longer vectors are embeddings, to be read linearly."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
@@ -69,41 +72,26 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
 
     Parameters
     ----------
-    loss : {"squared", "absolute", "huber"}, default="squared"
-        What training minimises, and choices are made by.
-    huber_delta : float, default=1.0
-        Where Huber's loss turns linear, in standard deviations of y.
+    encoder : {"identity", "mlp", "resnet18", "autoencoder"}, nn.Module or Encoder, default="identity"
+        z = e(x); a supervised one learns to tell the bins apart. ``learn_from="auto"`` is all bins here, of encoder and
+        de-mixing: rare targets lie beyond the others, where a mechanism that never saw them has to extrapolate.
+    demixing : {"auto", "none", "linear", "flow"}, NoDemixing, Linear, Flow or a sequence of these, default="auto"
+        As in :class:`ECRTClassifier`, but ``"auto"`` tries ``"none"`` first.
+    augmentation : {"auto", "none", "interpolated", "donors"}, Interpolated, Donors or a sequence, default="auto"
+        Synthetic rows for rare targets: between neighbours in source space (``Interpolated``), or every source from a
+        donor of its own (``Donors``, for sources that are independent given y). ``"auto"`` tries none and interpolated.
+    head : {"auto", "linear", "mlp"}, LinearHead, MLPHead or a sequence of these, default="auto"
+        Candidates, the simplest first, with the loss that training minimises and choices are made by; ``"auto"`` tries
+        both, the MLP on up to 128 sources.
     n_bins : int or None, default=None
         Quantile bins of y for the contrast; ``None`` for 2 n_sources + 1, between 10 and a bin for every 20 rows.
-    demixing : {"auto", "none", "linear", "flow"}, default="auto"
-        As in :class:`ECRTClassifier`, but ``"auto"`` tries ``"none"`` first.
-    encode_on, demix_on : {"majority", "all"}, default="all"
-        Bins that encoder and de-mixing learn from. Rare targets lie beyond the others, where a mechanism that never saw
-        them has to extrapolate: hence all.
-    head : {"auto", "linear", "mlp"} or sequence of these, default="auto"
-        Candidates, the simplest first; ``"auto"`` tries both, the MLP on up to 128 sources.
-    head_hidden : sequence of int, default=(128, 128)
-        Hidden layers of the MLP head.
     region_mass : "auto" or float, default="auto"
         Power a: a region of n rows has mass n^(1 - a) in the loss. 0 leaves regions as frequent as they are, 1 makes
-        them alike; ``"auto"`` tries 0 and 0.25.
+        them equal; ``"auto"`` tries 0 and 0.25.
     weighted : "auto" or bool, default="auto"
         Whether sources are weighed by their signal before the head; ``"auto"`` tries both ways.
-    augmentation : {"auto", "none", "interpolated", "donors"}, default="auto"
-        ``"interpolated"``: as many rows as there are between neighbours in source space, and for each row with a rare
-        target six more, between rare neighbours and moved along the sources' local slopes. ``"donors"``: every source
-        from a donor of its own (the supplement's way, for sources that are independent given y). ``"auto"`` tries
-        none and interpolated.
-    augmentation_weight : float, default=0.5
-        Share of the mass of rare regions that goes to samples from donors; that mass stays what it is.
-    n_synthetic : int or None, default=None
-        Samples from donors; ``None`` for half as many as rows.
-    n_donors : int, default=20
-        The kernel that weighs donors has half the distance to this many nearest targets as its bandwidth.
-    weight_decay : float or None, default=None
-        Of the linear head; ``None`` chooses on held-out rows.
-    encoder, n_sources, epochs, random_state, ...
-        As in :class:`ECRTClassifier`, with bins as classes; a trained encoder learns to tell the bins apart.
+    validation_fraction, precision, device, verbose, random_state
+        As in :class:`ECRTClassifier`.
 
     Attributes
     ----------
@@ -113,6 +101,8 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     encoder_, demixer_, head_ : the fitted modules.
     demixing_, weighted_, head_name_, region_mass_, augmentation_ : what was chosen; ``weighted_`` says whether
         the head's input is weighted by signal.
+    parts_ : the parts of the fit, as chosen: encoder, demixing, augmentation and head.
+    loss_ : name of the loss that the head was trained by.
     signal_weight_ : share of signal in each source.
     history_ : losses of every trained part and every candidate.
     diagnostics_, theory_met_ : as in :class:`ECRTClassifier`, with bins as classes.
@@ -130,22 +120,28 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     ((2, 3), [8.0, 8.0])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = REGRESSOR_CONSTRAINTS
+    _roles: ClassVar[dict[str, Role]] = {
+        "encoder": ENCODER,
+        "demixing": DEMIXING,
+        "augmentation": TARGET_AUGMENTATION,
+        "head": TARGET_HEAD,
+    }
+    _learn_from: ClassVar[Literal["majority", "all"]] = "all"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
+        "demixing": DEMIXING.constraint(),
+        "augmentation": TARGET_AUGMENTATION.constraint(),
+        "head": TARGET_HEAD.constraint(),
+        "n_bins": [None, Interval(Integral, 1, None, closed="left")],
+        "region_mass": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+        "weighted": [StrOptions({"auto"}), "boolean"],
+        "precision": [StrOptions({"float64", "float32"})],
+    }
 
-    encode_on: Literal["majority", "all"] = "all"
-    demix_on: Literal["majority", "all"] = "all"
-    loss: Literal["squared", "absolute", "huber"] = "squared"
-    huber_delta: float = 1.0
+    augmentation: str | Part | Sequence[str | Part] = "auto"
+    head: str | Head | Sequence[str | Head] = "auto"
     n_bins: int | None = None
-    head: str | Sequence[str] = "auto"
-    head_hidden: Sequence[int] = (128, 128)
     region_mass: str | float = "auto"
     weighted: Literal["auto"] | bool = "auto"
-    augmentation: Literal["auto", "none", "interpolated", "donors"] = "auto"
-    augmentation_weight: float = 0.5
-    n_synthetic: int | None = None
-    n_donors: int = 20
-    weight_decay: float | None = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -164,28 +160,36 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
             them, or a torch Dataset of (x, y). A table may hold categories, dates and missing values.
         y : whole or real numbers, (n_samples,) or (n_samples, n_outputs); not given with a Dataset.
         """
-        refuse_idle(self)
+        self._check_parts(self._rules())
         inputs, targets = self._read_targets(X, y)
         regions = TargetRegions.learn(targets)
         n_inputs = torch.as_tensor(item_of(X, 0)[0]).numel() if isinstance(X, Dataset) else inputs.shape[1]
         bins = quantile_bins(regions.position(targets), self._wanted_bins(len(targets), n_inputs))
         items = labelled_items(X, bins) if isinstance(X, Dataset) else array_items(inputs, bins)
         rare = regions.is_rare(targets)
-        roles = target_roles(bins, rare, encode_on=self.encode_on, demix_on=self.demix_on)
+        encode_on, demix_on = self._learns_from("encoder"), self._learns_from("demixing")
+        roles = target_roles(bins, rare, encode_on=encode_on, demix_on=demix_on)
         with self._session() as session:
             encoded = self._encode(items, bins, roles, session, indicator_of(bins, rare))
             rows = encoded.learn_rows
             z = encoded.features[rows]
             result = regress(
-                z, targets[rows], bins=bins[rows], regions=regions, roles=roles, candidates=self._candidates(z),
-                config=self._config(z), validation=self.validation_fraction, fresh=encoded.fresh[rows], **vars(session),
+                z, targets[rows], bins=bins[rows], regions=regions, roles=roles, candidates=self._demixings(*z.shape),
+                heads=self._heads(z.shape[1]),
+                augmentations=self._parts("augmentation") or (NoAugmentation(), Interpolated()),
+                region_mass=(0.0, 0.25) if isinstance(self.region_mass, str) else (float(self.region_mass),),
+                weighings=(False, True) if isinstance(self.weighted, str) else (bool(self.weighted),),
+                validation=self.validation_fraction, fresh=encoded.fresh[rows], **vars(session),
             )  # fmt: skip
             self.regions_, self.bin_counts_ = regions, roles.counts
             self.minority_bins_, self.demixed_on_ = np.flatnonzero(roles.minority), np.flatnonzero(roles.demixed_on)
-            self.demixing_, self.demixer_ = result.plan.demixing, result.demixed.demixer
-            self.head_name_, self.head_ = result.plan.head, result.head
-            self.region_mass_, self.augmentation_ = result.plan.region_mass, result.plan.augmentation
-            self.weighted_ = result.plan.weighted
+            plan = result.plan
+            self.demixing_, self.demixer_ = plan.demixing.kind, result.demixed.demixer
+            self.head_name_, self.head_ = plan.head.kind, result.head
+            self.region_mass_, self.augmentation_ = plan.region_mass, plan.augmentation.kind
+            self.weighted_ = plan.weighted
+            chosen = (self._encoder, plan.demixing, plan.augmentation, plan.head)
+            self.parts_ = dict(zip(("encoder", "demixing", "augmentation", "head"), map(clone, chosen), strict=True))
             self.signal_weight_ = result.demixed.signal_weight
             self.head_scale_ = result.head_scale
             self.within_variance_ = result.demixed.within_variance
@@ -193,7 +197,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
                 "encoder": encoded.history,
                 "restarts": result.demixed.restarts,
                 "candidates": result.held_out,
-                "chosen": str(result.plan),
+                "chosen": str(plan),
                 "head_setting": result.setting,
             }
             keep = np.sort(session.rng.permutation(len(z))[:MOST_EXAMPLES])
@@ -203,7 +207,13 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         self._diagnosis = partial(diagnose_sources, self.demixer_, kept, all_bins, roles.demixed_on)
         return self
 
-    @in_parts
+    @property
+    def loss_(self) -> str:
+        """Name of the loss that the head was trained by."""
+        loss: str = self.parts_["head"].loss
+        return "squared" if loss == "auto" else loss
+
+    @in_blocks
     def predict(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Targets in the units of y, shaped as in ``fit``."""
         features = self._features(X)
@@ -217,7 +227,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         """Coefficient of determination; a Dataset has y in its items."""
         return float(super().score(X, targets_to_score(X, y, one_label=False), sample_weight))
 
-    @in_parts
+    @in_blocks
     def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Signal sources of X, unscaled."""
         return self._sources(X)
@@ -247,7 +257,8 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         s, known = self._examples
         rng = np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
         standard = self.regions_.standardise
-        drawn = draw_from_donors(s, standard(known), standard(repeated), self.n_donors, rng)
+        n_donors = getattr(self.parts_["augmentation"], "n_donors", Donors().n_donors)
+        drawn = draw_from_donors(s, standard(known), standard(repeated), n_donors, rng)
         values = drawn if space == "source" else self.demixer_.inverse(torch.from_numpy(drawn)).detach().numpy()
         return values, repeated[:, 0] if self.one_output_ else repeated
 
@@ -279,41 +290,21 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     def _wanted_bins(self, n_rows: int, n_inputs: int) -> int:
         if self.n_bins is not None:
             return self.n_bins
-        n_features = n_inputs if self.encoder == "identity" else self.n_features
-        n_sources = n_features if self.n_sources is None else min(self.n_sources, n_features)
-        return int(max(min(max(2 * n_sources + 1, 10), n_rows // 20), 2))
+        n_features = n_inputs if self._encoder.network == "identity" else self._encoder.n_features
+        return int(max(min(max(2 * self._n_sources(n_features) + 1, 10), n_rows // 20), 2))
 
-    def _candidates(self, z: Array) -> list[DemixConfig]:
-        configs = demix_configs(self, *z.shape)
-        return [DemixConfig(method="none", source_prior=self.source_prior), *configs] if (
-            self.demixing == "auto"
-        ) else configs  # fmt: skip
+    def _rules(self) -> Iterator[Rule]:
+        """Options that have an effect only with some others."""
+        self._check_holdout()
+        none = {part.kind for part in self._parts("demixing")} == {"none"}
+        yield "weighted", not none or self.weighted is False, "demixing other than 'none'"
 
-    def _config(self, z: Array) -> RegressConfig:
-        n_sources = z.shape[1] if self.n_sources is None else min(self.n_sources, z.shape[1])
-        few = len(z) <= FEW_ROWS
-        heads: Any = self.head
-        if isinstance(heads, str):
-            heads = ("linear", "mlp")[: 2 if n_sources <= MLP_SOURCES else 1] if heads == "auto" else (heads,)
-        mass = self.region_mass
-        return RegressConfig(
-            loss=self.loss,
-            delta=self.huber_delta,
-            heads=tuple(heads),
-            weight_decay=self.weight_decay,
-            hidden=whole_numbers("head_hidden", self.head_hidden),
-            region_mass=(0.0, 0.25) if isinstance(mass, str) else (float(mass),),
-            weighings=(False, True) if isinstance(self.weighted, str) else (bool(self.weighted),),
-            augmentations=("none", "interpolated") if self.augmentation == "auto" else (self.augmentation,),
-            augmentation_weight=self.augmentation_weight,
-            n_synthetic=self.n_synthetic,
-            n_donors=self.n_donors,
-            training=TrainingConfig(
-                epochs=self.epochs,
-                batch_size=128 if few else 256,
-                learning_rate=2 * self.learning_rate,
-                weight_decay=1e-2,
-                # Held-out loss over few rows is noisy while steps are long: no epoch is the last before they are short.
-                patience=self.epochs if few else 15,
-            ),
-        )
+    def _demixings(self, n_rows: int, n_features: int) -> tuple[Demixing, ...]:
+        """Ways of de-mixing to try: plain regression first, if nothing else is asked for."""
+        asked = super()._demixings(n_rows, n_features)
+        return asked if self._parts("demixing") else (NoDemixing(), *asked)
+
+    def _heads(self, n_features: int) -> tuple[Head, ...]:
+        """Heads to try, the simplest first."""
+        few = self._n_sources(n_features) <= MLP_SOURCES
+        return self._parts("head") or (LinearHead(), *([MLPHead()] if few else []))

@@ -25,8 +25,8 @@ from ecrt.estimators.base import EstimatorBase
 from ecrt.estimators.baseline import BaselineClassifier
 from ecrt.estimators.baseline_methods import BASELINE_METHODS, resolve_options
 from ecrt.estimators.classifier import ECRTClassifier
-from ecrt.estimators.options import log_class_prior
 from ecrt.estimators.regressor import ECRTRegressor
+from ecrt.estimators.selection import PseudoMinority
 from ecrt.estimators.transformer import ECRTTransformer
 from ecrt.io import (
     Array,
@@ -49,6 +49,7 @@ from ecrt.io import (
     model_card,
     open_model,
     pack,
+    register,
     to_plain,
     typed,
     unpack,
@@ -56,6 +57,8 @@ from ecrt.io import (
 )
 
 __all__ = ["load", "save_estimator"]
+
+register(PseudoMinority)
 
 QUICKLY_VERIFIED = 2**26
 """Bytes of tensors that take no time to compare with their digest."""
@@ -89,6 +92,7 @@ SOURCES: Attributes = {
     "head_scale_": Array("sources"),
     "within_variance_": Array("sources", positive=True),
     "demixing_": Value(Literal["none", "linear", "flow"]),
+    "parts_": Value(dict[str, Any]),
 }
 
 
@@ -123,6 +127,7 @@ TRANSFORMER: Attributes = {
     **INPUT,
     **_diagnosis("classes_"),
     "signal_weight_": SOURCES["signal_weight_"],
+    "demixing_": SOURCES["demixing_"],
     "demixed_on_": Subset("classes_"),
     "reconstruction_error_": Value(float),
 }
@@ -197,23 +202,35 @@ def _check_head(estimator: ECRTClassifier | ECRTRegressor) -> None:
     _refuse(f"The head is {kind!r}, not {estimator.head_name_!r}.", when=estimator.head_name_ != kind)
 
 
+def _check_parts(estimator: ECRTClassifier | ECRTRegressor) -> None:
+    """The parts of the fit are of their roles, and its kinds are those that were chosen."""
+    parts, roles = estimator.parts_, estimator._roles
+    names = ("encoder", "demixing", "augmentation", "head")
+    fits = parts.keys() == set(names) and all(isinstance(parts[name], roles[name].classes) for name in names)
+    _refuse(f"Its parts are not {', '.join(names)}.", when=not fits)
+    kinds = (parts["demixing"].kind, parts["head"].kind) == (estimator.demixing_, estimator.head_name_)
+    _refuse("Its parts are not those that were chosen.", when=not kinds)
+
+
 def _check_classifier(clf: ECRTClassifier) -> None:
     (_check_labels if clf.multilabel_ else _check_classes)(clf)
     of_labels = [hasattr(clf, name) for name in ("sparse_output_", "label_log_odds_", "thresholds_")]
     _refuse("It has some attributes of a model of several labels.", when=set(of_labels) != {clf.multilabel_})
     _check_demixing(clf.demixing_, clf)
     _check_head(clf)
-    log_class_prior(clf)
+    _check_parts(clf)
+    _ = clf.log_class_prior_
 
 
 def _check_transformer(transformer: ECRTTransformer) -> None:
     _check_classes(transformer)
-    _check_demixing(transformer.demixing, transformer)
+    _check_demixing(transformer.demixing_, transformer)
 
 
 def _check_regressor(reg: ECRTRegressor) -> None:
     _check_demixing(reg.demixing_, reg)
     _check_head(reg)
+    _check_parts(reg)
     regions = reg.regions_
     fits = len(regions.edges) == len(regions.counts) + 1 and bool((np.diff(regions.edges) > 0).all())
     _refuse("The regions of the target are none.", when=not fits or not len(regions.counts))
@@ -225,7 +242,7 @@ def _check_regressor(reg: ECRTRegressor) -> None:
 def _check_baseline(clf: BaselineClassifier) -> None:
     _refuse("A rival takes one label for each row.", when=clf.multilabel_)
     _check_classes(clf)
-    log_class_prior(clf)
+    _ = clf.log_class_prior_
     resolve_options(clf.method, clf.loss, clf.loss_options, clf.method_options)
 
 
@@ -257,7 +274,7 @@ def _demixing_of(estimator: EstimatorBase, demixing: str) -> dict[str, str]:
 
 def _classifier_choices(clf: ECRTClassifier) -> dict[str, str]:
     return _demixing_of(clf, clf.demixing_) | {
-        "Augmentation of minority classes": clf.augmentation,
+        "Augmentation of minority classes": clf.parts_["augmentation"].kind,
         "Head": clf.head_name_,
         "Class prior of predictions": str(clf.class_prior),
     }
@@ -265,13 +282,13 @@ def _classifier_choices(clf: ECRTClassifier) -> dict[str, str]:
 
 def _transformer_choices(transformer: ECRTTransformer) -> dict[str, str]:
     lost = {"What sources leave out of the features, root mean square": f"{transformer.reconstruction_error_:.2g}"}
-    return _demixing_of(transformer, transformer.demixing) | lost
+    return _demixing_of(transformer, transformer.demixing_) | lost
 
 
 def _regressor_choices(reg: ECRTRegressor) -> dict[str, str]:
     return _demixing_of(reg, reg.demixing_) | {
         "Head": reg.head_name_,
-        "Loss": reg.loss,
+        "Loss": reg.loss_,
         "Mass of regions, power of density taken off": f"{reg.region_mass_:g}",
         "Synthetic samples": reg.augmentation_,
     }
@@ -303,7 +320,7 @@ def _card(estimator: EstimatorBase, saved: SavedEstimator, *, own_encoder: bool)
     columns = getattr(estimator, "columns_read_", ())
     if not columns and hasattr(estimator, "feature_names_in_") and estimator.table_ is not None:
         columns = rows_of_table(estimator.table_)
-    encoder = type(estimator.encoder_).__name__ if own_encoder else str(estimator.encoder)
+    encoder = type(estimator.encoder_).__name__ if own_encoder else str(estimator._encoder.network)
     interrupted = {"Interrupted": estimator.interrupted_} if hasattr(estimator, "interrupted_") else {}
     facts = CardFacts(
         estimator=type(estimator).__name__,
@@ -448,6 +465,7 @@ def _unpack(document: Mapping[str, Any], tensors: Mapping[str, Any], encoder: nn
     vars(estimator).update(found)
     try:
         estimator._validate_params()
+        estimator._check_parts()
         _check_input(estimator, encoder is not None)
         saved.check(estimator)
     except (TypeError, ValueError) as error:

@@ -5,30 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
-from torch import nn
+from sklearn.base import clone
+from sklearn.utils._param_validation import Interval
 
 from ecrt.data.pseudo_minority import Problem, cross_validation_problem, pseudo_minority_problem
 from ecrt.errors import DivergenceError, StoppedError, not_told
-from ecrt.estimators.effects import idle_options, set_options
-from ecrt.estimators.options import set_by_user
+from ecrt.estimators.base import EstimatorBase
 from ecrt.estimators.selection_evidence import Losses, Options, Tried, by_class, clearly_better, gain_of
 from ecrt.metrics import nll_per_sample
+from ecrt.stages import Part, Role
+from ecrt.stages.parts import Rule, changed_options
 from ecrt.training import Progress, stop_requested, stopped_at
 
-__all__ = ["PLAIN", "Question", "Selection", "Tried", "questions", "select"]
+__all__ = ["PLAIN", "SELECTION", "PseudoMinority", "Question", "Selection", "Tried", "questions", "select"]
 
 Array = NDArray[np.float64]
 
-PLAIN: Options = {"demixing": "none", "augmentation_weight": 0.0}
+PLAIN: Options = {"demixing": "none", "augmentation": "none"}
 """Logit adjustment on the features: what the user gets when no transfer is better beyond noise."""
-
-MOST_JOINT = 128
-"""Columns up to which joint diagonalisation is tried: its time grows with their cube."""
 
 FIRST_PROBLEMS, MOST_PROBLEMS, REAL_PROBLEMS = 2, 6, 3
 SHARE_OF_QUESTIONS = 0.7
@@ -49,14 +48,42 @@ LIKELY = 0.84
 """Confidence that an answer must be worse with to be dropped early: one standard error."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class PseudoMinority(Part):
+    """Selection of options on majority classes that are cut down to minority size.
+
+    Parameters
+    ----------
+    trials : int or None, default=None
+        Fits that the choice may take; the same seed then gives the same choice on every machine.
+    budget : float, default=180
+        Seconds that it may take, without ``trials``.
+    """
+
+    kind: ClassVar[str] = "pseudo-minority"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "trials": [None, Interval(Integral, 4, None, closed="left")],
+        "budget": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    trials: int | None = None
+    budget: float = 180.0
+
+    def rules(self) -> Iterator[Rule]:
+        """Options that have an effect only under conditions."""
+        yield "budget", self.trials is None, "no trials, which take its place"
+
+
+SELECTION = Role((PseudoMinority,))
+"""What the parameter ``selection`` takes."""
+
+
 @dataclass(frozen=True)
 class Question:
     """Something to choose, with answers that replace options of the choice so far."""
 
     about: str
     answers: tuple[Options, ...]
-    of_flow: bool = False
-    """Whether it means nothing unless the choice so far has a flow."""
     of_all_classes: bool = False
     """Whether problems that leave out most classes cannot answer it."""
 
@@ -94,41 +121,77 @@ class Selection:
     sentence: str
 
 
-def questions(clf: Any, n_rows: int, n_columns: int | None) -> Iterator[Question]:
+def questions(clf: EstimatorBase, n_rows: int, n_columns: int | None) -> Iterator[Question]:
     """What to ask, the weightiest first; options that the user set away from their defaults are left as they are."""
-    fixed = set_by_user(clf)
+    fixed = _set_by_user(clf)
 
     def ask(about: str, *answers: Options) -> Question:
         return Question(about, tuple(answer for answer in answers if not fixed & answer.keys()))
 
-    flow = n_columns is not None and 2 <= n_columns <= 64 and n_rows >= 500
     if "demixing" in fixed:
         yield Question("transfer as it was asked for", ({},))
     else:
         yield ask("demixing", {"demixing": "linear"})
-    lenders = not (isinstance(clf.minority, str) and clf.minority == "all")
+    minority = clf.get_params(deep=False)["minority"]
+    lenders = not (isinstance(minority, str) and minority == "all")
     kinds = ("parametric", "permutation", "borrowed") if lenders else ("parametric", "permutation")
-    yield ask("augmentation", *({"augmentation": kind, "augmentation_weight": 0.5} for kind in kinds))
+    yield ask("augmentation", *({"augmentation": kind} for kind in kinds))
     yield ask("head", {"head": "gaussian"}, {"head": "linear"}, {"head": "mlp"})
-    if flow:
+    if n_columns is not None and 2 <= n_columns <= 64 and n_rows >= 500:
         yield ask("flow on top", {"demixing": "flow"})
     if n_columns is not None and n_columns >= 8:
-        joint = [{"rotation": "joint"}] if n_columns <= MOST_JOINT else []
-        yield ask("rotation", {"rotation": "discriminant"}, *joint)
-        sources = ask("number of sources", {"n_sources": n_columns // 2}, {"n_sources": n_columns // 4})
+        yield ask("rotation", {"demixing__rotation": "discriminant"})
+        sources = ask(
+            "number of sources", {"demixing__n_sources": n_columns // 2}, {"demixing__n_sources": n_columns // 4}
+        )
         yield replace(sources, of_all_classes=True)  # few classes differ in few directions
-    yield ask("augmentation weight", {"augmentation_weight": 0.2}, {"augmentation_weight": 0.8})
-    yield ask("shrinkage", {"mean_shrinkage": 1.0}, {"pseudo_samples": 3.0}, {"pseudo_samples": 30.0})
-    if isinstance(clf.encoder, nn.Module) or clf.encoder != "identity":
-        yield ask("classes of the encoder", {"encode_on": "all"})
-    yield replace(ask("objective", {"objective": "gcl"}), of_flow=True)
-    yield replace(ask("critic", {"critic": "cosine"}), of_flow=True)
-    weights = ask("likelihood weight", {"likelihood_weight": 0.1}, {"likelihood_weight": 3.0})
-    yield replace(weights, of_flow=True)
+    yield ask("augmentation weight", {"augmentation__weight": 0.2}, {"augmentation__weight": 0.8})
+    yield ask("shrinkage", {"augmentation__pseudo_samples": 3.0}, {"augmentation__pseudo_samples": 30.0})
+    if clf._encoder.trains:
+        yield ask("classes of the encoder", {"encoder__learn_from": "all"})
+    yield ask("objective", {"demixing__objective": "gcl"})
+    yield ask("critic", {"demixing__critic": "cosine"})
+    yield ask("likelihood weight", {"demixing__likelihood_weight": 0.1}, {"demixing__likelihood_weight": 3.0})
+
+
+def _set_by_user(clf: EstimatorBase) -> set[str]:
+    """Options that are not at their defaults, those of parts included."""
+    fixed = changed_options(clf)
+    for name in clf._roles:
+        value = getattr(clf, name)
+        fixed |= {f"{name}__{option}" for option in changed_options(value)} if isinstance(value, Part) else set()
+    return fixed
+
+
+def _acting(clf: EstimatorBase, options: Options) -> Options:
+    """Options without those that the others leave no effect.
+
+    The weight of an augmentation that is switched off switches the default one on.
+    """
+    chosen = dict(options)
+    if chosen.get("augmentation") == "none" and "augmentation__weight" in chosen:
+        del chosen["augmentation"]
+    whole = {name: value for name, value in chosen.items() if "__" not in name}
+    candidate = clone(clf).set_params(**whole)
+    for path in chosen.keys() - whole.keys():
+        name, _, option = path.partition("__")
+        parts = candidate._parts(name)
+        if len(parts) != 1 or option not in parts[0].get_params(deep=False):
+            del chosen[path]
+    if {head.kind for head in candidate._parts("head")} == {"gaussian"}:  # it has no use for synthetic samples
+        chosen = {name: value for name, value in chosen.items() if not name.startswith("augmentation")}
+        chosen |= {"augmentation": clf._parts("augmentation")[0].kind} if "augmentation" in _set_by_user(clf) else {}
+    return chosen
+
+
+def _value(clf: EstimatorBase, path: str) -> Any:
+    """An option by name, one of a part as the part has it."""
+    name, nested, option = path.partition("__")
+    return getattr(clf._parts(name)[0], option) if nested else getattr(clf, name)
 
 
 def select(
-    clf: BaseEstimator,
+    clf: EstimatorBase,
     fit: Callable[[Any, NDArray[np.int64], list[int]], Any],
     log_proba: Callable[[Any, NDArray[np.int64]], Array],
     y: NDArray[np.int64],
@@ -167,7 +230,7 @@ class _Race:
 
     def __init__(
         self,
-        clf: BaseEstimator,
+        clf: EstimatorBase,
         fit: Callable[[Any, NDArray[np.int64], list[int]], Any],
         log_proba: Callable[[Any, NDArray[np.int64]], Array],
         y: NDArray[np.int64],
@@ -203,13 +266,13 @@ class _Race:
             self.finished = False
             return self.plain
         best: Tried | None = None
-        start = {} if "augmentation_weight" in set_by_user(self.clf) else {"augmentation_weight": 0.0}
+        start: Options = {} if "augmentation" in _set_by_user(self.clf) else {"augmentation": "none"}
         for number, question in enumerate(asked):
             for answer in question.answers:
                 base = start if best is None else best.options
-                if number > 0 and (best is None or not self._is_news(question, answer, base)):
+                if number > 0 and (best is None or not self._is_news(answer, base)):
                     continue
-                challenger = Tried(self._acting(base | answer))
+                challenger = Tried(_acting(self.clf, base | answer))
                 if not self._challenge(challenger, best):
                     self.finished = False
                     break
@@ -233,24 +296,11 @@ class _Race:
             )
         return best
 
-    def _is_news(self, question: Question, answer: Options, base: Options) -> bool:
+    def _is_news(self, answer: Options, base: Options) -> bool:
         """Whether an answer changes anything: options without effect would be measured for nothing."""
-        options = self.clf.get_params() | base
-        if question.of_flow and options["demixing"] != "flow":
-            return False
-        without_effect = (base | answer).keys() - self._acting(base | answer).keys()
-        if options["head"] == "gaussian":  # has no use for synthetic samples
-            without_effect |= {"augmentation", "augmentation_weight", "pseudo_samples", "mean_shrinkage"}
-        elif (options | answer)["augmentation_weight"] == 0:
-            without_effect |= {"augmentation", "pseudo_samples", "mean_shrinkage"}
-        elif (options | answer)["augmentation"] == "permutation":  # draws around no mean and with no variance
-            without_effect |= {"pseudo_samples", "mean_shrinkage"}
-        return any(options[name] != value for name, value in answer.items() if name not in without_effect)
-
-    def _acting(self, options: Options) -> Options:
-        """Options without those that the others leave no effect."""
-        idle = idle_options(clone(self.clf).set_params(**options))
-        return {name: value for name, value in options.items() if name not in idle}
+        options = _acting(self.clf, base | answer)
+        old, new = (clone(self.clf).set_params(**how) for how in (base, options))
+        return any(_value(old, path) != _value(new, path) for path in answer if path in options)
 
     def _challenge(self, challenger: Tried, best: Tried | None) -> bool:
         """Measure on the first problems, but no further than it is likely worse; False where time did not suffice."""
@@ -322,7 +372,7 @@ class _Race:
         if tried.options != PLAIN:
             longest = max(LONGEST * self.allowed, 3 * max(self.plain.seconds, default=0.0))
             until = min(until, started + longest)
-        candidate = set_options(clone(self.clf), **tried.options, selection=None, verbose=False, random_state=seed)
+        candidate = clone(self.clf).set_params(**tried.options, selection=None, verbose=False, random_state=seed)
         try:
             with stopped_at(until), not_told():
                 present = np.unique(self.y[problem.learn])

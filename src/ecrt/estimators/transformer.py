@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,15 +18,16 @@ from torch.utils.data import Dataset
 from ecrt.data import MinorityRule, assign_roles, stratified_holdout
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
-from ecrt.estimators.base import ECRTBase, all_or_nothing
-from ecrt.estimators.effects import refuse_idle
-from ecrt.estimators.options import BASE_CONSTRAINTS, MINORITY_CONSTRAINT, demix_configs
-from ecrt.estimators.parts import in_parts
-from ecrt.stages import demix
+from ecrt.estimators.base import COMMON_CONSTRAINTS, ECRTBase, all_or_nothing, in_blocks
+from ecrt.estimators.classifier import MINORITY_CONSTRAINT
+from ecrt.stages import ENCODER, Demixing, Flow, Linear, NoDemixing, Role, demix
+from ecrt.stages.parts import Rule
 
 __all__ = ["ECRTTransformer"]
 
 Array = NDArray[np.float64]
+
+DEMIXING = Role((NoDemixing, Linear, Flow))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
@@ -36,8 +38,10 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
 
     Parameters
     ----------
-    demixing : {"linear", "flow", "none"}, default="linear"
+    demixing : {"linear", "flow", "none"}, Linear, Flow or NoDemixing, default="linear"
         Without a head there is no held-out loss to choose by, so nothing is chosen here.
+    encoder, minority, validation_fraction, precision, device, verbose, random_state
+        As in ``ECRTClassifier``.
 
     Attributes
     ----------
@@ -49,19 +53,23 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
     Examples
     --------
     >>> from sklearn.datasets import load_iris
+    >>> from ecrt import Linear
     >>> X, y = load_iris(return_X_y=True)
-    >>> sources = ECRTTransformer(n_sources=2, random_state=0).fit(X, y)
+    >>> sources = ECRTTransformer(demixing=Linear(n_sources=2), random_state=0).fit(X, y)
     >>> sources.transform(X).shape
     (150, 2)
     >>> sources.inverse_transform(sources.transform(X)).shape
     (150, 4)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
-        BASE_CONSTRAINTS | MINORITY_CONSTRAINT | {"demixing": [StrOptions({"none", "linear", "flow"})]}
-    )
+    _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER, "demixing": DEMIXING}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
+        "demixing": DEMIXING.constraint(),
+        "minority": MINORITY_CONSTRAINT,
+        "precision": [StrOptions({"float64", "float32"})],
+    }
 
-    demixing: Literal["none", "linear", "flow"] = "linear"
+    demixing: str | Demixing = "linear"
     minority: MinorityRule = "auto"
 
     def __sklearn_tags__(self) -> Tags:
@@ -74,12 +82,11 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
     @all_or_nothing
     def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTTransformer:
         """Learn encoder and de-mixing from rows (or a torch Dataset of (x, y)) and their class labels."""
-        refuse_idle(self)
+        self._check_parts(self._rules())
         items, labels = self._read_classes(X, y)
         counts = np.bincount(labels, minlength=len(self.classes_))
-        roles = assign_roles(
-            counts, self.classes_, minority=self.minority, encode_on=self.encode_on, demix_on=self.demix_on
-        )
+        encode_on, demix_on = self._learns_from("encoder"), self._learns_from("demixing")
+        roles = assign_roles(counts, self.classes_, minority=self.minority, encode_on=encode_on, demix_on=demix_on)
         with self._session() as session:
             encoded = self._encode(items, labels, roles, session)
             z, y_rows = encoded.features[encoded.learn_rows], labels[encoded.learn_rows]
@@ -88,12 +95,12 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
             )
             result = demix(
                 z, y_rows, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=roles.demixed_on,
-                config=demix_configs(self, *z.shape)[0], **vars(session),
+                config=self._parts("demixing")[0], **vars(session),
             )  # fmt: skip
         self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on]
-        self.demixer_ = result.demixer
+        self.demixing_, self.demixer_ = self._parts("demixing")[0].kind, result.demixer
         self.signal_weight_ = result.signal_weight
         self.history_ = {"encoder": encoded.history, "restarts": result.restarts}
         rows = SourceRows.of(self.demixer_, z, y_rows)
@@ -104,7 +111,12 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
         self.reconstruction_error_ = float(np.sqrt((lost**2).mean()))
         return self
 
-    @in_parts
+    def _rules(self) -> Iterator[Rule]:
+        """Options that have an effect only with some others."""
+        self._check_holdout()
+        yield "validation_fraction", isinstance(self._parts("demixing")[0], Flow), "demixing='flow'"
+
+    @in_blocks
     def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Signal sources of X, unscaled."""
         return self._sources(X)

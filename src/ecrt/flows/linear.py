@@ -17,7 +17,6 @@ from sklearn.covariance import ledoit_wolf
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-from ecrt.flows.rotation import class_covariances, joint_diagonaliser
 from ecrt.nn.standardise import Standardise, column_extent, column_spread
 
 __all__ = [
@@ -31,7 +30,7 @@ __all__ = [
     "within_label_moments",
 ]
 
-Rotation = Literal["none", "symmetric", "discriminant", "joint", "triangular"]
+Rotation = Literal["none", "symmetric", "discriminant", "triangular"]
 Array = NDArray[np.float64]
 
 RIDGE = 3e-2
@@ -281,10 +280,9 @@ def fit_linear_demixing(
     rotation : ``"none"`` standardises columns without whitening. The others settle what whitening leaves open.
         ``"symmetric"`` keeps every source as close to its own feature as can be. ``"discriminant"`` turns to the axes
         along which class means differ most, first things first; their covariance is shrunk (Ledoit-Wolf), for there may
-        be fewer classes than axes. ``"joint"`` turns to the axes along which the covariances of all classes are as
-        diagonal as can be (where rows have several labels it is symmetric). ``"triangular"`` lets source k depend on
-        the first k features in ``order`` alone, so that an autoregressive flow on top stays autoregressive in the
-        features themselves; its sources have unit variance over all classes instead of within them.
+        be fewer classes than axes. ``"triangular"`` lets source k depend on the first k features in ``order`` alone,
+        so that an autoregressive flow on top stays autoregressive in the features themselves; its sources have unit
+        variance over all classes instead of within them.
     order : order of the columns for ``"triangular"``.
     row, weight : for rows with several labels: row and weight of each pair (row, label) whose labels are ``y``; ``z``
         then holds all rows.
@@ -314,13 +312,11 @@ def fit_linear_demixing(
     else:
         moments = within_label_moments(standard, row, y, weight)
         means, shrunk = moments.means, moments.shrunk
-    whitener = _whitener(shrunk, symmetric=rotation in ("symmetric", "joint"))
+    whitener = _whitener(shrunk, symmetric=rotation == "symmetric")
     if rotation == "triangular":
         # A flow on top learns fastest on inputs of unit spread, classes and all.
         unit = (standard @ whitener.T).std(axis=0)
         whitener /= np.where(unit > 1e-6, unit, 1.0)[:, None]  # a column may vary in other classes alone
-    if rotation == "joint" and row is None:
-        whitener = joint_diagonaliser(*class_covariances(residuals @ whitener.T, y)) @ whitener
     if rotation == "discriminant":
         whitener = _discriminant_axes(means @ whitener.T) @ whitener
     return LinearDemixing(standardise, kept_k, torch.from_numpy(whitener), n_signal)

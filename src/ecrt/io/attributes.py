@@ -164,7 +164,7 @@ class Value(Kind):
 
     def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
         """From JSON."""
-        return typed(from_plain(plain, name), self.type, name)
+        return typed(from_plain(plain, name, store.own_encoder), self.type, name)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from ecrt.io.parsing import BadContentError, typed
 from ecrt.nn import (
     MLP,
     AutoEncoder,
-    GaussianHead,
+    BalancedHead,
+    ClassGaussians,
     MLPEncoder,
     ResNet18,
     RowEncoder,
@@ -33,7 +34,6 @@ from ecrt.nn import (
     make_head,
 )
 from ecrt.nn.randomness import seeded
-from ecrt.stages.predict import BalancedHead
 
 LARGEST = 2**24
 """Of any size of a layer."""
@@ -226,7 +226,7 @@ def head_shape(head: nn.Module) -> HeadShape:
         hidden = [layer.out_features for layer in inner if isinstance(layer, nn.Linear)][:-1]
         dropout = next((layer.p for layer in inner if isinstance(layer, nn.Dropout)), 0.0)
         return HeadShape("mlp", tuple(hidden), dropout)
-    if type(inner) not in (nn.Linear, GaussianHead):
+    if type(inner) not in (nn.Linear, ClassGaussians):
         raise InputError(f"A head of class {type(inner).__name__} cannot be saved.")
     return HeadShape("linear" if type(inner) is nn.Linear else "gaussian")
 
@@ -256,7 +256,7 @@ class HeadNetwork(Kind):
         there = store.under(inner)
         with torch.device("meta"):
             if "variance_md" in there:
-                head: nn.Module = GaussianHead(torch.empty(n_outputs, n_sources), torch.empty(n_outputs, n_sources))
+                head: nn.Module = ClassGaussians(torch.empty(n_outputs, n_sources), torch.empty(n_outputs, n_sources))
             else:
                 hidden = () if "weight" in there else _layer_sizes(store, inner)[1:-1]
                 head = make_head(n_sources, n_outputs, hidden, dropout)
@@ -264,6 +264,6 @@ class HeadNetwork(Kind):
                 head = BalancedHead(head, torch.empty(n_outputs))
         store.fill(head, name)
         found = head.head if balanced else head
-        if isinstance(found, GaussianHead) and not (found.variance_md > 0).all():
+        if isinstance(found, ClassGaussians) and not (found.variance_md > 0).all():
             raise BadContentError("The head has variances that are not positive.")
         return head.eval()

@@ -17,7 +17,7 @@ from torch import nn
 
 from ecrt.errors import InputError
 from ecrt.io.parsing import BadContentError, typed
-from ecrt.stages import Restart
+from ecrt.stages import AUGMENTATION, DEMIXING, ENCODER, HEAD, TARGET_AUGMENTATION, TARGET_HEAD, Restart
 from ecrt.training import History
 
 LABEL_DTYPES = re.compile(r"object|\|b1|\|[iu]1|[<>](?:[iu][248]|f[248]|U\d{1,8})", re.ASCII)
@@ -39,6 +39,8 @@ def register(*classes: type[Any]) -> None:
 
 
 register(History, Restart)
+for role in (ENCODER, DEMIXING, AUGMENTATION, TARGET_AUGMENTATION, HEAD, TARGET_HEAD):
+    register(*role.classes)
 
 
 class _Object(msgspec.Struct, forbid_unknown_fields=True):

@@ -22,7 +22,6 @@ __all__ = [
     "LOSS_OPTIONS",
     "ClassLoss",
     "LossName",
-    "balanced_softmax",
     "check_loss",
     "effective_number_weights",
     "effective_prior",
@@ -42,7 +41,6 @@ LossName = Literal[
     "ldam",
     "ldam-drw",
     "logit-adjusted",
-    "balanced-softmax",
 ]
 
 LOSS_OPTIONS: dict[LossName, dict[str, float]] = {
@@ -54,7 +52,6 @@ LOSS_OPTIONS: dict[LossName, dict[str, float]] = {
     "ldam": {"largest_margin": 0.5, "scale": 1.0},
     "ldam-drw": {"largest_margin": 0.5, "scale": 1.0, "beta": 0.9999, "reweight_from": 0.8},
     "logit-adjusted": {"tau": 1.0},
-    "balanced-softmax": {},
 }
 """The options of each loss, with their defaults."""
 
@@ -102,18 +99,6 @@ def ldam(logits_nm: Tensor, y_n: Tensor, margin_m: Tensor) -> Tensor:
     """
     lowered_n1 = logits_nm.gather(1, y_n[:, None]) - margin_m[y_n][:, None]
     return cross_entropy(logits_nm.scatter(1, y_n[:, None], lowered_n1.to(logits_nm.dtype)), y_n)
-
-
-def balanced_softmax(logits_nm: Tensor, y_n: Tensor, counts_m: Tensor) -> Tensor:
-    r"""Softmax over counts: :math:`-\log (n_y e^{l_y} / \sum_m n_m e^{l_m})`.
-
-    Logit adjustment with tau = 1: log n_m and log of the frequencies differ by a constant, which the softmax forgets.
-
-    References
-    ----------
-    Ren, Yu, Sheng, Ma, Zhao, Yi, Li: Balanced meta-softmax for long-tailed visual recognition, NeurIPS 2020, Eq. 4.
-    """
-    return cross_entropy(logits_nm + torch.log(counts_m), y_n)
 
 
 def importance_weights(counts_m: Tensor) -> Tensor:
@@ -204,10 +189,8 @@ def make_class_loss(name: LossName, counts_m: Tensor, **options: float) -> Class
             weight_m,
             chosen.get("reweight_from", 0.0),
         )
-    if name == "logit-adjusted":
-        shift_m = chosen["tau"] * torch.log(n_m / n_m.sum())
-        return _BoundLoss(lambda logits_nm, y_n: logit_adjusted(logits_nm, y_n, _like(shift_m, logits_nm)))
-    return _BoundLoss(lambda logits_nm, y_n: balanced_softmax(logits_nm, y_n, _like(n_m, logits_nm)))
+    shift_m = chosen["tau"] * torch.log(n_m / n_m.sum())
+    return _BoundLoss(lambda logits_nm, y_n: logit_adjusted(logits_nm, y_n, _like(shift_m, logits_nm)))
 
 
 def effective_prior(name: LossName, counts_m: Tensor, **options: float) -> Tensor:
@@ -220,7 +203,7 @@ def effective_prior(name: LossName, counts_m: Tensor, **options: float) -> Tenso
     chosen = check_loss(name, options)
     n_m = counts_m.double().clamp(min=1)
     prior_m = n_m / n_m.sum()
-    if name in ("weighted", "balanced-softmax"):
+    if name == "weighted":
         return torch.full_like(prior_m, 1 / len(prior_m))
     if name == "logit-adjusted":
         prior_m = prior_m ** (1 - chosen["tau"])

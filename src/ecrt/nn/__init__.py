@@ -5,7 +5,6 @@ from ecrt.nn.critics import (
     CosineCritic,
     Critic,
     CriticName,
-    GaussianCritic,
     LabelNetworkCritic,
     make_critic,
 )
@@ -18,7 +17,7 @@ from ecrt.nn.encoders import (
     StandardiseChannels,
     make_encoder,
 )
-from ecrt.nn.heads import CosineHead, GaussianHead, make_head
+from ecrt.nn.heads import BalancedHead, ClassGaussians, CosineHead, make_head
 from ecrt.nn.mlp import MLP, CoordinateNetworks, steady_linear
 from ecrt.nn.standardise import Standardise, column_extent, column_spread
 
@@ -26,14 +25,14 @@ __all__ = [
     "MLP",
     "AdditiveCritic",
     "AutoEncoder",
+    "BalancedHead",
+    "ClassGaussians",
     "CoordinateNetworks",
     "CosineCritic",
     "CosineHead",
     "Critic",
     "CriticName",
     "EncoderName",
-    "GaussianCritic",
-    "GaussianHead",
     "LabelNetworkCritic",
     "MLPEncoder",
     "ResNet18",

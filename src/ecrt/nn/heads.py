@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 from ecrt.nn.mlp import MLP
 
-__all__ = ["CosineHead", "GaussianHead", "make_head"]
+__all__ = ["BalancedHead", "ClassGaussians", "CosineHead", "make_head"]
 
 
-class GaussianHead(nn.Module):
+class ClassGaussians(nn.Module):
     r"""Class-conditional Gaussians with independent coordinates: logits are :math:`\log N(s; \mu_m, v_m)`.
 
-    >>> head = GaussianHead(torch.tensor([[0.0], [2.0]]), torch.ones(2, 1))
+    >>> head = ClassGaussians(torch.tensor([[0.0], [2.0]]), torch.ones(2, 1))
     >>> head(torch.tensor([[1.0]])).diff().abs().item()
     0.0
     """
@@ -36,6 +36,21 @@ class GaussianHead(nn.Module):
             + (self.mean_md**2 * precision_md).sum(1)
         )
         return -0.5 * (squares_nm + torch.log(2 * torch.pi * self.variance_md).sum(1))
+
+
+class BalancedHead(nn.Module):
+    """Balanced logits of a head that assumes some prior: its logits minus the log of the mass of the classes."""
+
+    log_mass_m: Tensor
+
+    def __init__(self, head: nn.Module, log_mass_m: Tensor) -> None:
+        super().__init__()
+        self.head = head
+        self.register_buffer("log_mass_m", log_mass_m)
+
+    def forward(self, s_nd: Tensor) -> Tensor:
+        """Balanced logits."""
+        return self.head(s_nd) - self.log_mass_m
 
 
 class CosineHead(nn.Module):

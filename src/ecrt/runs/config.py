@@ -68,7 +68,8 @@ class FitConfig:
     test_size : share of each class kept for testing; 0 for none.
     refit : whether the saved model learns from the test rows too, once they have been used to measure.
     image_size : pixels a side that images are resized to.
-    model : further options of the estimator, ``ECRTClassifier`` or ``ECRTRegressor``.
+    model : further options of the estimator, ``ECRTClassifier`` or ``ECRTRegressor``; a part by its short name, or as
+        its options, such as ``demixing: {kind: flow, objective: gcl}``.
     """
 
     target: tuple[str, ...] = ("label",)
@@ -107,6 +108,9 @@ class FitConfig:
         estimators = ESTIMATORS.values() if self.task is None else [ESTIMATORS[self.task]]
         known = {name for estimator in estimators for name in inspect.signature(estimator).parameters}
         _refuse_unknown(self.model, known - OWN_OPTIONS, "model.")
+        errors = [_problem(estimator, self.model) for estimator in estimators]
+        if errors[0] and all(errors):
+            raise InputError(errors[0])
 
     @property
     def reading(self) -> ReadOptions:
@@ -144,25 +148,40 @@ class FitConfig:
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
 
 
+def _problem(estimator: Any, options: dict[str, Any]) -> str:
+    """What is wrong with the options of a part, if anything."""
+    own = {name: value for name, value in options.items() if name in estimator._get_param_names()}
+    try:
+        estimator._from_plain_options(own)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> FitConfig:
-    """Settings of a file, then overrides such as ``model.epochs=20``, then what was given by name.
+    """Settings of a file, then overrides such as ``demixing.objective=gcl``, then what was given by name.
 
     Parameters
     ----------
     given : settings by name; ``None`` says nothing.
     """
     settings: dict[str, Any] = {} if file is None else _read_yaml(file)
+    parts = {name for estimator in ESTIMATORS.values() for name in estimator._roles}
     for override in overrides:
         path, equals, text = override.partition("=")
         if not equals or not path:
-            raise InputError(f"The override {override!r} is not of the form KEY=VALUE, such as model.epochs=20.")
+            raise InputError(f"The override {override!r} is not of the form KEY=VALUE, such as demixing.objective=gcl.")
         try:
             value = _with_exponents(parse_yaml(text))
         except ValueError as error:
             raise InputError(f"The value of the override {override!r} cannot be read.") from error
         *folders, key = path.split(".")
+        if path.split(".")[0] in parts:
+            folders = ["model", *folders]
         place = settings
         for name in folders:
+            if name in parts and isinstance(place.get(name), str):  # options of a part that has its short name so far
+                place[name] = {"network" if name == "encoder" else "kind": place[name]}
             place = place.setdefault(name, {})
             if not isinstance(place, dict):
                 raise InputError(f"The override {override!r} goes into {name!r}, which holds no keys.")

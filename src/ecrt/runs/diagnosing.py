@@ -36,9 +36,7 @@ from ecrt.diagnostics import (
 )
 from ecrt.errors import InputError, not_told
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
-from ecrt.estimators.effects import refuse_idle, set_options
-from ecrt.estimators.options import trains_encoder
-from ecrt.estimators.selection import PLAIN, Selection
+from ecrt.estimators.selection import PLAIN, PseudoMinority, Selection
 from ecrt.metrics import nll_per_sample
 from ecrt.runs.diagnosis import Diagnosis
 from ecrt.runs.targets import labelled, read_target
@@ -93,7 +91,7 @@ def diagnose(
     """
     labels: NDArray[Any] = np.asarray(column_or_1d(y))
     template = clone(estimator or ECRTClassifier()).set_params(random_state=random_state)
-    refuse_idle(template, several=False)
+    template._check_parts(template._rules(several=False))
     if isinstance(X, np.ndarray | pd.DataFrame) and len(X) != len(labels):
         raise InputError(f"X has {len(X)} rows, y has {len(labels)} labels.")
     columns: tuple[tuple[str, ...], ...] = ()
@@ -103,15 +101,14 @@ def diagnose(
     mask = None if seen is None else _seen_mask(seen, len(labels))
     rng = np.random.default_rng(random_state)
 
-    chosen = set_options(
-        clone(template), selection="pseudo-minority", selection_trials=trials, selection_budget=budget, verbose=verbose
-    )
+    how = PseudoMinority(budget=budget) if trials is None else PseudoMinority(trials=trials)
+    chosen = clone(template).set_params(selection=how, verbose=verbose)
     with not_told("Plain logit adjustment"):  # the recommendation says it
         chosen.fit(X, labels)
     selection = Selection(**chosen.selection_)
     rare = chosen.minority_classes_.tolist()
     options = best_transfer_options(selection)
-    model = set_options(clone(template), **options, minority=rare, selection=None, verbose=False)
+    model = clone(template).set_params(**options, minority=rare, selection=None, verbose=False)
     with ExitStack() as stack:
         progress: Progress = stack.enter_context(BarProgress()) if verbose else SilentProgress()
         stack.enter_context(not_told())  # the first fit has said it
@@ -186,7 +183,7 @@ class _Examination:
 
     def run(self, selection: Selection, seen: Mask | None, refits: int, title: str) -> Diagnosis:
         """Ask all questions in turn."""
-        own_encoder = trains_encoder(self.model)
+        own_encoder = self.model._encoder.trains
         given, left_out = np.arange(len(self.y)), np.arange(0)
         if own_encoder:
             given, left_out = stratified_holdout(self.labels, SHARE, self.rng)
@@ -211,10 +208,11 @@ class _Examination:
         stability = source_stability([self._refit(model, z.shape[1]) for _ in range(refits)])
         gap = self._gap()
         self.progress.finish()
+        augmentation = model.parts_["augmentation"]
         return Diagnosis(
             title=title, labels=self.classes, counts=self.counts, minority=self.minority, features=self._names(z),
             options=self.options, demixing=model.demixing_, n_sources=s.shape[1], n_demixed=len(model.demixed_on_),
-            augmentation=model.augmentation if model.augmentation_weight > 0 else "none", selection=selection,
+            augmentation=augmentation.kind if augmentation.weight > 0 else "none", selection=selection,
             theory=model.diagnostics_, dependence=dependence, gaussianity=gaussianity, stability=stability, grids=grids,
             memorisation=memorisation, memorisation_of=whose, unique=unique, gap=gap,
         )  # fmt: skip
@@ -242,7 +240,7 @@ class _Examination:
             return None, "unknown"
         # The encoder's own hold-out lies among the rows it was given: the ratio is, if anything, too small.
         of_encoder = np.ones(len(self.classes), dtype=bool)
-        if self.model.encode_on == "majority" and self.minority.any() and (~self.minority).sum() >= 3:
+        if self.model._learns_from("encoder") == "majority" and self.minority.any() and (~self.minority).sum() >= 3:
             of_encoder = ~self.minority
         rows = np.flatnonzero(of_encoder[self.labels])
         mask = np.isin(np.arange(len(self.y)), given)
@@ -258,7 +256,7 @@ class _Examination:
         """Sources of some rows by de-mixing that was fitted with another seed, on four fifths of the rows."""
         known = model.get_params(deep=False)
         same = {name: known[name] for name in ECRTTransformer().get_params() if name in known}
-        same |= {"demixing": model.demixing_, "random_state": int(self.rng.integers(2**31))}
+        same |= {"demixing": model.parts_["demixing"], "random_state": int(self.rng.integers(2**31))}
         same |= {"minority": self.classes[self.minority].tolist() or "auto"}
         rows = self._some_rows()
         learn = rows[stratified_holdout(self.labels[rows], SHARE, self.rng)[0]]
@@ -278,7 +276,7 @@ class _Examination:
             if len(check):
                 seed = int(self.rng.integers(2**31))
                 losses.append(np.column_stack([
-                    self._losses(set_options(clone(self.model), **how, random_state=seed), learn, check)
+                    self._losses(clone(self.model).set_params(**how, random_state=seed), learn, check)
                     for how in (PLAIN, self.options)
                 ]))  # fmt: skip
                 labels.append(self.labels[check])

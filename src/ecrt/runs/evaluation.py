@@ -13,7 +13,6 @@ from torch.utils.data import Dataset, Subset
 from ecrt.data import thin_out
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
-from ecrt.estimators.options import log_class_prior
 from ecrt.io import package_versions
 from ecrt.metrics import (
     FREQUENCY_GROUPS,
@@ -73,7 +72,7 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
         unknown[str(label)] = unknown.get(str(label), 0) + 1
 
     counts = np.asarray(clf.class_counts_, dtype=np.int64)
-    scores = np.asarray(clf.predict_log_proba(X)) - log_class_prior(clf)
+    scores = np.asarray(clf.predict_log_proba(X)) - clf.log_class_prior_
     if len(scores) != len(truth):
         raise InputError(f"X has {len(scores)} rows, y has {len(truth)} labels.")
     log_proba = {
@@ -112,8 +111,8 @@ def _model_facts(clf: ECRTClassifier) -> ModelFacts:
         demixing_held_out={name: float(loss) for name, loss in history["demixing_held_out"].items()},
         head_candidates={name: float(loss) for name, loss in history["head_candidates"].items()},
         n_sources=len(clf.signal_weight_),
-        augmentation=clf.augmentation,
-        augmentation_weight=float(clf.augmentation_weight),
+        augmentation=clf.parts_["augmentation"].kind,
+        augmentation_weight=float(clf.parts_["augmentation"].weight),
         class_prior=clf.class_prior if isinstance(clf.class_prior, str) else "given",
         round_trip_error=float(found.round_trip_error),
         enough_classes=bool(found.enough_classes),
@@ -205,7 +204,7 @@ def measure_numbers(reg: ECRTRegressor, X: Any, y: Array, names: tuple[str, ...]
             "demixing": reg.demixing_,
             "n_sources": len(reg.signal_weight_),
             "head": reg.head_name_,
-            "loss": reg.loss,
+            "loss": reg.loss_,
             "region_mass": float(reg.region_mass_),
             "augmentation": reg.augmentation_,
         },
@@ -245,14 +244,14 @@ def measure_labels(
     counts = np.asarray(clf.class_counts_, dtype=np.int64)
     guess = np.broadcast_to(clf.label_log_odds_[0], log_odds.shape)
     scores = _label_scores(log_odds, present, predicted)
-    cuts = np.zeros(len(counts)) if clf.thresholds_ is None else clf.thresholds_ + log_class_prior(clf)
+    cuts = np.zeros(len(counts)) if clf.thresholds_ is None else clf.thresholds_ + clf.log_class_prior_
     group = frequency_group(counts)
     groups = {}
     for name in FREQUENCY_GROUPS:
         mine = (group == name) & (counts > 0)
         means = {key: mean_of_finite(values[mine]) for key, values in scores.items() if key != "support"}
         groups[name] = {"labels": float(mine.sum()), **means}
-    history = clf.history_
+    history, weight = clf.history_, clf.parts_["augmentation"].weight
     return Measured(
         task="multilabel",
         title=title,
@@ -266,7 +265,7 @@ def measure_labels(
             "demixing": clf.demixing_,
             "n_sources": len(clf.signal_weight_),
             "head": clf.head_name_,
-            "augmentation_weight": float(clf.augmentation_weight),
+            "augmentation_weight": float(weight),
             "class_prior": clf.class_prior if isinstance(clf.class_prior, str) else "given",
             "thresholds": "one half" if clf.thresholds_ is None else "highest F1",
         },

@@ -162,13 +162,17 @@ def make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose
     """The estimator that target and settings ask for; images have a network as encoder unless another is named."""
     X: Any = data.X
     is_image = isinstance(X, Images) or (isinstance(X, np.ndarray) and X.ndim == 4)
-    options: dict[str, Any] = {"encoder": "resnet18", "encode_on": "all"} if is_image else {}
+    options: dict[str, Any] = {} if not is_image else {"encoder": {"network": "resnet18", "learn_from": "all"}}
+    encoder = config.model.get("encoder")
+    if is_image and encoder is not None:
+        options["encoder"] |= encoder if isinstance(encoder, dict) else {"network": encoder}
+    options |= {name: value for name, value in config.model.items() if name not in options}
     options |= {"device": config.device, "random_state": config.seed, "verbose": verbose}
     if target.task == "classification":
         options["class_prior"] = config.prior
     elif target.task == "multilabel":
         options["class_prior"] = config.class_prior or "training"
-    return ESTIMATORS[target.task](**(options | config.model))
+    return ESTIMATORS[target.task]._from_plain_options(options)
 
 
 def _check_decision(target: Target, config: FitConfig) -> None:

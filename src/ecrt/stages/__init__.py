@@ -1,25 +1,78 @@
-"""The method, step by step: encode, de-mix, augment, predict."""
+"""The method, step by step: encode, de-mix, augment, predict. Each stage is a function beside its configuration."""
 
-from ecrt.stages.augment import AugmentConfig, Synthetic, augment_classes
-from ecrt.stages.demix import DemixConfig, DemixResult, Incidences, Restart, demix, sources_of
-from ecrt.stages.encode import EncodeConfig, EncodeResult, encode, features_of
-from ecrt.stages.heads import HeadName, head_outputs
-from ecrt.stages.multilabel import Labelled, augment_labels, choose_label_head, demix_labels, transfer_labels
-from ecrt.stages.predict import HeadChoice, HeadConfig, choose_head
-from ecrt.stages.transfer import TransferResult, transfer
+from ecrt.stages.augmenting import (
+    AUGMENTATION,
+    TARGET_AUGMENTATION,
+    Augmentation,
+    Borrowed,
+    Donors,
+    Interpolated,
+    NoAugmentation,
+    Parametric,
+    Permutation,
+    Synthetic,
+    augment_classes,
+    augment_labels,
+)
+from ecrt.stages.choosing import HeadChoice, TransferResult, choose_head, fit_head, transfer
+from ecrt.stages.demixing import (
+    DEMIXING,
+    Demixing,
+    DemixResult,
+    Flow,
+    Incidences,
+    Linear,
+    NoDemixing,
+    Restart,
+    demix,
+    sources_of,
+)
+from ecrt.stages.encoding import ENCODER, Encoder, EncodeResult, encode, features_of
+from ecrt.stages.heads import (
+    HEAD,
+    TARGET_HEAD,
+    GaussianHead,
+    Head,
+    LinearHead,
+    MLPHead,
+    head_outputs,
+)
+from ecrt.stages.labels import Labelled, choose_label_head, demix_labels, transfer_labels
+from ecrt.stages.parts import Part, Role
+from ecrt.stages.regression import RegressResult, regress
 
 __all__ = [
-    "AugmentConfig",
-    "DemixConfig",
+    "AUGMENTATION",
+    "DEMIXING",
+    "ENCODER",
+    "HEAD",
+    "TARGET_AUGMENTATION",
+    "TARGET_HEAD",
+    "Augmentation",
+    "Borrowed",
     "DemixResult",
-    "EncodeConfig",
+    "Demixing",
+    "Donors",
     "EncodeResult",
+    "Encoder",
+    "Flow",
+    "GaussianHead",
+    "Head",
     "HeadChoice",
-    "HeadConfig",
-    "HeadName",
     "Incidences",
+    "Interpolated",
     "Labelled",
+    "Linear",
+    "LinearHead",
+    "MLPHead",
+    "NoAugmentation",
+    "NoDemixing",
+    "Parametric",
+    "Part",
+    "Permutation",
+    "RegressResult",
     "Restart",
+    "Role",
     "Synthetic",
     "TransferResult",
     "augment_classes",
@@ -30,7 +83,9 @@ __all__ = [
     "demix_labels",
     "encode",
     "features_of",
+    "fit_head",
     "head_outputs",
+    "regress",
     "sources_of",
     "transfer",
     "transfer_labels",

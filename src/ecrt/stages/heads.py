@@ -1,52 +1,507 @@
-"""How each kind of head is fitted, with the settings worth trying."""
+"""Stage 4: the head h(s), for classes, labels and numbers; how each kind is fitted, with the settings worth trying."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import Any, ClassVar, Literal, Protocol
+from numbers import Integral, Real
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-from ecrt.nn import GaussianHead, make_head
+from ecrt.losses import (
+    LOSS_OPTIONS,
+    ClassMass,
+    class_mass,
+    effective_prior,
+    make_class_loss,
+)
+from ecrt.losses.mixing import mix, mixed_loss
+from ecrt.metrics.calibration import LEAST_LOG_PROBABILITY, lowest_temperature
+from ecrt.nn import BalancedHead, ClassGaussians, make_head
+from ecrt.nn.randomness import generator_on
 from ecrt.stages.holdout import FirstHeads, Watched
-from ecrt.stages.risks import BatchRisk, HeadSample, plain_risk
-from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, train
+from ecrt.stages.parts import Part, Role, Rule, whole_numbers
+from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, torch_generator, train
 
 __all__ = [
+    "HEAD",
+    "TARGET_HEAD",
+    "WEIGHT_DECAYS",
+    "BatchRisk",
+    "ClassTarget",
     "GaussianFitter",
+    "GaussianHead",
+    "Head",
     "HeadFitter",
     "HeadLoss",
-    "HeadName",
     "HeadSample",
     "LinearFitter",
+    "LinearHead",
     "MLPFitter",
+    "MLPHead",
+    "NetworkHead",
+    "Networks",
+    "Target",
     "TwoStepFitter",
     "device_outputs",
     "head_outputs",
+    "last_layer",
+    "mixup_risk",
+    "plain_risk",
 ]
 
-HeadName = Literal["linear", "mlp", "gaussian"]
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
 
 Watch = Callable[[nn.Module], float]
 """Gives the held-out loss of a head that is offered to it."""
-
-HeadLoss = Callable[[Tensor, Tensor], Tensor]
-"""What a head gives and targets, to one loss for each row."""
 
 WEIGHT_DECAYS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 PSEUDO_SAMPLES = (1e6, 100.0, 20.0, 5.0, 1.0)
 ROWS_AT_ONCE = 8192
 SCORES_AT_ONCE = 2**26
 """On a GPU rows go together up to this many outputs, 256 MiB: every block there costs launches, and a wait."""
-PATH_ITERATIONS, FINAL_ITERATIONS = 40, 120
+
+MANY_ROWS = 8192
+"""Up to this many rows a network learns in small batches: it needs the steps."""
+
+DEFERRED_LOSSES = ("ldam-drw",)
+IMPROPER_LOSSES = ("hinge", "focal", "ldam", "ldam-drw")
+TARGET_LOSSES = ("squared", "absolute", "huber")
+LOSSES = StrOptions({"auto", *LOSS_OPTIONS, *TARGET_LOSSES})
+
+
+HeadLoss = Callable[..., Tensor]
+"""What a head gives, targets and the share of training that lies behind, to one loss for each row."""
+
+
+@dataclass(frozen=True)
+class HeadSample:
+    """Rows that a head learns from: scaled sources, targets, weights that sum to one, and what is synthetic.
+
+    Targets are class indices, codes of all labels where a row may have several, or standardised numbers. ``variance``
+    and ``between``, for Gaussian heads: of the scaled sources within classes, and of class means.
+    """
+
+    s: Tensor
+    y: Tensor
+    weight: Tensor
+    synthetic: Tensor
+    variance: Tensor | None = None
+    between: Tensor | None = None
+
+
+class BatchRisk(Protocol):
+    """Weighted losses of a batch: what a step of training minimises."""
+
+    def __call__(self, head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
+        """One value for each of the rows, its weight included; ``done`` is the share of training that lies behind."""
+
+
+def plain_risk(loss: HeadLoss) -> BatchRisk:
+    """The loss times the weight of the row."""
+
+    def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
+        return loss(head(sample.s[rows]), sample.y[rows], done) * sample.weight[rows]
+
+    return risk
+
+
+def mixup_risk(
+    loss: HeadLoss,
+    alpha: float,
+    off: float = 0.0,
+    share_of_label: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda share, y, partner: share,
+) -> BatchRisk:
+    """Mixup on the input of the head, each row with a share of its own.
+
+    Parameters
+    ----------
+    alpha : parameter of the Beta distribution of the shares.
+    off : share of the training, at its end, without mixup.
+    share_of_label : from the share of the input and the labels of both rows, the share of the first label.
+    """
+
+    def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
+        s, y, weight = sample.s[rows], sample.y[rows], sample.weight[rows]
+        if done >= 1 - off:
+            return loss(head(s), y, done) * weight
+        alphas = torch.full_like(weight, alpha)
+        share = torch._sample_dirichlet(torch.stack([alphas, alphas], dim=-1), generator_on(alphas.device))[..., 0]
+        partner = torch.randperm(len(rows), generator=generator_on(torch.device("cpu"))).to(rows.device)
+        label_share = share_of_label(share, y, y[partner])
+        first, second = mixed_loss(loss, head(mix(s, s[partner], share)), y, y[partner], label_share, done)
+        return first * weight + second * weight[partner]
+
+    return risk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Networks:
+    """How a head that is trained by steps is made for a target where its options are ``None``.
+
+    Attributes
+    ----------
+    hidden, dropout, learning_rate, batch_size : of an MLP; a linear head takes ten times the learning rate and smaller
+        batches, because it starts at zero and has far to go.
+    patience : epochs without a better held-out loss after which training stops; ``None`` for all epochs.
+    """
+
+    hidden: tuple[int, ...] = (256,)
+    dropout: float = 0.1
+    learning_rate: float = 8e-3
+    batch_size: int = 256
+    patience: int | None = 15
+
+
+class Target(Protocol):
+    """What a head is to predict: classes, labels or numbers."""
+
+    @property
+    def n_outputs(self) -> int:
+        """Columns of what the head gives."""
+
+    @property
+    def networks(self) -> Networks:
+        """How heads that are trained by steps are made."""
+
+    def loss_of(self, head: Head) -> HeadLoss:
+        """The loss that the head is trained by, on the device; a loss that means nothing here is refused."""
+
+    def linear_fitter(self, head: LinearHead) -> LinearFitter:
+        """What fits a linear head at once."""
+
+    def counts_of(self, head: Head) -> Tensor:
+        """How often classes count in the loss, on the device; empty where there are none."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Head(Part):
+    """A head on the sources."""
+
+    def fitter(
+        self, target: Target, rng: np.random.Generator, device: torch.device, progress: Progress | None
+    ) -> HeadFitter:
+        """What fits the head to such a target."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NetworkHead(Head):
+    """What linear and MLP heads have in common; ``LinearHead`` describes the options."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "loss": [LOSSES],
+        "loss_options": [None, dict],
+        "class_mass": [StrOptions({"training", "tempered", "balanced"})],
+        "mixup": [Interval(Real, 0, 1e6, closed="both")],
+        "weight_decay": [None, Interval(Real, 0, None, closed="left")],
+        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [None, Interval(Real, 0, None, closed="neither")],
+    }
+
+    loss: str = "auto"
+    loss_options: dict[str, float] | None = None
+    class_mass: ClassMass = "training"
+    mixup: float = 0.0
+    weight_decay: float | None = None
+    epochs: int = 100
+    learning_rate: float | None = None
+
+    @property
+    def settings_of_loss(self) -> Mapping[str, float]:
+        """Options of the loss."""
+        return self.loss_options or {}
+
+    def loss_name(self, auto: str, known: Sequence[str], what: str) -> str:
+        """The loss by name; one that means nothing for such a target is refused."""
+        name = auto if self.loss == "auto" else self.loss
+        if name not in known:
+            raise InputError(f"{what} are predicted by a head with one of the losses {sorted(known)}, not {name!r}.")
+        return name
+
+    def risk(self, loss: HeadLoss, counts_m: Tensor) -> BatchRisk:
+        """What a step minimises, made anew for each run; ``counts_m`` says how often classes count."""
+        return mixup_risk(loss, self.mixup) if self.mixup > 0 else plain_risk(loss)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the risk is the loss itself, which a linear head can be fitted to at once."""
+        return self.mixup == 0
+
+    @property
+    def steps_alike(self) -> bool:
+        """Whether a step asks nothing of the host, neither how far training is nor a random number."""
+        return self.plain
+
+    def fitter_by_steps(
+        self, target: Target, hidden: tuple[int, ...], dropout: float, training: TrainingConfig,
+        rng: np.random.Generator, progress: Progress | None,
+    ) -> HeadFitter:  # fmt: skip
+        """What trains a network with such layers."""
+        deferred = self.loss in DEFERRED_LOSSES
+        return MLPFitter(
+            target.n_outputs, target.loss_of(self), hidden, dropout, training, torch_generator(rng), progress,
+            risk_of=partial(self.risk, counts_m=target.counts_of(self)),
+            all_epochs=deferred,
+            steps_alike=isinstance(target, ClassTarget) and self.steps_alike and not deferred,
+        )  # fmt: skip
+
+    def training(self, networks: Networks) -> TrainingConfig:
+        """What the training loop is told of an MLP."""
+        return TrainingConfig(
+            epochs=self.epochs,
+            batch_size=networks.batch_size,
+            learning_rate=self.learning_rate or networks.learning_rate,
+            weight_decay=1e-2 if self.weight_decay is None else self.weight_decay,
+            patience=networks.patience or self.epochs,
+        )
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LinearHead(NetworkHead):
+    """A linear head.
+
+    Parameters
+    ----------
+    loss : str, default="auto"
+        ``"auto"`` is logit adjustment for classes and labels, and the squared loss for numbers. Classes: any of
+        ``ecrt.losses.LOSS_OPTIONS``; they count in it as ``class_mass`` says, and what prior it leaves in the scores is
+        taken off. Labels: ``"logit-adjusted"``, ``"cross-entropy"``, ``"focal"`` or ``"ldam"``. Numbers: ``"squared"``,
+        ``"absolute"`` or ``"huber"``.
+    loss_options : dict or None, default=None
+        Options of that loss, such as ``{"tau": 1.5}`` of logit adjustment, or ``{"delta": 1.0}``: where Huber's loss
+        turns linear, in standard deviations of the target.
+    class_mass : {"training", "tempered", "balanced"}, default="training"
+        Weight of classes in the loss: as frequent as in training, all equal, or the geometric mean of both. Where a row
+        may have several labels, ``"balanced"`` weighs rows as if a label were drawn first and then a row that has it.
+    mixup : float, default=0
+        Parameter of the Beta distribution that sources are mixed by; 0 for no mixup. For classes only.
+    weight_decay : float or None, default=None
+        Of a linear head, on the mean loss, where ``None`` chooses on held-out rows; of a head that is trained by steps,
+        that of AdamW, where ``None`` is 0.01.
+    epochs : int, default=100
+        Passes over the data at most; training stops when the held-out loss has not improved for 15 epochs. A linear
+        head is trained by steps under mixup and under the hinge loss, and fitted at once otherwise.
+    learning_rate : float or None, default=None
+        Of training by steps; ``None`` for 0.008, for numbers 0.004, and ten times as much for a linear head.
+    """
+
+    kind: ClassVar[str] = "linear"
+
+    def rules(self) -> Iterator[Rule]:
+        """Options that have an effect only under conditions."""
+        yield "learning_rate", self.by_steps, "a head that is trained by steps: mixup above 0, or loss='hinge'"
+
+    @property
+    def by_steps(self) -> bool:
+        """Whether it is trained by steps: the risk is random, or has corners that L-BFGS fails at."""
+        return not self.plain or self.loss == "hinge"
+
+    def fitter(
+        self, target: Target, rng: np.random.Generator, device: torch.device, progress: Progress | None
+    ) -> HeadFitter:
+        """L-BFGS or a closed form under a weight decay to choose, or training by steps."""
+        if not self.by_steps:
+            return target.linear_fitter(self)
+        if not isinstance(target, ClassTarget):
+            raise InputError("LinearHead: mixup and loss='hinge' are for classes; use MLPHead, or leave them out.")
+        training, n_rows = self.training(target.networks), int(target.counts_m.sum())
+        training = replace(
+            training,
+            batch_size=min(training.batch_size, max(32, n_rows // 16)),
+            learning_rate=self.learning_rate or 10 * training.learning_rate,
+        )
+        return self.fitter_by_steps(target, (), 0.0, training, rng, progress)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MLPHead(NetworkHead):
+    """A head with hidden layers.
+
+    Parameters
+    ----------
+    hidden : sequence of int or None, default=None
+        Hidden layers; ``None`` for one of 256 units, for labels on more than 50,000 rows one of 1,024, for numbers two
+        of 128.
+    dropout : float or None, default=None
+        ``None`` for 0.1, for labels on more than 50,000 rows 0.5, and none for numbers.
+    batch_size : int or None, default=None
+        ``None`` for 128 to 1,024, by the number of rows.
+    loss, loss_options, class_mass, mixup, weight_decay, epochs, learning_rate
+        As in ``LinearHead``.
+    """
+
+    kind: ClassVar[str] = "mlp"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = NetworkHead._parameter_constraints | {
+        "hidden": [None, "array-like"],
+        "dropout": [None, Interval(Real, 0, 1, closed="left")],
+        "batch_size": [None, Interval(Integral, 2, None, closed="left")],
+    }
+
+    hidden: Sequence[int] | None = None
+    dropout: float | None = None
+    batch_size: int | None = None
+
+    def check(self) -> None:
+        """Raise an error if an option cannot be what it is, or was set and would have no effect."""
+        super().check()
+        if self.hidden is not None:
+            whole_numbers("MLPHead: hidden", self.hidden)
+
+    def fitter(
+        self, target: Target, rng: np.random.Generator, device: torch.device, progress: Progress | None
+    ) -> HeadFitter:
+        """Training by steps, stopped early."""
+        usual = target.networks
+        training = self.training(usual)
+        if self.batch_size is not None:
+            training = replace(training, batch_size=self.batch_size)
+        hidden = usual.hidden if self.hidden is None else whole_numbers("hidden", self.hidden)
+        dropout = usual.dropout if self.dropout is None else self.dropout
+        return self.fitter_by_steps(target, hidden, dropout, training, rng, progress)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GaussianHead(Head):
+    """Gaussians of classes in closed form, from real rows alone; held-out rows choose how far variances are shared."""
+
+    kind: ClassVar[str] = "gaussian"
+
+    def fitter(
+        self, target: Target, rng: np.random.Generator, device: torch.device, progress: Progress | None
+    ) -> HeadFitter:
+        """Moments of the classes."""
+        if not isinstance(target, ClassTarget):
+            raise InputError("GaussianHead predicts one class for each row: use LinearHead or MLPHead.")
+        return GaussianFitter(target.n_outputs)
+
+
+HEAD = Role((LinearHead, MLPHead, GaussianHead), others=("auto",), several=True)
+"""What the parameter ``head`` of a classifier takes."""
+
+TARGET_HEAD = Role((LinearHead, MLPHead), others=("auto",), several=True)
+"""What the parameter ``head`` of a regressor takes."""
+
+
+@dataclass(frozen=True)
+class ClassTarget:
+    """One class for each row.
+
+    Parameters
+    ----------
+    counts_m : rows of each class.
+    n_rows : rows that may be learned from.
+    device : of the losses.
+    """
+
+    counts_m: Tensor
+    n_rows: int
+    device: torch.device
+
+    @property
+    def n_outputs(self) -> int:
+        """One logit for each class."""
+        return len(self.counts_m)
+
+    @property
+    def networks(self) -> Networks:
+        """How heads that are trained by steps are made."""
+        return Networks(batch_size=256 if self.n_rows <= MANY_ROWS else 512)  # many rows make small steps costly
+
+    def mass_of(self, head: Head) -> Tensor:
+        """w_m, the weight of classes in the loss of a head."""
+        return class_mass(self.counts_m, head.class_mass if isinstance(head, NetworkHead) else "training")
+
+    def counts_of(self, head: Head) -> Tensor:
+        """How often classes count in the loss: in proportion to their mass."""
+        if not isinstance(head, NetworkHead) or head.class_mass == "training":
+            return self.counts_m.to(self.device)
+        return (self.mass_of(head) * self.counts_m.sum()).to(self.device)
+
+    def loss_of(self, head: Head) -> HeadLoss:
+        """The loss with the class counts in it."""
+        name, options = self._loss(head)
+        return make_class_loss(name, self.counts_of(head), **options)
+
+    def linear_fitter(self, head: LinearHead) -> LinearFitter:
+        """Multinomial logistic regression by L-BFGS."""
+        decays = WEIGHT_DECAYS if head.weight_decay is None else (head.weight_decay,)
+        return LinearFitter(self.n_outputs, self.loss_of(head), decays)
+
+    def prior_left_by(self, head: Head) -> Tensor:
+        """The class prior that logits trained under the loss of a head assume."""
+        name, options = self._loss(head)
+        return effective_prior(name, self.counts_of(head), **options)
+
+    def _loss(self, head: Head) -> tuple[Any, Mapping[str, float]]:
+        if not isinstance(head, NetworkHead):
+            raise InputError(f"{type(head).__name__} has no loss.")
+        return head.loss_name("logit-adjusted", list(LOSS_OPTIONS), "Classes"), head.settings_of_loss
+
+    def needs_temperature(self, module: nn.Module, head: Head) -> bool:
+        """Whether a head's logits have a scale of their own, which has to be found."""
+        improper = isinstance(head, NetworkHead) and head.loss in IMPROPER_LOSSES
+        return improper and not isinstance(module, ClassGaussians | BalancedHead)
+
+    def balanced(self, module: nn.Module, head: Head, temperature: float = 1.0) -> nn.Module:
+        """A module of balanced logits: its logits minus the log prior that its loss leaves in them."""
+        if isinstance(module, ClassGaussians | BalancedHead):
+            return module
+        if temperature != 1:
+            module = copy.deepcopy(module)
+            _, last = last_layer(module)
+            with torch.no_grad():
+                last.weight.div_(temperature)
+                last.bias.div_(temperature)
+        prior_m = self.prior_left_by(head)
+        if torch.allclose(prior_m, prior_m.mean(), rtol=1e-12, atol=0.0):
+            return module
+        return BalancedHead(module, torch.log(prior_m).to(next(iter(module.parameters()))))
+
+    @torch.no_grad()
+    def temperature(self, module: nn.Module, head: Head, s_nd: Tensor, y: Labels) -> float:
+        """What logits are to be divided by, from rows that the head has not seen, before any prior is taken off them.
+
+        Proper losses leave log-probabilities, whose temperature is 1. Those of improper ones have a scale of their own,
+        and a log prior means nothing to them; one number, fitted under the prior that the loss leaves, mends that.
+        """
+        if not self.needs_temperature(module, head):
+            return 1.0
+        prior = self.prior_left_by(head).cpu().numpy()
+        weight = prior[y] / np.bincount(y, minlength=len(prior))[y]
+        log_proba_nm = torch.log_softmax(device_outputs(module, s_nd), dim=1).clamp_(min=LEAST_LOG_PROBABILITY)
+        labels_n, weight_n = (torch.from_numpy(values).to(log_proba_nm.device) for values in (y, weight / weight.sum()))
+
+        def loss(temperature: float) -> float:
+            return float(weight_n @ nn.functional.cross_entropy(log_proba_nm / temperature, labels_n, reduction="none"))
+
+        return lowest_temperature(loss)
+
+
+def last_layer(head: nn.Module) -> tuple[Callable[[Tensor], Tensor], nn.Linear]:
+    """A head as what comes before its last layer, and that layer."""
+    if isinstance(head, nn.Linear):
+        return lambda s: s, head
+    layers = list(head.children())
+    if not layers or not isinstance(layers[-1], nn.Linear):
+        raise InputError(f"{type(head).__name__} does not end in a linear layer.")
+
+    def body(s: Tensor) -> Tensor:
+        for layer in layers[:-1]:
+            s = layer(s)
+        return s
+
+    return body, layers[-1]
 
 
 class HeadFitter(Protocol):
@@ -77,35 +532,46 @@ def head_outputs(head: nn.Module, scaled_sources: NDArray[np.float64]) -> NDArra
 
 @dataclass(frozen=True)
 class LinearFitter:
-    """Multinomial logistic regression by L-BFGS; the setting is its weight decay, on the mean loss.
+    """A linear head by L-BFGS, or solved at once; the setting is its weight decay, on the mean loss.
 
     Parameters
     ----------
     n_outputs : columns of what the head gives.
-    loss : of each row.
-    weight_decay : fixed instead of tried.
+    loss : of each row, smooth and convex.
+    decays : to try, the largest first.
+    precise : float64 instead of float32, and steps until nothing changes.
+    solve : sets the head to the solution for a sample and a weight decay, where there is a closed form.
     """
 
     n_outputs: int
     loss: HeadLoss
-    weight_decay: float | None = None
+    decays: tuple[float, ...] = WEIGHT_DECAYS
+    precise: bool = False
+    solve: Callable[[nn.Module, HeadSample, float], None] | None = None
     chooses_on_path: ClassVar[bool] = False
 
     def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
         """From strong to weak weight decay, each started from the solution before it."""
-        settings = WEIGHT_DECAYS if self.weight_decay is None else (self.weight_decay,)
-        head = make_head(sample.s.shape[1], self.n_outputs).to(sample.s)
-        for setting in settings:
-            self._minimise(head, sample, setting, PATH_ITERATIONS)
+        sample, head = self._begin(sample)
+        for setting in self.decays:
+            self._minimise(head, sample, setting, 150 if self.precise else 40)
             yield setting, copy.deepcopy(head)
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
-        """Minimise the weighted, adjusted cross-entropy plus half the decay times the squared weights."""
-        head = make_head(sample.s.shape[1], self.n_outputs).to(sample.s)
-        self._minimise(head, sample, setting, FINAL_ITERATIONS)
+        """Minimise the weighted loss plus half the decay times the squared weights."""
+        sample, head = self._begin(sample)
+        self._minimise(head, sample, setting, 150 if self.precise else 120)
         return head
 
+    def _begin(self, sample: HeadSample) -> tuple[HeadSample, nn.Module]:
+        if self.precise:
+            sample = replace(sample, s=sample.s.double(), y=sample.y.double(), weight=sample.weight.double())
+        return sample, make_head(sample.s.shape[1], self.n_outputs).to(sample.s)
+
     def _minimise(self, head: nn.Module, sample: HeadSample, decay: float, iterations: int) -> None:
+        if self.solve is not None:
+            self.solve(head, sample, decay)
+            return
         weight = head.get_parameter("weight")
         # In blocks, so that memory holds the logits of a block only.
         at_once = max(SCORES_AT_ONCE // self.n_outputs, 1) if sample.s.is_cuda else ROWS_AT_ONCE
@@ -121,7 +587,10 @@ class LinearFitter:
             penalty.backward()
             return (total + penalty.detach()).item()  # the one wait for the device
 
-        minimise_convex(head, loss_and_backward, stage="linear head", max_iterations=iterations)
+        minimise_convex(
+            head, loss_and_backward, stage="linear head", max_iterations=iterations,
+            tolerance=1e-7 if self.precise else 1e-5,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -270,4 +739,4 @@ class GaussianFitter:
         error_md = variance_d / n_m1.clamp(min=1e-9)
         trust_md = between_d / (between_d + error_md)
         grand_d = mean_md[n_m1[:, 0] > 0].mean(0)
-        return GaussianHead(grand_d + trust_md * (mean_md - grand_d), variance_md + trust_md * error_md)
+        return ClassGaussians(grand_d + trust_md * (mean_md - grand_d), variance_md + trust_md * error_md)

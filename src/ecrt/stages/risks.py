@@ -1,22 +1,22 @@
-"""What a step of training minimises: the plain loss, or one on mixed, perturbed or implicitly augmented inputs."""
+"""Other people's risks: remix, virtual adversarial training and ISDA, for heads that are trained by steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-from ecrt.losses import ClassLoss
 from ecrt.losses.isda import isda_shift
-from ecrt.losses.mixing import mix, mixed_loss, remix_label_share
+from ecrt.losses.mixing import remix_label_share
 from ecrt.losses.smoothness import Divergence, kl_divergence, virtual_adversarial_loss
 from ecrt.nn.randomness import generator_on
+from ecrt.stages.heads import BatchRisk, HeadLoss, HeadSample, last_layer, mixup_risk, plain_risk
 
-__all__ = ["RISK_OPTIONS", "BatchRisk", "HeadSample", "RiskName", "last_layer", "make_risk", "plain_risk"]
+__all__ = ["RISK_OPTIONS", "RiskName", "make_risk"]
 
 RiskName = Literal["plain", "mixup", "remix", "vat", "isda"]
 
@@ -37,41 +37,9 @@ MOST_COVARIANCES = 4_000_000
 """Entries of all class covariances up to which ISDA takes them in full; beyond, variances alone."""
 
 
-@dataclass(frozen=True)
-class HeadSample:
-    """Rows that a head learns from: scaled sources, targets, weights that sum to one, and what is synthetic.
-
-    Targets are class indices, codes of all labels where a row may have several, or standardised numbers. ``variance``
-    and ``between``, for Gaussian heads: of the scaled sources within classes, and of class means.
-    """
-
-    s: Tensor
-    y: Tensor
-    weight: Tensor
-    synthetic: Tensor
-    variance: Tensor | None = None
-    between: Tensor | None = None
-
-
-class BatchRisk(Protocol):
-    """Weighted losses of a batch."""
-
-    def __call__(self, head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        """One value for each of the rows, its weight included; ``done`` is the share of training that lies behind."""
-
-
-def plain_risk(loss: Callable[[Tensor, Tensor], Tensor]) -> BatchRisk:
-    """The loss times the weight of the row."""
-
-    def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        return loss(head(sample.s[rows]), sample.y[rows]) * sample.weight[rows]
-
-    return risk
-
-
 def make_risk(
     kind: RiskName,
-    loss: ClassLoss,
+    loss: HeadLoss,
     counts_m: Tensor,
     options: Mapping[str, float],
     divergence: Divergence = kl_divergence,
@@ -83,49 +51,27 @@ def make_risk(
     if unknown:
         raise InputError(f"{kind!r} has no option {unknown[0]!r}: it takes {sorted(RISK_OPTIONS[kind])}.")
     chosen = {**RISK_OPTIONS[kind], **options}
-    if kind in ("mixup", "remix"):
-        return _MixupRisk(loss, counts_m if kind == "remix" else None, chosen)
     if kind == "vat":
         return _AdversarialRisk(loss, chosen, divergence)
     if kind == "isda":
         return _ISDARisk(loss, len(counts_m), chosen["strength"])
+    if kind == "plain":
+        return plain_risk(loss)
+    if kind == "mixup":
+        return mixup_risk(loss, chosen["alpha"], chosen["off"])
 
-    def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        return loss(head(sample.s[rows]), sample.y[rows], done) * sample.weight[rows]
+    def share_of_label(share: Tensor, y: Tensor, partner: Tensor) -> Tensor:
+        counts = counts_m.to(share)
+        return remix_label_share(share, counts[y], counts[partner], chosen["kappa"], chosen["tau"])
 
-    return risk
-
-
-@dataclass(frozen=True)
-class _MixupRisk:
-    """Mixup, or remix where counts are given; it acts on the input of the head, each row with a share of its own."""
-
-    loss: ClassLoss
-    counts_m: Tensor | None
-    options: Mapping[str, float]
-
-    def __call__(self, head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        s, y, weight = sample.s[rows], sample.y[rows], sample.weight[rows]
-        if done >= 1 - self.options["off"]:
-            return self.loss(head(s), y, done) * weight
-        alpha = torch.full_like(weight, self.options["alpha"])
-        share = torch._sample_dirichlet(torch.stack([alpha, alpha], dim=-1), generator_on(alpha.device))[..., 0]
-        partner = torch.randperm(len(rows), generator=generator_on(torch.device("cpu"))).to(rows.device)
-        label_share = share
-        if self.counts_m is not None:
-            counts = self.counts_m.to(share)
-            label_share = remix_label_share(
-                share, counts[y], counts[y[partner]], self.options["kappa"], self.options["tau"]
-            )
-        first, second = mixed_loss(self.loss, head(mix(s, s[partner], share)), y, y[partner], label_share, done)
-        return first * weight + second * weight[partner]
+    return mixup_risk(loss, chosen["alpha"], chosen["off"], share_of_label)
 
 
 @dataclass(frozen=True)
 class _AdversarialRisk:
-    """The loss, plus the virtual adversarial one of every row alike, at the input of the head and without dropout."""
+    """The loss, plus the virtual adversarial one of every row, at the input of the head and without dropout."""
 
-    loss: ClassLoss
+    loss: HeadLoss
     options: Mapping[str, float]
     divergence: Divergence
 
@@ -151,7 +97,7 @@ class _ISDARisk:
     batches; all rows are at hand here.
     """
 
-    loss: ClassLoss
+    loss: HeadLoss
     n_classes: int
     strength: float
     calls: int = field(default=0, init=False)
@@ -178,19 +124,3 @@ class _ISDARisk:
             return squares / counts.clamp(min=1)[:, None]
         parts = [centred[sample.y == label] for label in range(self.n_classes)]
         return torch.stack([part.T @ part / max(len(part), 1) for part in parts])
-
-
-def last_layer(head: nn.Module) -> tuple[Callable[[Tensor], Tensor], nn.Linear]:
-    """A head as what comes before its last layer, and that layer."""
-    if isinstance(head, nn.Linear):
-        return lambda s: s, head
-    layers = list(head.children())
-    if not layers or not isinstance(layers[-1], nn.Linear):
-        raise InputError(f"{type(head).__name__} does not end in a linear layer.")
-
-    def body(s: Tensor) -> Tensor:
-        for layer in layers[:-1]:
-            s = layer(s)
-        return s
-
-    return body, layers[-1]

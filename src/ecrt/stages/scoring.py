@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.flows import Demixer, LinearDemixing, LowRank
-from ecrt.nn import MLP, GaussianHead, Standardise, steady_linear
-from ecrt.stages.class_heads import BalancedHead
-from ecrt.stages.demix import sources_of
+from ecrt.nn import MLP, BalancedHead, ClassGaussians, Standardise, steady_linear
+from ecrt.stages.demixing import sources_of
 
 __all__ = ["predict_outputs", "predict_sources"]
 
@@ -116,7 +115,7 @@ def _layers(head: nn.Module, dtype: torch.dtype) -> list[Map]:
     if isinstance(head, BalancedHead):
         log_mass_m = head.log_mass_m.to(dtype)
         return [*_layers(head.head, dtype), lambda logits_nm: logits_nm - log_mass_m]
-    if isinstance(head, GaussianHead):  # its densities are small differences of large squares
+    if isinstance(head, ClassGaussians):  # its densities are small differences of large squares
         return [lambda s_nq: head(s_nq.double()).to(dtype)]
     layers = list(_lowered(head, dtype)) if isinstance(head, MLP) else [_lowered(head, dtype)]
     steady = [

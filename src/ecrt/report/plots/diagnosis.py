@@ -46,10 +46,10 @@ def transfer_panel(found: Diagnosis) -> str:
 
 def _candidate(options: dict[str, object]) -> str:
     """Options in few words; the name of an option is left out where its value speaks for itself."""
-    if options.get("augmentation_weight") == 0:
+    if options.get("augmentation") == "none":
         options = {name: value for name, value in options.items() if not name.startswith("augmentation")}
     words = [str(value) if isinstance(value, str) else f"{name} {value}" for name, value in options.items()]
-    return short(", ".join(words).replace("augmentation_weight", "weight").replace("_", " "), 36)
+    return short(", ".join(words).replace("__", " ").replace("_", " "), 36)
 
 
 def theory_panel(found: Diagnosis) -> str:

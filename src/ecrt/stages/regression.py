@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ecrt.augmentation.donors import draw_from_donors
 from ecrt.augmentation.rare_targets import draw_targets, rows_between
@@ -18,19 +17,31 @@ from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.data.density import TargetRegions
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.losses import sample_weights
-from ecrt.losses.regression import RegressionLoss, regression_loss
+from ecrt.losses.regression import regression_loss
 from ecrt.metrics import better_under_weights, mean_over_classes
-from ecrt.stages.demix import DemixConfig, DemixResult, demix
-from ecrt.stages.heads import HeadFitter, HeadSample, MLPFitter, head_outputs
+from ecrt.stages.augmenting import Donors, Interpolated, NoAugmentation
+from ecrt.stages.demixing import Demixing, DemixResult, NoDemixing, demix
+from ecrt.stages.heads import (
+    MANY_ROWS,
+    TARGET_LOSSES,
+    Head,
+    HeadFitter,
+    HeadLoss,
+    HeadSample,
+    LinearFitter,
+    LinearHead,
+    NetworkHead,
+    Networks,
+    head_outputs,
+)
 from ecrt.stages.holdout import Watched, across_halves, halves
-from ecrt.stages.regression_heads import LinearRegressionFitter, RegressionHeadName
-from ecrt.training import Progress, TrainingConfig, seeded, stop_requested, torch_generator
+from ecrt.stages.parts import Part
+from ecrt.training import Progress, seeded, stop_requested
 
-__all__ = ["AugmentationName", "RegressConfig", "RegressResult", "regress"]
+__all__ = ["NumberTarget", "Plan", "RegressResult", "regress"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
-AugmentationName = Literal["none", "interpolated", "donors"]
 
 FEW_ROWS = 2000
 """Up to this many rows four folds are held out in turn: one would hold too few rare rows to decide by."""
@@ -38,53 +49,92 @@ FEW_ROWS = 2000
 TOLERANCE = 0.02
 """What is gained in rare regions may cost this share of the loss over all rows, and no more."""
 
+WEIGHT_DECAYS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+SMOOTH_CORNER = 0.02
+"""The absolute loss of a linear head is rounded off within this distance of zero: L-BFGS needs a gradient there."""
 
-@dataclass(frozen=True, kw_only=True)
-class RegressConfig:
-    """Which head, under which risk.
 
-    Attributes
-    ----------
-    loss, delta : squared, absolute or Huber's, which turns linear at delta (targets have unit variance).
-    heads : candidates, the simplest first.
-    weight_decay : of the linear head; ``None`` chooses on held-out rows.
-    hidden, training : of the MLP head.
-    region_mass : powers a to try: a region of n rows has mass n^(1 - a); 0 is as in training, 1 makes regions alike.
-    weighings : whether sources are weighed by their signal, to try.
-    augmentations : to try. ``"interpolated"``: rows between and beside those there are, which weigh as much as these.
-        ``"donors"``: every source from a donor of its own (supplement B), without more mass for a region.
-    augmentation_weight : share of the mass of rare regions that goes to samples from donors.
-    n_synthetic : samples from donors; ``None`` for half as many as rows.
-    n_donors : how many nearest targets set the bandwidth of donors.
-    """
+@dataclass(frozen=True)
+class NumberTarget:
+    """Standardised numbers, ``n_outputs`` for each of ``n_rows`` rows."""
 
-    loss: RegressionLoss = "squared"
-    delta: float = 1.0
-    heads: tuple[RegressionHeadName, ...] = ("linear", "mlp")
-    weight_decay: float | None = None
-    hidden: tuple[int, ...] = (128, 128)
-    training: TrainingConfig = TrainingConfig(epochs=100, batch_size=256, learning_rate=4e-3, weight_decay=1e-2)
-    region_mass: tuple[float, ...] = (0.0, 0.25)
-    weighings: tuple[bool, ...] = (False, True)
-    augmentations: tuple[AugmentationName, ...] = ("none", "interpolated")
-    augmentation_weight: float = 0.5
-    n_synthetic: int | None = None
-    n_donors: int = 20
+    n_outputs: int
+    n_rows: int
+
+    @property
+    def networks(self) -> Networks:
+        """How heads that are trained by steps are made."""
+        few = self.n_rows <= MANY_ROWS
+        # Held-out loss over few rows is noisy while steps are long: no epoch is the last before they are short.
+        return Networks(
+            hidden=(128, 128), dropout=0.0, learning_rate=4e-3, batch_size=128 if few else 256,
+            patience=None if few else 15,
+        )  # fmt: skip
+
+    def counts_of(self, head: Head) -> Tensor:
+        """Nothing: numbers are no classes."""
+        return torch.empty(0)
+
+    def named_loss(self, head: Head) -> tuple[Any, float]:
+        """Name of the loss, and where Huber's turns linear."""
+        if not isinstance(head, NetworkHead) or head.mixup > 0 or head.class_mass != "training":
+            raise InputError("A continuous target needs a LinearHead or an MLPHead, without mixup and class_mass.")
+        name = head.loss_name("squared", TARGET_LOSSES, "Numbers")
+        known = {"delta": 1.0} if name == "huber" else {}
+        unknown = sorted(set(head.settings_of_loss) - set(known))
+        if unknown:
+            raise InputError(f"loss={name!r} has no option {unknown[0]!r}; it has {sorted(known)}.")
+        delta: Any = {**known, **head.settings_of_loss}.get("delta", 1.0)
+        if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < np.inf:
+            raise InputError(f"loss='huber': delta must be a number above 0, got {delta!r}.")
+        return name, float(delta)
+
+    def loss_of(self, head: Head) -> HeadLoss:
+        """Squared, absolute or Huber's loss."""
+        name, delta = self.named_loss(head)
+        return lambda outputs, y, done=1.0: regression_loss(name, outputs, y, delta)
+
+    def linear_fitter(self, head: LinearHead) -> LinearFitter:
+        """Ridge regression, solved at once; the other losses take L-BFGS."""
+        name, delta = self.named_loss(head)
+        decays = WEIGHT_DECAYS if head.weight_decay is None else (head.weight_decay,)
+        if name == "squared":
+            return LinearFitter(self.n_outputs, self.loss_of(head), decays, precise=True, solve=_solve_ridge)
+
+        def smooth(outputs: Tensor, y: Tensor, done: float = 1.0) -> Tensor:
+            if name == "huber":
+                return regression_loss("huber", outputs, y, delta)
+            return regression_loss("huber", outputs, y, SMOOTH_CORNER) / SMOOTH_CORNER
+
+        return LinearFitter(self.n_outputs, smooth, decays, precise=True)
+
+
+@torch.no_grad()
+def _solve_ridge(head: nn.Module, sample: HeadSample, decay: float) -> None:
+    """Least squares with weights that sum to one; the loss is a mean over outputs, hence their number."""
+    s, y, w = sample.s, sample.y, sample.weight
+    s_mean, y_mean = w @ s, w @ y
+    s_centred, y_centred = s - s_mean, y - y_mean
+    weighted = s_centred * w[:, None]
+    penalty = (0.5 * decay * y.shape[1] + 1e-12) * torch.eye(s.shape[1], dtype=s.dtype, device=s.device)
+    solution = torch.linalg.solve(weighted.T @ s_centred + penalty, weighted.T @ y_centred)
+    head.get_parameter("weight").copy_(solution.T)
+    head.get_parameter("bias").copy_(y_mean - s_mean @ solution)
 
 
 @dataclass(frozen=True)
 class Plan:
     """One way to predict: how sources are found and weighed, which head, mass of regions and augmentation it has."""
 
-    demixing: Literal["none", "linear", "flow"]
-    head: RegressionHeadName
+    demixing: Demixing
+    head: Head
     region_mass: float
-    augmentation: AugmentationName
+    augmentation: Part
     weighted: bool = False
 
     def __str__(self) -> str:
-        sources = f"{self.demixing}, weighted" if self.weighted else self.demixing
-        return f"{sources}, {self.head}, mass {self.region_mass:g}, augmentation {self.augmentation}"
+        sources = f"{self.demixing.kind}, weighted" if self.weighted else self.demixing.kind
+        return f"{sources}, {self.head.kind}, mass {self.region_mass:g}, augmentation {self.augmentation.kind}"
 
     def scale(self, demixed: DemixResult) -> Array:
         """What sources are multiplied by: to units of their spread within bins, and perhaps by their signal.
@@ -153,8 +203,11 @@ def regress(
     bins: Labels,
     regions: TargetRegions,
     roles: ClassRoles,
-    candidates: list[DemixConfig],
-    config: RegressConfig,
+    candidates: Sequence[Demixing],
+    heads: Sequence[Head],
+    augmentations: Sequence[Part] = (NoAugmentation(), Interpolated()),
+    region_mass: Sequence[float] = (0.0, 0.25),
+    weighings: Sequence[bool] = (False, True),
     validation: float,
     rng: np.random.Generator,
     device: torch.device,
@@ -172,15 +225,17 @@ def regress(
     z, y : features (n, d) and targets (n, outputs).
     bins : quantile bins of the targets, the labels of the contrast.
     regions, roles : where targets are rare; the part each bin plays.
-    candidates : ways of de-mixing, the simplest first.
+    candidates, heads, augmentations : ways of de-mixing, heads and ways to synthetic rows to try, the simplest first.
+    region_mass : powers a to try: a region of n rows has mass n^(1 - a); 0 is as in training, 1 makes regions equal.
+    weighings : whether sources are weighed by their signal, to try.
     fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
     """
     fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
     folds = _folds(bins, validation, rng, fresh)
     rare = regions.is_rare(y)
-    work = _Work(y, bins, regions, config, rng, device, progress)
+    work = _Work(y, bins, regions, rng, device, progress)
     shared: dict[str, Any] = {"rng": rng, "device": device, "progress": progress}
-    found: dict[str, _Demixed] = {}
+    found: dict[int, _Demixed] = {}
     tried: list[_Tried] = []
     best: _Tried | None = None
 
@@ -189,7 +244,7 @@ def regress(
         if best is not None and (stop_requested() or any(one.plan == plan for one in tried)):
             return
         try:
-            challenger = work.measure(plan, found[plan.demixing])
+            challenger = work.measure(plan, found[id(plan.demixing)])
         except StoppedError:
             if best is None:
                 raise
@@ -198,7 +253,7 @@ def regress(
         plain = [
             one.on(_common(one, challenger)).mean()
             for one in tried
-            if one.plan.region_mass == 0 and one.plan.augmentation == "none"
+            if one.plan.region_mass == 0 and isinstance(one.plan.augmentation, NoAugmentation)
         ]
         affordable = challenger.losses.mean() <= (1 + TOLERANCE) * min(plain, default=np.inf)
         if best is None or (affordable and better(challenger, best)):
@@ -229,26 +284,26 @@ def regress(
             except DivergenceError as error:
                 if best is None:
                     raise
-                warn_user(f"De-mixing by {how.method!r} was given up. {error}")
+                warn_user(f"De-mixing by {how.kind!r} was given up. {error}")
                 continue
-            found[how.method] = _Demixed.of(whole, folds)
+            found[id(how)] = _Demixed.of(whole, folds)
             if number == 0:
-                weighted = config.weighings[0] and how.method != "none"
-                for head in config.heads:
-                    consider(Plan(how.method, head, config.region_mass[0], config.augmentations[0], weighted))
-            seen = [one.plan for one in tried if one.plan.demixing == "linear"]
-            weighings = (False,) if how.method == "none" else (_plan(best).weighted,) if seen else config.weighings
-            for weighted in weighings:
-                consider(replace(_plan(best), demixing=how.method, weighted=weighted))
-            for augmentation in config.augmentations[1:]:
-                mine = min((one for one in tried if one.plan.demixing == how.method), key=balanced, default=best)
+                weighted = weighings[0] and not isinstance(how, NoDemixing)
+                for head in heads:
+                    consider(Plan(how, head, region_mass[0], augmentations[0], weighted))
+            seen = [one.plan for one in tried if one.plan.demixing.kind == "linear"]
+            ways: Sequence[bool] = (_plan(best).weighted,) if seen else weighings
+            for weighted in (False,) if isinstance(how, NoDemixing) else ways:
+                consider(replace(_plan(best), demixing=how, weighted=weighted))
+            for augmentation in augmentations[1:]:
+                mine = min((one for one in tried if one.plan.demixing is how), key=balanced, default=best)
                 consider(replace(_plan(mine), augmentation=augmentation))
-        for mass in config.region_mass[1:]:
+        for mass in region_mass[1:]:
             consider(replace(_plan(best), region_mass=mass))
     chosen = best
     if chosen is None:
         raise InputError("No way of de-mixing, or no head, was given.")
-    demixed = found[chosen.plan.demixing].whole
+    demixed = found[id(chosen.plan.demixing)].whole
     return RegressResult(
         demixed=demixed,
         head=work.fit(chosen, demixed),
@@ -261,7 +316,7 @@ def regress(
 
 def _plan(best: _Tried | None) -> Plan:
     if best is None:
-        raise InputError("No head to choose from: name at least one of 'linear', 'mlp'.")
+        raise InputError("No head to choose from: give one at least.")
     return best.plan
 
 
@@ -295,7 +350,6 @@ class _Work:
     y: Array
     bins: Labels
     regions: TargetRegions
-    config: RegressConfig
     rng: np.random.Generator
     device: torch.device
     progress: Progress | None
@@ -304,9 +358,9 @@ class _Work:
         """Held-out losses of every row that is held out, under the best setting."""
         paths = []
         for part, learn, check in demixed.folds:
-            losses_of = self._losses_of(part.learned[check] * plan.scale(part), self.y[check])
-            fitter, alike = self._fitter(plan.head), np.full(len(check), 1 / len(check))
-            watched = Watched(losses_of, alike, halves(self.bins[check]))
+            losses_of = self._losses_of(plan.head, part.learned[check] * plan.scale(part), self.y[check])
+            fitter, weight = self._fitter(plan.head), np.full(len(check), 1 / len(check))
+            watched = Watched(losses_of, weight, halves(self.bins[check]))
             paths.append([
                 (setting, watched.kept if fitter.chooses_on_path else losses_of(head))
                 for setting, head in fitter.path(self._sample(plan, part, learn), watched)
@@ -330,33 +384,36 @@ class _Work:
             sample = self._sample(chosen.plan, demixed, rows)
             return self._fitter(chosen.plan.head).fit(sample, chosen.setting).double().cpu().eval()
 
-    def _losses_of(self, scaled: Array, y: Array) -> Callable[[nn.Module], Array]:
-        truth = torch.from_numpy(self.regions.standardise(y))
+    @property
+    def _target(self) -> NumberTarget:
+        return NumberTarget(self.y.shape[1], len(self.y))
 
-        def losses(head: nn.Module) -> Array:
-            predicted = torch.from_numpy(head_outputs(head.eval(), scaled))
-            return regression_loss(self.config.loss, predicted, truth, self.config.delta).numpy()
+    def _losses_of(self, head: Head, scaled: Array, y: Array) -> Callable[[nn.Module], Array]:
+        truth, loss = torch.from_numpy(self.regions.standardise(y)), self._target.loss_of(head)
+
+        def losses(module: nn.Module) -> Array:
+            return loss(torch.from_numpy(head_outputs(module.eval(), scaled)), truth).numpy()
 
         return losses
 
     def _sample(self, plan: Plan, demixed: DemixResult, rows: Labels) -> HeadSample:
         """Real and synthetic rows. Samples from donors take over mass of their region, interpolated rows add to it."""
-        config, regions, n = self.config, self.regions, len(rows)
+        how, regions, n = plan.augmentation, self.regions, len(rows)
         scaled, y = demixed.learned[rows] * plan.scale(demixed), self.y[rows]
         s_drawn, y_drawn = np.empty((0, scaled.shape[1])), np.empty((0, y.shape[1]))
-        if plan.augmentation == "interpolated":
-            s_drawn, y_drawn = rows_between(scaled, y, regions, config.n_donors, self.rng)
-        elif plan.augmentation == "donors":
-            y_drawn = draw_targets(y, regions, config.n_synthetic or max(n // 2, 20), self.rng)
+        if isinstance(how, Interpolated):
+            s_drawn, y_drawn = rows_between(scaled, y, regions, how.n_donors, self.rng)
+        elif isinstance(how, Donors):
+            y_drawn = draw_targets(y, regions, how.n_synthetic or max(n // 2, 20), self.rng)
             standard = regions.standardise
-            s_drawn = draw_from_donors(scaled, standard(y), standard(y_drawn), config.n_donors, self.rng)
+            s_drawn = draw_from_donors(scaled, standard(y), standard(y_drawn), how.n_donors, self.rng)
         y_all = np.concatenate([y, y_drawn])
         region = regions.region_of(y_all)
         counts = np.bincount(region[:n], minlength=len(regions.counts))
         synthetic = torch.arange(len(y_all)) >= n
-        if plan.augmentation == "donors":
+        if isinstance(how, Donors):
             mass = torch.from_numpy(np.where(counts > 0, np.maximum(counts, 1.0) ** (1 - plan.region_mass), 0.0))
-            share = torch.from_numpy(regions.rare * config.augmentation_weight)
+            share = torch.from_numpy(regions.rare * how.weight)
             weight = sample_weights(torch.from_numpy(region), synthetic, mass / mass.sum(), share)
         else:
             weight = torch.from_numpy(np.maximum(counts, 1.0)[region] ** -plan.region_mass)
@@ -367,12 +424,5 @@ class _Work:
             synthetic.to(self.device),
         )
 
-    def _fitter(self, name: RegressionHeadName) -> HeadFitter:
-        config = self.config
-        if name == "linear":
-            return LinearRegressionFitter(config.loss, config.delta, config.weight_decay)
-        if name == "mlp":
-            loss = partial(regression_loss, config.loss, delta=config.delta)
-            generator = torch_generator(self.rng)
-            return MLPFitter(self.y.shape[1], loss, config.hidden, 0.0, config.training, generator, self.progress)
-        raise InputError(f"head={name!r}: use 'auto', 'linear' or 'mlp'.")
+    def _fitter(self, head: Head) -> HeadFitter:
+        return head.fitter(self._target, self.rng, self.device, self.progress)

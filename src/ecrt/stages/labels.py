@@ -5,7 +5,7 @@ A row without labels takes no part in de-mixing; the head learns from it that no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -15,26 +15,50 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import nn
 
-from ecrt.augmentation import augment
 from ecrt.data import ClassRoles, stratified_holdout, with_lost_groups
 from ecrt.errors import InputError
-from ecrt.losses.multilabel import ABSENT, PRESENT, SYNTHETIC, UNKNOWN, label_odds, row_mass
+from ecrt.losses import check_loss
+from ecrt.losses.multilabel import (
+    ABSENT,
+    PRESENT,
+    SYNTHETIC,
+    UNKNOWN,
+    label_margins,
+    label_odds,
+    masked_bce,
+    masked_focal,
+    masked_ldam,
+    row_mass,
+)
 from ecrt.metrics import bce_per_row
-from ecrt.stages.augment import AugmentConfig, Synthetic
-from ecrt.stages.demix import DemixConfig, DemixResult, Incidences, demix
-from ecrt.stages.heads import HeadSample, head_outputs
+from ecrt.nn import BalancedHead
+from ecrt.stages.augmenting import Augmentation, Synthetic, augment_labels
+from ecrt.stages.choosing import Fold, HeadChoice, TransferResult, best_transfer, choose_among
+from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix
+from ecrt.stages.heads import (
+    MANY_ROWS,
+    WEIGHT_DECAYS,
+    Head,
+    HeadLoss,
+    HeadSample,
+    LinearFitter,
+    LinearHead,
+    NetworkHead,
+    Networks,
+    head_outputs,
+)
 from ecrt.stages.holdout import all_fresh, head_folds
-from ecrt.stages.label_heads import adjusts, label_fitter
-from ecrt.stages.predict import BalancedHead, Fold, HeadChoice, HeadConfig, choose_among
-from ecrt.stages.transfer import TransferResult, best_transfer
-from ecrt.training import Progress, seeded, torch_generator
+from ecrt.training import Progress, seeded
 
-__all__ = ["Labelled", "augment_labels", "choose_label_head", "demix_labels", "transfer_labels"]
+__all__ = ["LabelTarget", "Labelled", "choose_label_head", "demix_labels", "transfer_labels"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-LEAST_SYNTHETIC = 20
+LOSSES = ("logit-adjusted", "cross-entropy", "focal", "ldam")
+
+MOST_ROWS = 50_000
+"""With more rows than this an MLP is wide and strongly regularised."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +123,9 @@ def transfer_labels(
     labelled: Labelled,
     *,
     roles: ClassRoles,
-    candidates: list[DemixConfig],
-    head_config: HeadConfig,
+    candidates: Sequence[Demixing],
+    augmentation: Augmentation,
+    heads: Sequence[Head],
     validation: float,
     rng: np.random.Generator,
     device: torch.device,
@@ -122,13 +147,13 @@ def transfer_labels(
         raise InputError(f"No row can be held out of {len(z)} rows: two rows at least must have the same rarest label.")
     trial: dict[int, tuple[Array, Labels]] = {}
 
-    def demix_by(config: DemixConfig) -> DemixResult:
+    def demix_by(config: Demixing) -> DemixResult:
         return demix_labels(z, labelled, train_rows, roles, config, rng, device, progress)
 
     def choose_for(demixed: DemixResult) -> HeadChoice:
         choice, logits, rows = choose_label_head(
-            demixed.learned, demixed, labelled, train_rows, held_out_rows, roles, head_config, rng, device, progress,
-            fresh=fresh,
+            demixed.learned, demixed, labelled, train_rows, held_out_rows, roles, augmentation, heads, rng, device,
+            progress, fresh=fresh,
         )  # fmt: skip
         trial[id(choice)] = logits, rows
         return choice
@@ -143,7 +168,7 @@ def demix_labels(
     labelled: Labelled,
     train_rows: Labels,
     roles: ClassRoles,
-    config: DemixConfig,
+    config: Demixing,
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
@@ -167,31 +192,6 @@ def held_out_weights(labelled: Labelled) -> Array:
     return np.asarray(weight / weight.sum())
 
 
-def augment_labels(
-    s: Array,
-    labelled: Labelled,
-    augmented: NDArray[np.bool_],
-    within_variance: Array,
-    config: AugmentConfig,
-    rng: np.random.Generator,
-) -> Synthetic:
-    """Draw synthetic sources for every augmented label from the rows that have it."""
-    counts = labelled.counts
-    labels = np.flatnonzero(augmented & (counts > 0)) if config.weight > 0 else np.empty(0, dtype=np.int64)
-    if len(labels) == 0:
-        return Synthetic(np.empty((0, s.shape[1])), np.empty(0, dtype=np.int64))
-    size = config.n_synthetic or int(np.clip(len(s) // (2 * len(labels)), LEAST_SYNTHETIC, counts.max() + 20))
-    generator, variance = torch_generator(rng), torch.from_numpy(within_variance)
-    columns = labelled.indicator.tocsc()
-    drawn = np.empty((size * len(labels), s.shape[1]))
-    for place, label in enumerate(labels):
-        mine = torch.from_numpy(s[columns.indices[columns.indptr[label] : columns.indptr[label + 1]]])
-        drawn[place * size : (place + 1) * size] = augment(
-            config.kind, mine, size, generator, variance_d=variance, pseudo_samples=config.pseudo_samples
-        ).numpy()
-    return Synthetic(drawn, np.repeat(labels, size))
-
-
 def choose_label_head(
     s: Array,
     demixed: DemixResult,
@@ -199,7 +199,8 @@ def choose_label_head(
     train_rows: Labels,
     held_out_rows: Labels,
     roles: ClassRoles,
-    config: HeadConfig,
+    augmentation: Augmentation,
+    heads: Sequence[Head],
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
@@ -208,27 +209,28 @@ def choose_label_head(
 ) -> tuple[HeadChoice, Array, Labels]:
     """The head that held-out rows choose, and its logits of rows that it has not seen, with these rows.
 
-    ``drawing`` makes, of a de-mixing, what draws synthetic sources from rows; ``None`` for those of
-    ``config.augmentation``. ``fresh`` are the rows that earlier stages have not looked at, ``None`` for all.
+    ``drawing`` makes, of a de-mixing, what draws synthetic sources from rows; ``None`` for those of ``augmentation``.
+    ``fresh`` are the rows that earlier stages have not looked at, ``None`` for all.
     """
-    odds = label_odds(labelled.indicator, row_mass(labelled.indicator, config.mass))
+    target = LabelTarget(labelled, roles, augmentation, device)
     balanced = label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced"))
 
-    def sample(part: DemixResult, rows: Labels) -> HeadSample:
+    def sample(part: DemixResult, rows: Labels, head: Head) -> HeadSample:
         synthetic = (
             drawing(part)(rows)
             if drawing is not None
             else augment_labels(
-                part.learned[rows], labelled[rows], roles.augmented, part.within_variance, config.augmentation, rng
+                part.learned[rows], labelled[rows].indicator, roles.augmented, part.within_variance, augmentation, rng
             )
         )
-        return _sample(part.learned[rows], labelled[rows], synthetic, part.head_scale, config, device)
+        mass = row_mass(labelled[rows].indicator, network_of(head).class_mass)
+        return _sample(part.learned[rows], labelled[rows], synthetic, part.head_scale, mass, augmentation, device)
 
-    def logits_on(part: DemixResult, rows: Labels, head: nn.Module) -> Array:
-        return head_outputs(_balanced(head.eval(), odds, config), part.learned[rows] * part.head_scale)
+    def logits_on(part: DemixResult, rows: Labels, head: Head, module: nn.Module) -> Array:
+        return head_outputs(target.balanced(module.eval(), head), part.learned[rows] * part.head_scale)
 
-    def losses_on(part: DemixResult, rows: Labels, head: nn.Module) -> Array:
-        return bce_per_row(logits_on(part, rows, head) + balanced, labelled[rows].present())
+    def losses_on(part: DemixResult, rows: Labels, head: Head, module: nn.Module) -> Array:
+        return bce_per_row(logits_on(part, rows, head, module) + balanced, labelled[rows].present())
 
     final = replace(demixed, learned=s)
     splits = head_folds(labelled.rarest, train_rows, held_out_rows, rng, all_fresh(fresh, demixed.fresh))
@@ -238,28 +240,104 @@ def choose_label_head(
         for part, (learn, check) in zip(parts, splits, strict=True)
     ]
     with seeded(int(rng.integers(2**62))):
-        fitters = {
-            name: label_fitter(name, odds, len(s), roles, config, rng, device, progress) for name in config.heads
-        }
+        fitters = [(head, head.fitter(target, rng, device, progress)) for head in heads]
         chosen = choose_among(fitters, folds, labelled.rarest, lambda rows: held_out_weights(labelled[rows]))
+    best = chosen.best
 
     def fit() -> nn.Module:
         with seeded(int(rng.integers(2**62))):
-            everything = sample(final, np.concatenate([train_rows, held_out_rows]))
-            head = fitters[chosen.best.name].fit(everything, chosen.best.setting)
-        return _balanced(head, odds, config).double().cpu().eval()
+            everything = sample(final, np.concatenate([train_rows, held_out_rows]), best.head)
+            module = best.fitter.fit(everything, best.setting)
+        return target.balanced(module, best.head).double().cpu().eval()
 
     choice = HeadChoice(
-        name=chosen.best.name, setting=chosen.best.setting, rows=chosen.rows, held_out_losses=chosen.losses,
-        held_out=chosen.loss, candidates=chosen.tried, fit=fit,
+        head=best.head, setting=best.setting, rows=chosen.rows, held_out_losses=chosen.losses, held_out=chosen.loss,
+        candidates=chosen.tried, fit=fit,
     )  # fmt: skip
     judged = splits[0][1]
-    return choice, logits_on(parts[0], judged, chosen.best.head), judged
+    return choice, logits_on(parts[0], judged, best.head, best.module), judged
 
 
-def _balanced(head: nn.Module, odds: Array, config: HeadConfig) -> nn.Module:
-    """Logits free of the labels' frequencies: without adjustment their log-odds are taken off afterwards."""
-    return head if adjusts(config) else BalancedHead(head, torch.from_numpy(odds).to(next(head.parameters())))
+def network_of(head: Head) -> NetworkHead:
+    """The head as one that can predict several labels."""
+    if not isinstance(head, NetworkHead) or head.mixup > 0:
+        raise InputError("Rows with several labels need a LinearHead or an MLPHead, without mixup.")
+    return head
+
+
+@dataclass(frozen=True)
+class LabelTarget:
+    """Any number of labels for each row: one logit for each label."""
+
+    labelled: Labelled
+    roles: ClassRoles
+    augmentation: Augmentation
+    device: torch.device
+
+    @property
+    def n_outputs(self) -> int:
+        """One logit for each label."""
+        return int(self.labelled.indicator.shape[1])
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in all."""
+        return int(self.labelled.indicator.shape[0])
+
+    @property
+    def networks(self) -> Networks:
+        """How heads that are trained by steps are made."""
+        if self.n_rows > MOST_ROWS:
+            return Networks(hidden=(1024,), dropout=0.5, batch_size=1024)
+        return Networks(batch_size=256 if self.n_rows <= MANY_ROWS else 512)
+
+    def counts_of(self, head: Head) -> torch.Tensor:
+        """Nothing: labels are no classes."""
+        return torch.empty(0)
+
+    def odds_of(self, head: Head) -> Array:
+        """Log-odds of each label's frequency under the mass that the head gives rows."""
+        return label_odds(self.labelled.indicator, row_mass(self.labelled.indicator, network_of(head).class_mass))
+
+    def adjusts(self, head: Head) -> bool:
+        """Whether log-odds are added in training."""
+        name = network_of(head).loss_name("logit-adjusted", LOSSES, "Several labels for each row")
+        return name == "logit-adjusted"
+
+    def loss_of(self, head: Head) -> HeadLoss:
+        """The loss of all labels of a row, synthetic rows with one label each."""
+        network, adjusts = network_of(head), self.adjusts(head)
+        options = check_loss("logit-adjusted" if adjusts else network.loss, network.loss_options)
+        share = 1 - self.augmentation.weight * (self.roles.augmented & (self.roles.counts > 0))
+        real_share_m = torch.from_numpy(share).float().to(self.device)
+        if network.loss == "focal":
+            return _whenever(partial(masked_focal, real_share_m=real_share_m, gamma=options["gamma"]))
+        if network.loss == "ldam":
+            largest = options["scale"] * options["largest_margin"]
+            margins = label_margins(torch.from_numpy(self.roles.counts), self.n_rows, largest)
+            present_m, absent_m = (margin_m.float().to(self.device) for margin_m in margins)
+            return _whenever(
+                partial(masked_ldam, real_share_m=real_share_m, present_margin_m=present_m, absent_margin_m=absent_m)
+            )
+        odds = self.odds_of(head)
+        shift_m = torch.from_numpy(odds if adjusts else np.zeros_like(odds)).float().to(self.device)
+        return _whenever(partial(masked_bce, log_odds_m=shift_m, real_share_m=real_share_m))
+
+    def linear_fitter(self, head: LinearHead) -> LinearFitter:
+        """Logistic regression of every label, by L-BFGS."""
+        decays = WEIGHT_DECAYS if head.weight_decay is None else (head.weight_decay,)
+        return LinearFitter(self.n_outputs, self.loss_of(head), decays)
+
+    def balanced(self, module: nn.Module, head: Head) -> nn.Module:
+        """Logits free of the labels' frequencies: without adjustment their log-odds are taken off afterwards."""
+        if self.adjusts(head):
+            return module
+        return BalancedHead(module, torch.from_numpy(self.odds_of(head)).to(next(module.parameters())))
+
+
+def _whenever(loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> HeadLoss:
+    """A loss that does not change in the course of training."""
+    return lambda outputs, y, done=1.0: loss(outputs, y)
 
 
 def _sample(
@@ -267,11 +345,11 @@ def _sample(
     labelled: Labelled,
     synthetic: Synthetic,
     scale: Array,
-    config: HeadConfig,
+    weight: Array,
+    augmentation: Augmentation,
     device: torch.device,
 ) -> HeadSample:
     """Real rows with all their columns, synthetic rows with one; the mass of a column's positives stays what it was."""
-    weight = row_mass(labelled.indicator, config.mass)
     positives = np.asarray(labelled.indicator.T @ weight, dtype=np.float64)
     n, n_synthetic = len(s), len(synthetic.y)
     target = torch.full((n + n_synthetic, labelled.indicator.shape[1]), UNKNOWN, dtype=torch.int8)
@@ -279,7 +357,7 @@ def _sample(
     target[torch.from_numpy(labelled.incidences.row), torch.from_numpy(labelled.label)] = PRESENT
     target[torch.arange(n, n + n_synthetic), torch.from_numpy(synthetic.y)] = SYNTHETIC
     each = np.maximum(np.bincount(synthetic.y, minlength=len(positives)), 1)
-    artificial = config.augmentation.weight * positives / each
+    artificial = augmentation.weight * positives / each
     scaled = np.empty((n + n_synthetic, s.shape[1]), dtype=np.float32)
     np.multiply(s, scale, out=scaled[:n], casting="same_kind")
     np.multiply(synthetic.s, scale, out=scaled[n:], casting="same_kind")

@@ -1,0 +1,280 @@
+"""Stage 3: synthetic sources for the classes, labels and targets that need them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils._param_validation import Interval
+from torch import Tensor
+
+from ecrt.augmentation import borrowed, parametric, permutation
+from ecrt.flows import within_class_residuals
+from ecrt.stages.parts import Part, Role
+from ecrt.training import torch_generator
+
+__all__ = [
+    "AUGMENTATION",
+    "TARGET_AUGMENTATION",
+    "Augmentation",
+    "Borrowed",
+    "Donors",
+    "Interpolated",
+    "NoAugmentation",
+    "Parametric",
+    "Permutation",
+    "Synthetic",
+    "augment_classes",
+    "augment_labels",
+]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+LEAST_SYNTHETIC = 20
+
+WEIGHT = {
+    "weight": [Interval(Real, 0, 1, closed="both")],
+    "n_synthetic": [None, Interval(Integral, 1, 10**7, closed="both")],
+}
+PSEUDO_SAMPLES = {"pseudo_samples": [Interval(Real, 0, None, closed="neither")]}
+
+
+class Augmentation(Part):
+    """A way to synthetic sources, with ``weight``: the share of a class's mass that its synthetic samples hold."""
+
+    weight: Any
+    n_synthetic: Any
+
+    def draw(
+        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
+    ) -> Tensor:
+        """``size`` synthetic sources of the class that ``s_nd`` comes from.
+
+        Parameters
+        ----------
+        variance_d : mean variance within classes.
+        residuals_rd : deviations of other classes from their means, if they are to be lent.
+        """
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NoAugmentation(Augmentation):
+    """No synthetic samples."""
+
+    kind: ClassVar[str] = "none"
+    weight: ClassVar[float] = 0.0  # type: ignore[misc]
+    n_synthetic: ClassVar[int | None] = None  # type: ignore[misc]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Parametric(Augmentation):
+    """Synthetic sources of a minority class from a Gaussian.
+
+    Parameters
+    ----------
+    weight : float, default=0.5
+        Share of a minority class's weight that goes to its synthetic samples.
+    n_synthetic : int or None, default=None
+        Synthetic samples of each minority class; ``None`` makes half as many as rows in all, but no class larger than
+        the largest.
+    pseudo_samples : float, default=10
+        How many samples the common variance counts for in the variance of a class.
+    """
+
+    kind: ClassVar[str] = "parametric"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = WEIGHT | PSEUDO_SAMPLES
+
+    weight: float = 0.5
+    n_synthetic: int | None = None
+    pseudo_samples: float = 10.0
+
+    def draw(
+        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
+    ) -> Tensor:
+        """Samples of a Gaussian with the class's mean and shrunk variance."""
+        return parametric(s_nd, size, generator, variance_d, self.pseudo_samples)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Permutation(Augmentation):
+    """Synthetic sources by shuffling coordinates within a minority class (Eq. 2).
+
+    Parameters
+    ----------
+    weight, n_synthetic
+        As in ``Parametric``.
+    """
+
+    kind: ClassVar[str] = "permutation"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = WEIGHT
+
+    weight: float = 0.5
+    n_synthetic: int | None = None
+
+    def draw(
+        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
+    ) -> Tensor:
+        """Every coordinate from a sample of its own."""
+        return permutation(s_nd, size, generator)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Borrowed(Augmentation):
+    """Synthetic sources around the mean of a minority class, with residuals of the majority classes.
+
+    Parameters
+    ----------
+    weight, n_synthetic, pseudo_samples
+        As in ``Parametric``.
+    """
+
+    kind: ClassVar[str] = "borrowed"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = WEIGHT | PSEUDO_SAMPLES
+
+    weight: float = 0.5
+    n_synthetic: int | None = None
+    pseudo_samples: float = 10.0
+
+    def draw(
+        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
+    ) -> Tensor:
+        """The class's mean plus residuals of other classes; without any, samples are parametric."""
+        if residuals_rd is None or len(residuals_rd) == 0:
+            return parametric(s_nd, size, generator, variance_d, self.pseudo_samples)
+        return borrowed(s_nd, size, generator, variance_d, self.pseudo_samples, residuals_rd)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Interpolated(Part):
+    """Synthetic rows between neighbours in source space, for a continuous target.
+
+    As many rows as there are, and for each row with a rare target six more: between rare neighbours, and moved along
+    the sources' local slopes. They weigh as much as the rows there are.
+
+    Parameters
+    ----------
+    n_donors : int, default=20
+        The kernel of the slopes has half the distance to this many nearest targets as its bandwidth.
+    """
+
+    kind: ClassVar[str] = "interpolated"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_donors": [Interval(Integral, 1, None, closed="left")]}
+
+    n_donors: int = 20
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Donors(Part):
+    """Synthetic rows for a continuous target with every source from a donor of its own (supplement B).
+
+    Parameters
+    ----------
+    weight : float, default=0.5
+        Share of the mass of rare regions that goes to synthetic samples; that mass stays what it is.
+    n_synthetic : int or None, default=None
+        Synthetic samples; ``None`` for half as many as rows.
+    n_donors : int, default=20
+        The kernel that weighs donors has half the distance to this many nearest targets as its bandwidth.
+    """
+
+    kind: ClassVar[str] = "donors"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = WEIGHT | Interpolated._parameter_constraints
+
+    weight: float = 0.5
+    n_synthetic: int | None = None
+    n_donors: int = 20
+
+
+AUGMENTATION = Role((NoAugmentation, Parametric, Permutation, Borrowed))
+"""What the parameter ``augmentation`` of a classifier takes."""
+
+TARGET_AUGMENTATION = Role((NoAugmentation, Interpolated, Donors), others=("auto",), several=True)
+"""What the parameter ``augmentation`` of a regressor takes."""
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Synthetic sources and their classes.
+
+    ``same_weight``: every sample of a class, real or synthetic, has the same weight, instead of an agreed share.
+    """
+
+    s: Array
+    y: Labels
+    same_weight: bool = False
+
+
+def augment_classes(
+    s: Array,
+    y: Labels,
+    augmented: NDArray[np.bool_],
+    within_variance: Array,
+    config: Augmentation,
+    rng: np.random.Generator,
+    rows: Labels | None = None,
+    lenders: NDArray[np.bool_] | None = None,
+) -> Synthetic:
+    """Draw synthetic sources for every augmented class that has at least one sample.
+
+    ``rows`` : those of ``s`` and ``y`` to draw from, ``None`` for all. ``lenders`` : classes to borrow residuals from,
+    ``None`` for those that are not augmented.
+    """
+    rows = np.arange(len(y)) if rows is None else rows
+    y = y[rows]
+    counts = np.bincount(y, minlength=len(augmented))
+    labels = np.flatnonzero(augmented & (counts > 0)) if config.weight > 0 else np.empty(0, dtype=np.int64)
+    if len(labels) == 0:
+        return Synthetic(np.empty((0, s.shape[1])), np.empty(0, dtype=np.int64))
+    size = config.n_synthetic or int(np.clip(len(y) // (2 * len(labels)), 20, max(counts.max(), 20)))
+    generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+    variance = torch.from_numpy(within_variance)
+    lenders = ~augmented if lenders is None else lenders
+    residuals = _residuals(s[rows], y, lenders) if isinstance(config, Borrowed) else None
+    by_class = rows[np.argsort(y, kind="stable")]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    drawn = [
+        config.draw(
+            torch.from_numpy(s[by_class[starts[label] : starts[label + 1]]]), size, generator, variance, residuals
+        ).numpy()
+        for label in labels
+    ]
+    return Synthetic(np.concatenate(drawn), np.repeat(labels, size))
+
+
+def _residuals(s: Array, y: Labels, lenders: NDArray[np.bool_]) -> Tensor:
+    """Deviations from their means of the classes that lend, stretched for the mean that each has lost."""
+    lent = lenders[y]
+    residuals, _, counts = within_class_residuals(s[lent], y[lent])
+    _, member = np.unique(y[lent], return_inverse=True)
+    stretch = np.sqrt(counts / np.maximum(counts - 1, 1))
+    return torch.from_numpy(residuals[counts[member] > 1] * stretch[member][counts[member] > 1, None])
+
+
+def augment_labels(
+    s: Array,
+    indicator: sparse.csr_array,
+    augmented: NDArray[np.bool_],
+    within_variance: Array,
+    config: Augmentation,
+    rng: np.random.Generator,
+) -> Synthetic:
+    """Draw synthetic sources for every augmented label from the rows that have it: ``indicator`` is rows by labels."""
+    columns = indicator.tocsc()
+    counts = np.diff(columns.indptr)
+    labels = np.flatnonzero(augmented & (counts > 0)) if config.weight > 0 else np.empty(0, dtype=np.int64)
+    if len(labels) == 0:
+        return Synthetic(np.empty((0, s.shape[1])), np.empty(0, dtype=np.int64))
+    size = config.n_synthetic or int(np.clip(len(s) // (2 * len(labels)), LEAST_SYNTHETIC, counts.max() + 20))
+    generator, variance = torch_generator(rng), torch.from_numpy(within_variance)
+    drawn = np.empty((size * len(labels), s.shape[1]))
+    for place, label in enumerate(labels):
+        mine = torch.from_numpy(s[columns.indices[columns.indptr[label] : columns.indptr[label + 1]]])
+        drawn[place * size : (place + 1) * size] = config.draw(mine, size, generator, variance, None).numpy()
+    return Synthetic(drawn, np.repeat(labels, size))

@@ -1,0 +1,493 @@
+"""Stages 2 to 4 together: held-out rows choose the de-mixing, the head and its setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ecrt.data import ClassRoles, stratified_holdout
+from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
+from ecrt.losses import sample_weights
+from ecrt.metrics import better_under_weights
+from ecrt.stages.augmenting import Augmentation, Synthetic, augment_classes
+from ecrt.stages.demixing import Demixing, DemixResult, demix
+from ecrt.stages.heads import ClassTarget, Head, HeadFitter, HeadSample, device_outputs
+from ecrt.stages.holdout import Watched, across_halves, all_fresh, halves, head_folds
+from ecrt.training import Progress, seeded, stop_requested
+
+__all__ = [
+    "Candidate",
+    "Choice",
+    "Draw",
+    "Drawing",
+    "Fold",
+    "HeadChoice",
+    "TransferResult",
+    "best_transfer",
+    "choose_among",
+    "choose_head",
+    "fit_head",
+    "transfer",
+]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadChoice:
+    """The head that held-out rows chose.
+
+    Attributes
+    ----------
+    head, setting : which head, with which weight decay, epochs or pseudo-samples.
+    rows : those that were held out from the fits that they judge.
+    held_out_losses : balanced NLL of each of these rows under what the other half of them would have chosen.
+    held_out : mean of these, every class with the same weight.
+    candidates : held-out balanced NLL, every class with the same weight, of all that was tried.
+    temperature : what logits are divided by; 1 unless the loss gives them a scale of their own.
+    fit : fits the choice on all rows: scaled sources to balanced logits, float64 on the CPU.
+    """
+
+    head: Head
+    setting: float
+    rows: Labels
+    held_out_losses: Array
+    held_out: float
+    candidates: dict[str, float]
+    fit: Callable[[], nn.Module]
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Another way to synthetic sources.
+
+    Attributes
+    ----------
+    made_from : a de-mixing and the rows it may learn from, to a function from rows to synthetic sources made of them.
+    fresh : rows that had no part in what is learned once; ``None`` for all.
+    """
+
+    made_from: Callable[[DemixResult, Labels], Callable[[Labels], Synthetic]]
+    fresh: Mask | None = None
+
+
+Drawing = Callable[[Array, Labels, Labels, Labels], Draw]
+"""Features, classes, training rows and held-out rows, to a way to synthetic sources."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferResult:
+    """The chosen de-mixing with its head.
+
+    Attributes
+    ----------
+    demixing, demixed : the chosen way of de-mixing, and its result.
+    head : scaled sources to balanced logits.
+    choice : how that head was chosen.
+    held_out : for each way of de-mixing tried, the held-out balanced NLL of its head: of every row under the head that
+        the other half of the rows would have chosen.
+    """
+
+    demixing: Demixing
+    demixed: DemixResult
+    head: nn.Module
+    choice: HeadChoice
+    held_out: dict[str, float]
+
+
+def transfer(
+    z: Array,
+    y: Labels,
+    *,
+    roles: ClassRoles,
+    candidates: Sequence[Demixing],
+    augmentation: Augmentation,
+    heads: Sequence[Head],
+    validation: float,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+    drawing: Drawing | None = None,
+    fresh: Mask | None = None,
+) -> TransferResult:
+    """De-mix and fit a head for every candidate, simplest first; a later one must be better beyond noise.
+
+    Parameters
+    ----------
+    z, y : features and class indices of rows that the encoder was not trained on.
+    validation : share of each class held out to stop, choose and compare.
+    drawing : another way to synthetic sources than ``augmentation``, whose weight they have.
+    fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
+    """
+    fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
+    train_rows, held_out_rows = stratified_holdout(y, validation, rng, eligible=fresh)
+    if len(held_out_rows) == 0:
+        raise InputError(
+            f"No row can be held out of {len(y)} rows in {len(np.unique(y))} classes: one class at least needs two."
+        )
+    shared: dict[str, Any] = {
+        "train_rows": train_rows, "held_out_rows": held_out_rows, "rng": rng, "device": device, "progress": progress
+    }  # fmt: skip
+
+    def choose_for(demixed: DemixResult) -> HeadChoice:
+        draw = None if drawing is None else drawing(z, y, train_rows, held_out_rows)
+        return choose_head(
+            demixed.learned, y, roles=roles, demixed=demixed, augmentation=augmentation, heads=heads, draw=draw,
+            fresh=fresh, **shared,
+        )  # fmt: skip
+
+    return best_transfer(
+        candidates,
+        lambda config: demix(z, y, demixed_on=roles.demixed_on, config=config, **shared),
+        choose_for,
+        lambda rows: (1 / np.maximum(np.bincount(y[rows]), 1))[y[rows]],
+    )
+
+
+def best_transfer(
+    candidates: Sequence[Demixing],
+    demix_by: Callable[[Demixing], DemixResult],
+    choose_for: Callable[[DemixResult], HeadChoice],
+    weights_of: Callable[[Labels], Array],
+) -> TransferResult:
+    """The de-mixing whose head serves held-out rows best; a later one must be better beyond noise.
+
+    Parameters
+    ----------
+    candidates : simplest first.
+    demix_by, choose_for : stages 2 and 4.
+    weights_of : weights of rows that are judged together.
+    """
+    best: tuple[Demixing, DemixResult, HeadChoice] | None = None
+    held_out: dict[str, float] = {}
+    for config in candidates:
+        if best is not None and stop_requested():
+            break
+        try:
+            demixed = demix_by(config)
+            head = choose_for(demixed)
+        except StoppedError:
+            if best is None:
+                raise
+            break
+        except DivergenceError as error:
+            if best is None:
+                raise
+            warn_user(f"De-mixing by {config.kind!r} was given up. {error}")
+            continue
+        again = sum(name.split(" ")[0] == config.kind for name in held_out)
+        held_out[f"{config.kind} {again + 1}" if again else config.kind] = head.held_out
+        if best is None or _better(head, best[2], weights_of):
+            best = config, demixed, head
+    if best is None:
+        raise InputError("No way of de-mixing was given.")
+    config, demixed, choice = best
+    return TransferResult(demixing=config, demixed=demixed, head=choice.fit(), choice=choice, held_out=held_out)
+
+
+def _better(challenger: HeadChoice, champion: HeadChoice, weights_of: Callable[[Labels], Array]) -> bool:
+    """Whether the challenger's losses are lower beyond noise, on the rows that judge both."""
+    rows, mine, theirs = np.intersect1d(challenger.rows, champion.rows, assume_unique=True, return_indices=True)
+    return len(rows) > 0 and better_under_weights(
+        challenger.held_out_losses[mine], champion.held_out_losses[theirs], weights_of(rows)
+    )
+
+
+def choose_head(
+    s: Array,
+    y: Labels,
+    *,
+    train_rows: Labels,
+    held_out_rows: Labels,
+    roles: ClassRoles,
+    demixed: DemixResult,
+    augmentation: Augmentation,
+    heads: Sequence[Head],
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    fresh: Mask | None = None,
+) -> HeadChoice:
+    """Choose head and setting on held-out rows; the choice can then be fitted on all rows.
+
+    Whatever a fit needs, it learns from the rows that it may see: linear de-mixing is learned anew for every fold, and
+    synthetic sources are drawn each time from the very rows of the fit.
+
+    Parameters
+    ----------
+    s, y : sources by ``demixed``, and classes.
+    heads : the simplest first; a later one must lower the held-out loss, every class with the same weight, beyond
+        noise.
+    draw : makes synthetic sources; ``None`` for those of ``augmentation``.
+    fresh : rows that earlier stages have not looked at, ``None`` for all.
+    """
+    target = ClassTarget(torch.from_numpy(roles.counts), len(s), device)
+
+    def view(part: DemixResult, learn: Labels) -> _View:
+        drawn = None if draw is None else draw.made_from(part, learn)
+        return _View(part, y, roles, target, augmentation, rng, drawn)
+
+    final = replace(demixed, learned=s)
+    everything = np.concatenate([train_rows, held_out_rows])
+    known = all_fresh(fresh, demixed.fresh, None if draw is None else draw.fresh)
+    splits = head_folds(y, train_rows, held_out_rows, rng, known)
+    views = [view(final if demixed.refit is None else demixed.refit(learn), learn) for learn, _ in splits]
+    folds = [
+        Fold(check, partial(one.sample, learn), partial(one.losses, check))
+        for one, (learn, check) in zip(views, splits, strict=True)
+    ]
+    with seeded(int(rng.integers(2**62))):
+        fitters = [(head, head.fitter(target, rng, device, progress)) for head in heads]
+        chosen = choose_among(fitters, folds, y, lambda rows: _balanced(y[rows]))
+    best = chosen.best
+    temperature = views[0].temperature(splits[0][1], best.head, best.module)
+
+    def fit() -> nn.Module:
+        with seeded(int(rng.integers(2**62))):
+            module = best.fitter.fit(view(final, everything).sample(everything, best.head), best.setting)
+        return target.balanced(module, best.head, temperature).double().cpu().eval()
+
+    return HeadChoice(
+        head=best.head, setting=best.setting, rows=chosen.rows, held_out_losses=chosen.losses, held_out=chosen.loss,
+        candidates=chosen.tried, fit=fit, temperature=temperature,
+    )  # fmt: skip
+
+
+def fit_head(
+    s: Array,
+    y: Labels,
+    *,
+    head: Head,
+    setting: float,
+    temperature: float,
+    roles: ClassRoles,
+    demixed: DemixResult,
+    augmentation: Augmentation,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> nn.Module:
+    """A head under a setting that was chosen before, on all rows; see ``HeadChoice.fit``."""
+    target = ClassTarget(torch.from_numpy(roles.counts), len(s), device)
+    view = _View(replace(demixed, learned=s), y, roles, target, augmentation, rng, None)
+    with seeded(int(rng.integers(2**62))):
+        module = head.fitter(target, rng, device, progress).fit(view.sample(np.arange(len(y)), head), setting)
+    return target.balanced(module, head, temperature).double().cpu().eval()
+
+
+@dataclass
+class _View:
+    """Rows as one de-mixing shows them to heads: samples to learn from, and losses."""
+
+    demixed: DemixResult
+    y: Labels
+    roles: ClassRoles
+    target: ClassTarget
+    augmentation: Augmentation
+    rng: np.random.Generator
+    drawn: Callable[[Labels], Synthetic] | None
+
+    def __post_init__(self) -> None:
+        # On the device once; on the CPU this is the same memory.
+        self.s_nd = torch.from_numpy(self.demixed.learned).to(self.target.device)
+        self.scale_d = torch.from_numpy(self.demixed.head_scale).to(self.target.device)
+
+    def scaled(self, rows: Labels) -> Tensor:
+        return self.s_nd[torch.from_numpy(rows).to(self.target.device)].mul_(self.scale_d)
+
+    def sample(self, rows: Labels, head: Head) -> HeadSample:
+        """Real and synthetic rows, scaled, with the weights that their classes give them."""
+        demixed, roles = self.demixed, self.roles
+        synthetic = (
+            self.drawn(rows)
+            if self.drawn is not None
+            else augment_classes(
+                demixed.learned, self.y, roles.augmented, demixed.within_variance, self.augmentation, self.rng, rows
+            )
+        )
+        drawn = torch.from_numpy(synthetic.s).to(self.target.device) * self.scale_d
+        labels = torch.from_numpy(np.concatenate([self.y[rows], synthetic.y]))
+        is_synthetic = torch.arange(len(labels)) >= len(rows)
+        share_m = torch.from_numpy(_synthetic_share(self.y[rows], synthetic, roles, self.augmentation.weight))
+        weight = sample_weights(labels, is_synthetic, self.target.mass_of(head), share_m)
+        # Classes that none of these rows belong to (one sample, held out) leave some mass over.
+        weight = weight / weight.sum()
+        variance, device = demixed.within_variance * demixed.head_scale**2, self.target.device
+        return HeadSample(
+            torch.cat([self.scaled(rows).float(), drawn.float()]),
+            labels.to(device),
+            weight.float().to(device),
+            is_synthetic.to(device),
+            variance=torch.from_numpy(variance),
+            between=torch.from_numpy(demixed.signal_to_noise * variance),
+        )
+
+    def temperature(self, rows: Labels, head: Head, module: nn.Module) -> float:
+        if not self.target.needs_temperature(module, head):
+            return 1.0
+        return self.target.temperature(module, head, self.scaled(rows), self.y[rows])
+
+    def losses(self, rows: Labels, head: Head, module: nn.Module) -> Array:
+        """Balanced NLL; where logits need a temperature, each half of the rows has that of the other."""
+
+        def at_temperature_of(mine: Mask) -> Array:
+            ready = self.target.balanced(module, head, self.temperature(rows[mine], head, module))
+            logits = device_outputs(ready, self.scaled(rows))
+            true = torch.from_numpy(self.y[rows]).to(logits.device)
+            return nn.functional.cross_entropy(logits, true, reduction="none").cpu().numpy()
+
+        module = module.eval()
+        if not self.target.needs_temperature(module, head):
+            return at_temperature_of(np.ones(len(rows), dtype=bool))
+        return across_halves(halves(self.y[rows]), at_temperature_of)
+
+
+def _synthetic_share(y: Labels, synthetic: Synthetic, roles: ClassRoles, weight: float) -> Array:
+    """Share of each class's mass that its synthetic samples hold."""
+    if not synthetic.same_weight:
+        return np.asarray(roles.augmented * weight)
+    real, drawn = (np.bincount(labels, minlength=len(roles.counts)) for labels in (y, synthetic.y))
+    return np.asarray(drawn / np.maximum(real + drawn, 1))
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Rows to check on, what a head may learn from before, and losses of the rows under a head and its module."""
+
+    check: Labels
+    sample: Callable[[Head], HeadSample]
+    losses_on: Callable[[Head, nn.Module], Array]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A head under one setting, with the losses of all rows that were checked on.
+
+    ``module`` is the one that has not seen the given held-out rows.
+    """
+
+    head: Head
+    fitter: HeadFitter
+    setting: float
+    losses: Array
+    module: nn.Module
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, and what that is worth.
+
+    Attributes
+    ----------
+    best : the choice.
+    tried : held-out loss of all candidates.
+    rows : all rows that were checked on.
+    losses, loss : of these rows, each under what the other half of them would have chosen, and their weighted mean.
+    """
+
+    best: Candidate
+    tried: dict[str, float]
+    rows: Labels
+    losses: Array
+    loss: float
+
+
+def choose_among(
+    fitters: Sequence[tuple[Head, HeadFitter]],
+    folds: list[Fold],
+    strata: Labels,
+    weights_of: Callable[[Labels], Array],
+) -> Choice:
+    """The head and setting that serve held-out rows best.
+
+    Parameters
+    ----------
+    fitters : the simplest first; a later one must be better beyond noise.
+    folds : whose checked rows may overlap.
+    strata : of all rows, to take halves by.
+    weights_of : weights of rows that are checked on together.
+    """
+    rows, place = np.unique(np.concatenate([fold.check for fold in folds]), return_inverse=True)
+    times = np.bincount(place)
+    weight = _shares(weights_of(rows))
+    half = halves(strata[rows])
+    kinds: list[list[Candidate]] = []
+    for head, fitter in fitters:
+        if kinds and stop_requested():
+            break
+        try:
+            paths = [
+                _walk(head, fitter, fold, _shares(weights_of(fold.check)), halves(strata[fold.check])) for fold in folds
+            ]
+        except StoppedError:
+            if not kinds:
+                raise
+            break
+        kinds.append([
+            # The same step of the path in every fold; where the setting was found in training, its median.
+            Candidate(
+                head,
+                fitter,
+                float(np.median([setting for setting, _, _ in steps])),
+                np.bincount(place, weights=np.concatenate([losses for _, losses, _ in steps])) / times,
+                steps[0][2],
+            )
+            for steps in zip(*paths, strict=False)
+        ])  # fmt: skip
+    kinds = [kind for kind in kinds if kind]
+    if not kinds:
+        raise InputError("No head to choose from: give one at least.")
+    losses = across_halves(half, lambda mine: _best(kinds, weight * mine).losses)
+    tried = {f"{one.head.kind} {one.setting:g}": float(weight @ one.losses) for kind in kinds for one in kind}
+    return Choice(_best(kinds, weight), tried, rows, losses, float(weight @ losses))
+
+
+def _best(kinds: list[list[Candidate]], weight: Array) -> Candidate:
+    """The best setting of the first kind that none after it beats beyond noise."""
+    first, *others = [min(kind, key=lambda one: float(weight @ one.losses)) for kind in kinds]
+    best = first
+    for other in others:
+        best = other if better_under_weights(other.losses, best.losses, weight) else best
+    return best
+
+
+def _shares(weight: Array) -> Array:
+    return weight / weight.sum()
+
+
+def _balanced(y: Labels) -> Array:
+    """Weights of rows under which every class has the same weight."""
+    return np.asarray((1 / np.maximum(np.bincount(y), 1))[y])
+
+
+def _walk(
+    head: Head, fitter: HeadFitter, fold: Fold, weight: Array, half: Mask
+) -> list[tuple[float, Array, nn.Module]]:
+    """Settings along a fitter's path with the losses of held-out rows, until these have risen twice.
+
+    Of a head that they have a part in, each half of the rows has the losses of what the other half likes best.
+    """
+    steps: list[tuple[float, Array, nn.Module]] = []
+    losses_on = partial(fold.losses_on, head)
+    watched = Watched(losses_on, weight, half)
+    lowest, rises = np.inf, 0
+    for setting, module in fitter.path(fold.sample(head), watched):
+        losses = watched.kept if fitter.chooses_on_path else losses_on(module)
+        steps.append((setting, losses, module))
+        loss = float(weight @ losses)
+        rises = rises + 1 if loss >= lowest else 0
+        lowest = min(lowest, loss)
+        if rises == 2 or stop_requested():
+            break
+    return steps

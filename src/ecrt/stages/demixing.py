@@ -1,0 +1,673 @@
+"""Stage 2: s = f(z), learned from the classes that have data.
+
+A linear map whitens within classes; a flow on top of it and a critic are trained together on the contrast between
+labels (Eq. 1, 4 and 5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils._param_validation import Interval, StrOptions
+from torch import Tensor, nn
+
+from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
+from ecrt.flows import (
+    ROUNDING,
+    ClassPrior,
+    Demixer,
+    LinearDemixing,
+    MaskedFlow,
+    Rotation,
+    SharedPrior,
+    SourcePrior,
+    between_class_variance,
+    class_moments,
+    fit_linear_demixing,
+    make_prior,
+    within_class_residuals,
+    within_label_moments,
+)
+from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
+from ecrt.nn import Critic, CriticName, column_extent, column_spread, make_critic
+from ecrt.nn.randomness import generator_on
+from ecrt.stages.parts import Part, Role, Rule, whole_numbers
+from ecrt.training import (
+    History,
+    IndexBatches,
+    Progress,
+    TrainingConfig,
+    seeded,
+    stop_requested,
+    torch_generator,
+    train,
+)
+
+__all__ = [
+    "DEMIXING",
+    "ContrastiveModel",
+    "DemixResult",
+    "Demixing",
+    "Flow",
+    "Incidences",
+    "Linear",
+    "NoDemixing",
+    "Restart",
+    "TrainedFlow",
+    "demix",
+    "sources_of",
+    "train_flow",
+    "wanted_sources",
+    "worse_beyond_noise",
+]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+VARIANCE_SHARE = 0.1
+"""Least within-class variance of a source, as a share of the mean over sources."""
+
+MODERATE_CLASSES = 1024
+"""Up to this many classes ``label_marginal="auto"`` takes the exact marginal."""
+
+SCORES_AT_ONCE = 2**25
+"""Held-out rows are scored against all labels, so many scores at a time: 128 MiB whatever the number of labels."""
+
+FEW_SOURCES = 8
+"""Up to this many sources a second restart and a wider critic cost little and pay."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Demixing(Part):
+    """What all ways of finding sources have in common.
+
+    Parameters
+    ----------
+    learn_from : {"auto", "majority", "all"}, default="auto"
+        Classes that it is learned from: ``"auto"`` is the majority classes, and all bins of a continuous target.
+    source_prior : {"per-class", "shared"}, default="per-class"
+        Gaussian prior of the sources, for each class (MP) or for all (1P).
+    pseudo_samples : float, default=10
+        How many samples the common variance counts for in the variance of a class's prior.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "learn_from": [StrOptions({"auto", "majority", "all"})],
+        "source_prior": [StrOptions({"per-class", "shared"})],
+        "pseudo_samples": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    learn_from: Literal["auto", "majority", "all"] = "auto"
+    source_prior: SourcePrior = "per-class"
+    pseudo_samples: float = 10.0
+
+    def rules(self) -> Iterator[Rule]:
+        """Options that have an effect only under conditions."""
+        yield "pseudo_samples", self.source_prior == "per-class", "source_prior='per-class'"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NoDemixing(Demixing):
+    """Standardised features instead of sources: no transfer, for comparison.
+
+    Parameters
+    ----------
+    scaling : {"columns", "one"}, default="columns"
+        Features are divided each by its own spread, or all by one: principal components and other embeddings, whose
+        small columns are mostly noise, are better left in proportion.
+    learn_from, source_prior, pseudo_samples
+        As in ``Linear``.
+    """
+
+    kind: ClassVar[str] = "none"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = Demixing._parameter_constraints | {
+        "scaling": [StrOptions({"columns", "one"})]
+    }
+
+    scaling: Literal["columns", "one"] = "columns"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Linear(Demixing):
+    """Sources by a linear map that whitens features within classes.
+
+    Parameters
+    ----------
+    n_sources : int or None, default=None
+        Signal sources; ``None`` for as many as features. Fewer than features are discriminant axes.
+    rotation : {"symmetric", "discriminant"}, default="symmetric"
+        What settles the axes that whitening leaves open: closeness to the features, or differences of class means.
+    learn_from : {"auto", "majority", "all"}, default="auto"
+        Classes that it is learned from: ``"auto"`` is the majority classes, and all bins of a continuous target.
+    source_prior : {"per-class", "shared"}, default="per-class"
+        Gaussian prior of the sources, for each class (MP) or for all (1P).
+    pseudo_samples : float, default=10
+        How many samples the common variance counts for in the variance of a class's prior.
+    """
+
+    kind: ClassVar[str] = "linear"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = Demixing._parameter_constraints | {
+        "n_sources": [None, Interval(Integral, 1, None, closed="left")],
+        "rotation": [StrOptions({"symmetric", "discriminant"})],
+    }
+
+    n_sources: int | None = None
+    rotation: Literal["symmetric", "discriminant"] = "symmetric"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Flow(Demixing):
+    """Sources by a masked autoregressive flow, trained on top of the linear map with a critic.
+
+    Parameters
+    ----------
+    n_sources : int or None, default=None
+        Signal sources; ``None`` for as many as features.
+    objective : {"fdv", "gcl", "infonce"}, default="fdv"
+        Contrastive loss.
+    label_marginal : {"auto", "exact", "batch"}, default="auto"
+        Negative labels from the batch, or the expectation under the frequencies of all labels; ``"auto"`` is exact up
+        to 1,024 classes and beyond, with FDV, exact for a sample's own label. ``"batch"`` is the paper's, which
+        diverges where a batch holds few of the labels.
+    critic : {"additive", "cosine", "label-network"}, default="additive"
+        How labels and sources are compared.
+    critic_width : int or None, default=None
+        Units of the critic's hidden layers; ``None`` for 64 on up to 8 sources and 32 on more.
+    likelihood_weight : float, default=1.0
+        Weight rho of the log-likelihood per dimension (Eq. 5).
+    n_restarts : int or None, default=None
+        Flows trained, with other starts, other orders of the features and other numbers of blocks. Kept is the one with
+        the lowest held-out contrastive loss, or one of fewer blocks that is as good within noise: with more blocks
+        there are more ways to fit the classes, and only one of them is the mechanism. ``None`` for two on up to 8
+        sources, where the order decides what one block can undo, and one on more.
+    blocks : int or sequence of int, default=1
+        Autoregressive blocks (the paper has 4). Restarts take several numbers in turn.
+    hidden : sequence of int, default=(128, 128)
+        Hidden layers of every block.
+    epochs, batch_size, learning_rate : default=100, 256 and 2e-3
+        Of the training.
+    patience : int, default=15
+        Epochs without a better held-out loss after which training stops.
+    learn_from, source_prior, pseudo_samples
+        As in ``Linear``; the prior is also part of the likelihood.
+    """
+
+    kind: ClassVar[str] = "flow"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = Demixing._parameter_constraints | {
+        "n_sources": [None, Interval(Integral, 1, None, closed="left")],
+        "objective": [StrOptions({"fdv", "gcl", "infonce"})],
+        "label_marginal": [StrOptions({"auto", "exact", "batch"})],
+        "critic": [StrOptions({"additive", "cosine", "label-network"})],
+        "critic_width": [None, Interval(Integral, 1, None, closed="left")],
+        "likelihood_weight": [Interval(Real, 0, None, closed="left")],
+        "n_restarts": [None, Interval(Integral, 1, None, closed="left")],
+        "blocks": [Interval(Integral, 1, None, closed="left"), "array-like"],
+        "hidden": ["array-like"],
+        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 2, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    n_sources: int | None = None
+    objective: Literal["fdv", "gcl", "infonce"] = "fdv"
+    label_marginal: Literal["auto", "exact", "batch"] = "auto"
+    critic: CriticName = "additive"
+    critic_width: int | None = None
+    likelihood_weight: float = 1.0
+    n_restarts: int | None = None
+    blocks: int | Sequence[int] = 1
+    hidden: Sequence[int] = (128, 128)
+    epochs: int = 100
+    batch_size: int = 256
+    learning_rate: float = 2e-3
+    patience: int = 15
+
+    def check(self) -> None:
+        """Raise an error if an option cannot be what it is, or was set and would have no effect."""
+        super().check()
+        whole_numbers("Flow: blocks", self.blocks, least=1)
+        whole_numbers("Flow: hidden", self.hidden)
+
+    def rules(self) -> Iterator[Rule]:
+        """Options that have an effect only under conditions."""
+        yield from super().rules()
+        exact = self.objective == "infonce" and self.label_marginal != "batch"
+        yield "objective", not exact, "label_marginal='batch' for 'infonce': with exact marginals it is 'fdv'"
+
+    @property
+    def training(self) -> TrainingConfig:
+        """What the training loop is told."""
+        return TrainingConfig(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            patience=self.patience,
+        )
+
+
+DEMIXING = Role((NoDemixing, Linear, Flow), others=("auto",), several=True)
+"""What the parameter ``demixing`` takes."""
+
+
+def wanted_sources(config: Demixing, n_features: int) -> int:
+    """Sources that are asked for, of so many features."""
+    n_sources = config.n_sources if isinstance(config, Linear | Flow) else None
+    return n_features if n_sources is None else min(n_sources, n_features)
+
+
+@dataclass(frozen=True)
+class Incidences:
+    """Pairs of a row and one of its labels, where rows may have several.
+
+    Attributes
+    ----------
+    row : row of each pair; its features are looked up when they are needed, never repeated.
+    weight : of each pair, one over the number of the row's labels.
+    """
+
+    row: Labels
+    weight: Array
+
+
+@dataclass(frozen=True)
+class Restart:
+    """One trained flow: its blocks and held-out contrastive loss, or why it has none.
+
+    The loss is of rows that had no part in stopping or choosing it; where there are none, of those that stopped it.
+    """
+
+    n_blocks: int
+    held_out_contrast: float
+    history: History | None
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemixResult:
+    """The de-mixing function and what the de-mixing classes say of its sources.
+
+    Attributes
+    ----------
+    demixer : f, float64 on the CPU.
+    learned : sources of the rows that it was given.
+    within_variance : mean within-class variance of each source.
+    signal_to_noise : b, the between-class variance of each source over its within-class variance.
+    weighted : whether the head's input is weighted by signal.
+    restarts : what every restart gave, the kept one first.
+    refit : the same de-mixing learned from some rows alone, to judge it on the others; ``None`` where it was learned
+        once, and only ``fresh`` rows can judge it.
+    fresh : which rows had no part in it: they were neither learned from nor looked at to stop or to choose.
+    """
+
+    demixer: Demixer
+    learned: Array
+    within_variance: Array
+    signal_to_noise: Array
+    weighted: bool
+    restarts: tuple[Restart, ...]
+    refit: Callable[[Labels], DemixResult] | None = None
+    fresh: NDArray[np.bool_] | None = None
+
+    @property
+    def signal_weight(self) -> Array:
+        """sqrt(b / (1 + b)): how much of a source is signal."""
+        return np.asarray(np.sqrt(self.signal_to_noise / (1 + self.signal_to_noise)))
+
+    @property
+    def head_scale(self) -> Array:
+        """What sources are multiplied by before the head: to within-class units, times their signal weight."""
+        return (
+            self.signal_weight / np.sqrt(self.within_variance) if self.weighted else np.ones_like(self.within_variance)
+        )
+
+    def sources(self, z: Array) -> Array:
+        """s = f(z)."""
+        return sources_of(self.demixer, z)
+
+
+@torch.no_grad()
+def sources_of(demixer: Demixer, z: Array) -> Array:
+    """s = f(z) in float64, in batches."""
+    # torch cannot mark memory as read-only, nor walk it backwards; nothing here writes to z.
+    rows = torch.from_numpy(np.require(z, requirements=["C", "W"]))
+    return np.concatenate([demixer(part).numpy() for part in rows.split(8192)])
+
+
+def demix(
+    z: Array,
+    y: Labels,
+    *,
+    train_rows: Labels,
+    held_out_rows: Labels,
+    demixed_on: NDArray[np.bool_],
+    config: Demixing,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+    incidences: Incidences | None = None,
+) -> DemixResult:
+    """Fit the linear map, and the flow if asked for, on the de-mixing classes; then the priors of all classes.
+
+    Parameters
+    ----------
+    z, y : features and class indices of all rows that may be learned from.
+    train_rows, held_out_rows : the split. The linear map has nothing to stop early or choose and uses both; of the
+        flow's held-out rows one half stops it and chooses among restarts, the other half stays fresh.
+    demixed_on : mask over classes.
+    incidences : for rows with several labels: ``y``, ``train_rows`` and ``held_out_rows`` are then of incidences.
+        ``None`` for one label a row.
+    """
+    row = np.arange(len(y)) if incidences is None else incidences.row
+    if not isinstance(config, Flow):
+        return _linear_result(z, y, np.arange(len(z)), demixed_on, config, incidences)
+    used = train_rows[demixed_on[y[train_rows]]]
+    held_out = held_out_rows[demixed_on[y[held_out_rows]]]
+    stopping, judging = _halves_by_row(row[held_out], y[held_out], rng)
+    demixer, restarts = _best_restart(
+        z, y, used, held_out[stopping], held_out[judging], config, incidences, rng, device, progress
+    )  # fmt: skip
+    fresh = np.ones(len(z), dtype=bool)
+    fresh[row[np.concatenate([used, held_out[stopping]])]] = False
+    return _result(z, y, used, demixer, config, incidences, len(demixed_on), restarts=restarts, fresh=fresh)
+
+
+def _linear_result(
+    z: Array, y: Labels, rows: Labels, demixed_on: NDArray[np.bool_], config: Demixing,
+    incidences: Incidences | None,
+) -> DemixResult:  # fmt: skip
+    """The linear map of some rows, with a way to the one of others."""
+    learned_from = np.zeros(len(z), dtype=bool)
+    learned_from[rows] = True
+    row = np.arange(len(y)) if incidences is None else incidences.row
+    used = np.flatnonzero(demixed_on[y] & learned_from[row])
+    linear = _linear_map(z, y, used, config, incidences, spread_rows=rows)
+    return _result(
+        z, y, used, Demixer(linear, SharedPrior()), config, incidences, len(demixed_on),
+        refit=lambda others: _linear_result(z, y, others, demixed_on, config, incidences),
+    )  # fmt: skip
+
+
+def _result(
+    z: Array, y: Labels, used: Labels, demixer: Demixer, config: Demixing, incidences: Incidences | None,
+    n_classes: int, *, restarts: tuple[Restart, ...] = (), **how: Any,
+) -> DemixResult:  # fmt: skip
+    """Sources of all rows, and what those that were used say of them."""
+    demixer.double().cpu().eval()
+    row = np.arange(len(y)) if incidences is None else incidences.row
+    s = sources_of(demixer, z)
+    mass: NDArray[Any]
+    if incidences is None:
+        residuals, means, mass = within_class_residuals(s[used], y[used])
+        within = (residuals**2).sum(axis=0) / max(len(used) - len(mass), 1)
+    else:
+        moments = within_label_moments(s, row[used], y[used], incidences.weight[used])
+        means, mass, within = moments.means, moments.mass, np.diag(moments.covariance)
+    # A source that hardly varies in the de-mixing classes would otherwise be blown up wherever another class varies.
+    within = np.maximum(within, VARIANCE_SHARE * within.mean()) if within.mean() > ROUNDING else np.ones_like(within)
+    if config.source_prior == "per-class":
+        demixer.prior = _fit_priors(s, row, y, n_classes, within, config.pseudo_samples)
+    return DemixResult(
+        demixer=demixer,
+        learned=s,
+        within_variance=within,
+        signal_to_noise=between_class_variance(means, mass, within),
+        weighted=not isinstance(config, NoDemixing),
+        restarts=restarts,
+        **how,
+    )
+
+
+def _halves_by_row(
+    row: Labels, y: Labels, rng: np.random.Generator
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:  # fmt: skip
+    """Two halves of pairs (row, label), alike in their classes and without a row in common."""
+    rows, first, member = np.unique(row, return_index=True, return_inverse=True)
+    order = np.lexsort((rng.random(len(rows)), y[first]))
+    stopping = np.zeros(len(rows), dtype=bool)
+    stopping[order[::2]] = True
+    return stopping[member], ~stopping[member]
+
+
+def _fit_priors(s: Array, row: Labels, y: Labels, n_classes: int, within: Array, pseudo_samples: float) -> ClassPrior:
+    """Gaussians of all classes, those that took no part in de-mixing included."""
+    prior = ClassPrior(n_classes, s.shape[1]).double()
+    rows, labels = torch.from_numpy(s[row]), torch.from_numpy(y)
+    prior.set_class(*class_moments(rows, labels, torch.from_numpy(within), pseudo_samples))
+    return prior
+
+
+def _best_restart(
+    z: Array,
+    y: Labels,
+    used: Labels,
+    stopping: Labels,
+    judging: Labels,
+    config: Flow,
+    incidences: Incidences | None,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None,
+) -> tuple[Demixer, tuple[Restart, ...]]:
+    """The flow that ``stopping`` rows like best; ``judging`` rows say how good each is."""
+    n_restarts = config.n_restarts or (2 if wanted_sources(config, z.shape[1]) <= FEW_SOURCES else 1)
+    blocks = whole_numbers("blocks", config.blocks)
+    trained: list[TrainedFlow] = []
+    failed: list[Restart] = []
+    failure: DivergenceError | None = None
+    for number in range(n_restarts):
+        if trained and stop_requested():
+            break
+        turn, depth = divmod(number, len(blocks))
+        # Features in order, in reverse, then at random: which comes first decides what one block can undo.
+        order = np.arange(z.shape[1])
+        order = order if turn == 0 else order[::-1] if turn == 1 else rng.permutation(order)
+        linear = _linear_map(z, y, used, config, incidences, order)
+        stage = "de-mixing" if n_restarts == 1 else f"de-mixing {number + 1}/{n_restarts}"
+        with seeded(int(rng.integers(2**62))):
+            try:
+                flow = train_flow(
+                    linear,
+                    blocks[depth],
+                    z,
+                    y,
+                    used,
+                    stopping,
+                    judging,
+                    config,
+                    incidences,
+                    stage,
+                    rng,
+                    device,
+                    progress,
+                )
+                trained.append(flow)
+            except StoppedError:
+                if not trained:
+                    raise
+                break
+            except DivergenceError as error:
+                failure = error
+                failed.append(Restart(blocks[depth], math.inf, None, str(error)))
+    if not trained:
+        raise failure or InputError(f"n_restarts={n_restarts}: at least one flow must be trained.")
+    lowest = min(trained, key=lambda flow: float(flow.contrast.mean()))
+    as_good = [flow for flow in trained if flow is lowest or not worse_beyond_noise(flow, lowest)]
+    kept = min(as_good, key=lambda flow: (flow.restart.n_blocks, float(flow.contrast.mean())))
+    others = [flow.restart for flow in trained if flow is not kept]
+    return kept.demixer, (kept.restart, *others, *failed)
+
+
+def _linear_map(
+    z: Array,
+    y: Labels,
+    used: Labels,
+    config: Demixing,
+    incidences: Incidences | None,
+    order: Labels | None = None,
+    spread_rows: Labels | None = None,
+) -> LinearDemixing:
+    """The linear map for the wanted sources: fewer than features need discriminant axes, a flow triangular ones.
+
+    ``spread_rows`` are what columns are measured on, of de-mixing classes or not; ``None`` for all rows.
+    """
+    measured = z if spread_rows is None or len(spread_rows) == len(z) else z[spread_rows]
+    if not column_spread(measured).any():
+        measured = z  # some rows may be all alike where others are not
+    spread, extent = column_spread(measured), column_extent(measured)
+    if not spread.any():
+        raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant, but for rounding.")
+    rotation: Rotation = config.rotation if isinstance(config, Linear) else "triangular"
+    n_sources = config.n_sources if isinstance(config, Linear | Flow) else None
+    if isinstance(config, NoDemixing):
+        rotation = "none"
+        if config.scaling == "one":
+            largest = spread.max(initial=0.0) or 1.0
+            spread = np.where(spread > 0, largest * np.sqrt(((spread / largest) ** 2).mean()), 0.0)
+    elif n_sources is not None and n_sources < (spread > 0).sum():
+        rotation = "discriminant"
+    if incidences is None:
+        return fit_linear_demixing(
+            z[used], y[used], spread=spread, extent=extent, n_sources=n_sources, rotation=rotation, order=order
+        )
+    return fit_linear_demixing(
+        z, y[used], spread=spread, extent=extent, n_sources=n_sources, rotation=rotation, order=order,
+        row=incidences.row[used], weight=incidences.weight[used],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrainedFlow:
+    """A flow with the contrastive loss of each row that restarts are compared on."""
+
+    restart: Restart
+    demixer: Demixer
+    contrast: Array
+
+
+def worse_beyond_noise(flow: TrainedFlow, lowest: TrainedFlow) -> bool:
+    """Whether the contrastive loss is higher, row by row, by more than one standard error."""
+    excess = flow.contrast - lowest.contrast
+    return bool(excess.mean() > excess.std() / math.sqrt(max(len(excess), 1)))
+
+
+class ContrastiveModel(nn.Module):
+    """Flow, critic and prior trained together: Eq. 5 on batches."""
+
+    def __init__(self, flow: MaskedFlow, critic: Critic, prior: nn.Module, config: Flow) -> None:
+        super().__init__()
+        self.flow, self.critic, self.prior = flow, critic, prior
+        self.config = config
+
+    def start_at(self, z_nq: Tensor, y_n: Tensor) -> None:
+        """Start the priors at the moments of each class; every label must have a row."""
+        if isinstance(self.prior, ClassPrior):
+            common_q = torch.ones(z_nq.shape[1], device=z_nq.device)
+            self.prior.set_class(*class_moments(z_nq, y_n, common_q, self.config.pseudo_samples))
+
+    def contrast(self, s_bq: Tensor, y_b: Tensor, label_prior_m: Tensor, *, exact: bool) -> Tensor:
+        """Contrastive loss of every sample."""
+        if exact:
+            scores_bm = self.critic(s_bq)
+            loss = gcl_exact if self.config.objective == "gcl" else dv_exact
+            return loss(scores_bm, y_b, label_prior_m)
+        scores_bb = self.critic(s_bq, y_b)
+        if self.config.objective == "gcl":
+            permuted = torch.randperm(len(y_b), generator=generator_on(y_b.device), device=y_b.device)
+            return gcl_in_batch(scores_bb.diagonal(), scores_bb.gather(1, permuted[:, None]).squeeze(1))
+        if self.config.objective == "fdv" and self.config.label_marginal == "auto":
+            return fdv_own_label(scores_bb, y_b, label_prior_m)
+        return (fdv_in_batch if self.config.objective == "fdv" else infonce_in_batch)(scores_bb)
+
+    def losses(self, z_bq: Tensor, y_b: Tensor, label_prior_m: Tensor, *, exact: bool) -> tuple[Tensor, Tensor]:
+        """Contrast and likelihood terms of every sample, from one pass through the flow."""
+        s_bq, log_det_b = self.flow(z_bq)
+        contrast_b = self.contrast(s_bq, y_b, label_prior_m, exact=exact)
+        return contrast_b, flow_nll(self.prior(s_bq, y_b), log_det_b, z_bq.shape[1])
+
+
+def train_flow(
+    linear: LinearDemixing,
+    n_blocks: int,
+    z: Array,
+    y: Labels,
+    used: Labels,
+    stopping: Labels,
+    judging: Labels,
+    config: Flow,
+    incidences: Incidences | None,
+    stage: str,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None,
+) -> TrainedFlow:
+    """Train one flow of ``n_blocks`` on top of the linear map, until the loss of ``stopping`` rows is lowest."""
+    classes = np.unique(y[used])
+    n_sources = linear.n_signal
+    width = config.critic_width or (64 if wanted_sources(config, z.shape[1]) <= FEW_SOURCES else 32)
+    row = np.arange(len(y)) if incidences is None else incidences.row
+    weight = np.ones(len(y)) if incidences is None else incidences.weight
+    with torch.no_grad():
+        signal = torch.cat([linear(part)[0].float() for part in torch.from_numpy(z).split(8192)]).to(device)
+
+    def prepared(pairs: Labels) -> tuple[Tensor, Tensor, Tensor]:
+        labels = torch.from_numpy(np.searchsorted(classes, y[pairs]))
+        weights = torch.from_numpy(weight[pairs] / weight[pairs].mean()) if len(pairs) else torch.ones(0)
+        return torch.from_numpy(row[pairs]).to(device), labels.to(device), weights.float().to(device)
+
+    row_train, y_train, w_train = prepared(used)
+    check = prepared(stopping)
+    mass = np.bincount(np.searchsorted(classes, y[used]), weights=weight[used])
+    label_prior_m = torch.from_numpy(mass / mass.sum()).float().to(device)
+    exact = config.label_marginal == "exact" or (config.label_marginal == "auto" and len(classes) <= MODERATE_CLASSES)
+    rows_at_once = min(4096, max(SCORES_AT_ONCE // len(classes), 1))
+    prior = make_prior(config.source_prior, len(classes), n_sources)
+    model = ContrastiveModel(
+        MaskedFlow(n_sources, n_blocks, whole_numbers("hidden", config.hidden)),
+        make_critic(config.critic, n_sources, len(classes), width),
+        prior,
+        config,
+    ).to(device)
+    model.start_at(signal[row_train], y_train)
+
+    def loss(batch: Tensor) -> Tensor:
+        contrast, nll = model.losses(signal[row_train[batch]], y_train[batch], label_prior_m, exact=exact)
+        return ((contrast + config.likelihood_weight * nll) * w_train[batch]).mean()
+
+    @torch.no_grad()
+    def terms(rows: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        parts = [
+            model.losses(signal[row_part], label_part, label_prior_m, exact=True)
+            for row_part, label_part in zip(rows.split(rows_at_once), labels.split(rows_at_once), strict=True)
+        ]
+        contrast_parts, nll_parts = zip(*parts, strict=True)
+        return torch.cat(contrast_parts) * weights, torch.cat(nll_parts) * weights
+
+    def held_out_loss() -> float:
+        contrast, nll = terms(*check)
+        return (contrast.mean() + config.likelihood_weight * nll.mean()).item()
+
+    batches = IndexBatches(len(used), config.batch_size, torch_generator(rng), device)
+    history = train(
+        model, loss, batches, held_out_loss if len(stopping) else None, config.training, stage=stage, progress=progress,
+        graphs=exact or config.objective != "gcl",  # which permutes labels by a sort of its own
+    )  # fmt: skip
+    # Without a row to hold out the training rows have to do.
+    contrast = terms(*(check if len(stopping) else (row_train, y_train, w_train)))[0].double().cpu().numpy()
+    judged = terms(*prepared(judging))[0].double().cpu().numpy() if len(judging) else contrast
+    restart = Restart(n_blocks, float(judged.mean()), history)
+    if not exact and restart.held_out_contrast > 0 and len(classes) > config.batch_size:
+        warn_user(
+            f"De-mixing on {len(classes)} classes by batches of {config.batch_size} has learned less than "
+            f"nothing: its held-out contrastive loss is {restart.held_out_contrast:.3g}, where 0 is no skill. Negative "
+            "labels from the batch cannot tell so many classes apart: use label_marginal='auto' or 'exact', or larger "
+            "batches."
+        )
+    return TrainedFlow(restart, Demixer(linear, SharedPrior(), model.flow), contrast)

@@ -1,0 +1,563 @@
+"""Stage 1: z = e(x), with features that the flow and the head may safely learn from."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils._param_validation import Interval, StrOptions
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+
+from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
+from ecrt.data.images import crop_and_flip
+from ecrt.errors import InputError
+from ecrt.losses import LOSS_OPTIONS, LossName, check_loss, effective_prior, make_class_loss
+from ecrt.losses.mixing import mix, mixed_loss
+from ecrt.nn import AutoEncoder, BalancedHead, CosineHead, RowEncoder, make_encoder
+from ecrt.nn.randomness import generator_on
+from ecrt.stages.holdout import halves
+from ecrt.stages.parts import Part, Role, Rule
+from ecrt.training import (
+    History,
+    IndexBatches,
+    Progress,
+    TrainingConfig,
+    all_threads,
+    torch_generator,
+    train,
+)
+
+__all__ = [
+    "ENCODER",
+    "RESIDENT_BYTES",
+    "Batch",
+    "EncodeResult",
+    "Encoder",
+    "EncoderTraining",
+    "Epochs",
+    "check_encoder",
+    "encode",
+    "features_of",
+    "gpu_layout",
+    "in_order",
+    "module_dtype",
+    "some_rows",
+]
+
+Items = Dataset[Any]
+
+RESIDENT_BYTES = 8 * 2**30
+"""Rows in memory up to this size are kept on the device while an encoder learns from them."""
+
+ROWS_FOR_MOMENTS = 2**17
+"""Centre, spread and bounds of columns are learned from no more rows than these."""
+
+DEFERRED_LOSSES = ("ldam-drw",)
+"""Losses that change in the course of training; for the others a recorded step serves all epochs."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Encoder(Part):
+    """An encoder z = e(x), and how it is trained.
+
+    Parameters
+    ----------
+    network : {"identity", "mlp", "resnet18", "autoencoder"} or nn.Module, default="mlp"
+        The identity suits tables and embeddings. A module is copied before it is trained. An auto-encoder learns
+        without labels, by reconstructing its input.
+    n_features : int, default=32
+        Features that a network made by name gives.
+    train : bool, default=True
+        Whether a network with parameters is trained, or used as it is.
+    learn_from : {"auto", "majority", "all"}, default="auto"
+        Classes that it learns from: ``"auto"`` is the majority classes, and all bins of a continuous target.
+    holdout : float, default=0.2
+        Share of those rows that it never sees. De-mixing and head learn from them (and from rows of other classes)
+        alone, because features of rows that an encoder has memorised lie on their class means. A class of two rows or
+        more has one at least on either side. Labels of one half of these rows stop the training, the other half stays
+        fresh to judge what comes later. With 0 the encoder sees all rows, for all epochs, and is then to predict with
+        its own head.
+    loss : str, default="cross-entropy"
+        Any of ``ecrt.losses.LOSS_OPTIONS``; ``"weighted"`` is importance weighting.
+    loss_options : dict or None, default=None
+        Options of that loss.
+    head : {"linear", "cosine"}, default="linear"
+        Head of that loss; LDAM's margins are meant for the cosine one.
+    mixup : float, default=0
+        Parameter of the Beta distribution that inputs and their losses are mixed by; 0 for no mixup.
+    mixup_off : float, default=0
+        Share of the epochs, the last ones, without mixup.
+    crop_padding : int, default=0
+        Images are shifted at random by up to this many pixels.
+    flip : bool, default=False
+        Images are mirrored at random.
+    precision : {"auto", "float32", "bfloat16"}, default="auto"
+        Of training; ``"auto"`` is mixed precision for images on a GPU.
+    epochs : int, default=60
+        Passes over the data at most.
+    batch_size, learning_rate, weight_decay, gradient_norm : default=256, 1e-3, 1e-4 and 5
+        Of the steps; gradients are scaled down to ``gradient_norm``.
+    optimizer : {"adamw", "sgd"}, default="adamw"
+        AdamW, or stochastic gradient descent with Nesterov momentum.
+    momentum : float, default=0.9
+        Of SGD.
+    patience : int, default=15
+        Epochs without a better held-out loss after which training stops.
+    """
+
+    kind: ClassVar[str] = "encoder"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "network": [StrOptions({"identity", "mlp", "resnet18", "autoencoder"}), nn.Module],
+        "n_features": [Interval(Integral, 1, None, closed="left")],
+        "train": ["boolean"],
+        "learn_from": [StrOptions({"auto", "majority", "all"})],
+        "holdout": [Interval(Real, 0, 1, closed="left")],
+        "loss": [StrOptions(set(LOSS_OPTIONS))],
+        "loss_options": [None, dict],
+        "head": [StrOptions({"linear", "cosine"})],
+        "mixup": [Interval(Real, 0, 1e6, closed="both")],
+        "mixup_off": [Interval(Real, 0, 1, closed="both")],
+        "crop_padding": [Interval(Integral, 0, None, closed="left")],
+        "flip": ["boolean"],
+        "precision": [StrOptions({"auto", "float32", "bfloat16"})],
+        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 2, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "gradient_norm": [Interval(Real, 0, None, closed="neither")],
+        "optimizer": [StrOptions({"adamw", "sgd"})],
+        "momentum": [Interval(Real, 0, 1, closed="left")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    network: str | nn.Module = field(default="mlp", kw_only=False)
+    n_features: int = 32
+    train: bool = True
+    learn_from: Literal["auto", "majority", "all"] = "auto"
+    holdout: float = 0.2
+    loss: LossName = "cross-entropy"
+    loss_options: dict[str, float] | None = None
+    head: Literal["linear", "cosine"] = "linear"
+    mixup: float = 0.0
+    mixup_off: float = 0.0
+    crop_padding: int = 0
+    flip: bool = False
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    epochs: int = 60
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-4
+    gradient_norm: float = 5.0
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    momentum: float = 0.9
+    patience: int = 15
+
+    def check(self) -> None:
+        """Raise an error if an option cannot be what it is, or was set and would have no effect."""
+        super().check()
+        check_loss(self.loss, self.loss_options)
+
+    def rules(self) -> Iterator[Rule]:
+        """Options that have an effect only under conditions."""
+        by_name = isinstance(self.network, str) and self.network != "identity"
+        yield "n_features", by_name, "a network that is made by name: 'mlp', 'resnet18' or 'autoencoder'"
+        training = "learn_from holdout crop_padding flip precision batch_size learning_rate weight_decay gradient_norm"
+        yield f"{training} optimizer", self.trains, "a network that is trained"
+        yield "loss loss_options head mixup", self.supervised, "a network that is trained to tell classes"
+        yield "mixup_off", self.mixup > 0 and self.supervised, "mixup"
+        yield "momentum", self.optimizer == "sgd", "optimizer='sgd'"
+        yield "patience", self.trains and self.holdout > 0, "rows that the network does not see: holdout above 0"
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is a network with anything to learn."""
+        if isinstance(self.network, nn.Module):
+            return self.train and any(parameter.requires_grad for parameter in self.network.parameters())
+        return self.train and self.network != "identity"
+
+    @property
+    def supervised(self) -> bool:
+        """Whether a network learns to tell classes."""
+        return self.trains and self.network != "autoencoder" and not isinstance(self.network, AutoEncoder)
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether inputs may have more than one axis."""
+        return isinstance(self.network, nn.Module) or self.network == "resnet18"
+
+    @property
+    def settings_of_loss(self) -> dict[str, float]:
+        """Options of the loss; LDAM's margins are in the units of the head."""
+        cosine = self.head == "cosine" and self.loss in ("ldam", "ldam-drw")
+        return {**({"scale": 30.0} if cosine else {}), **(self.loss_options or {})}
+
+    @property
+    def training(self) -> TrainingConfig:
+        """What the training loop is told."""
+        return TrainingConfig(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            patience=self.patience,
+            gradient_norm=self.gradient_norm,
+            optimizer=self.optimizer,
+            momentum=self.momentum,
+        )
+
+    def module(self, items: Items) -> nn.Module:
+        """The network to train or to use: a copy of the module given, or one made by name for such items."""
+        if isinstance(self.network, nn.Module):
+            return copy.deepcopy(self.network)
+        return make_encoder(self.network, tuple(items[0][0].shape), n_features=self.n_features)  # type: ignore[arg-type]
+
+
+ENCODER = Role((Encoder,), made_from=("identity", "mlp", "resnet18", "autoencoder", nn.Module))
+"""What the parameter ``encoder`` takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeResult:
+    """The encoder, features of every row, and which rows it has not been trained on.
+
+    Attributes
+    ----------
+    learn_rows : what later stages learn from: the unseen rows, and those of classes that have no other.
+    fresh : mask over all rows: those whose labels the encoder has neither learned from nor been stopped by.
+    head : from features to balanced logits of ``head_classes``, learned with the encoder from ``head_counts`` rows of
+        each: together they predict with no further stage. ``None`` where no supervised loss was trained.
+    """
+
+    encoder: nn.Module
+    features: NDArray[np.float64]
+    unseen: NDArray[np.int64]
+    learn_rows: NDArray[np.int64]
+    fresh: NDArray[np.bool_]
+    history: History | None
+    head: nn.Module | None = None
+    head_classes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    head_counts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+def encode(
+    items: Items,
+    y: NDArray[np.int64],
+    roles: ClassRoles,
+    config: Encoder,
+    *,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+    groups: sparse.csr_array | None = None,
+    oversample: Callable[[NDArray[np.int64]], tuple[Items, NDArray[np.int64]]] | None = None,
+) -> EncodeResult:
+    """Train the encoder (or take it as it is) and map every row.
+
+    Parameters
+    ----------
+    items : pairs (x, label), indexed like ``y``.
+    groups : rows by groups that later stages must not lose, an indicator of labels or of rare regions: the encoder
+        leaves them the rows of a group that has no other. ``None`` where classes are all there is.
+    oversample : rows that the encoder may learn from, to all items with synthetic ones after them, and their classes.
+    """
+    if (config.crop_padding or config.flip) and items[0][0].ndim != 3:
+        raise InputError("Encoder: crop_padding and flip are for images, and these are not.")
+    encoder = config.module(items)
+    check_encoder(encoder, items, device)
+    if not config.train or not any(p.requires_grad for p in encoder.parameters()):
+        if isinstance(encoder, RowEncoder):
+            encoder.learn_columns(some_rows(items, np.arange(len(y))))
+        features, rows = features_of(encoder, items, device=device), np.arange(len(y))
+        fresh = np.ones(len(y), dtype=bool)
+        return EncodeResult(
+            encoder=encoder, features=features, unseen=rows, learn_rows=rows, fresh=fresh, history=None
+        )  # fmt: skip
+    learn_from = np.flatnonzero(roles.encoded_on[y])
+    fitted, held_out = learn_from, learn_from[:0]
+    if config.holdout > 0:
+        split = stratified_holdout(y[learn_from], config.holdout, rng, both_sides=True)
+        if np.bincount(np.delete(y, learn_from[split[0]])).max(initial=0) < 2:  # too few for later stages
+            split = stratified_holdout(y[learn_from], 0.5, rng, both_sides=True)
+        fitted, held_out = (learn_from[part] for part in split)
+    if config.holdout > 0 and groups is not None:
+        left = np.setdiff1d(fitted, with_lost_groups(np.setdiff1d(np.arange(len(y)), fitted), groups))
+        fitted = left if len(left) else fitted
+        held_out = held_out[np.isin(y[held_out], y[fitted])]
+    unseen = np.setdiff1d(np.arange(len(y)), fitted)
+    fresh = np.isin(np.arange(len(y)), unseen)
+    if not isinstance(encoder, AutoEncoder):  # whose loss asks for no label
+        held_out = rng.permutation(held_out)
+        held_out = np.sort(held_out[halves(y[held_out])])
+        fresh[held_out] = False
+    learned_items, learned_y = (items, y) if oversample is None else oversample(fitted)
+    learned_rows = np.concatenate([fitted, np.arange(len(y), len(learned_y))])
+    training = EncoderTraining(encoder, learned_items, learned_y, learned_rows, config, rng=rng, device=device)
+    history = training.run(held_out, progress)
+    return EncodeResult(
+        encoder=encoder,
+        features=features_of(encoder, items, device=device),
+        unseen=unseen,
+        learn_rows=with_lost_groups(unseen, indicator_of(y)),
+        fresh=fresh,
+        history=history,
+        head=training.balanced_head(),
+        head_classes=training.classes,
+        head_counts=training.counts_m.cpu().numpy(),
+    )
+
+
+@torch.no_grad()
+def check_encoder(encoder: nn.Module, items: Items, device: torch.device) -> None:
+    """Let the encoder map one item, and say what is wrong if it cannot, before anything is trained."""
+    x = items[0][0]
+    try:
+        z = encoder.to(device).eval()(x[None].to(device, module_dtype(encoder)))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise InputError(f"The encoder does not take items of shape {tuple(x.shape)}: {error}") from error
+    _refuse_unless_matrix(z)
+
+
+def _refuse_unless_matrix(z: Any) -> None:
+    """Raise an error unless an encoder gave one row of features for each sample."""
+    if not isinstance(z, Tensor) or z.ndim != 2:
+        shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+        raise InputError(
+            f"The encoder must return a matrix, one row of features for each sample; it gave {shape}. End it with "
+            "nn.Flatten(), for example."
+        )
+
+
+@torch.no_grad()
+def features_of(
+    encoder: nn.Module, items: Items, *, device: torch.device, batch_size: int = 1024
+) -> NDArray[np.float64]:
+    """Map all rows in batches."""
+    encoder.to(device).eval()
+    parts, dtype = [], module_dtype(encoder)
+    for x in _batches_of_inputs(items, batch_size):
+        with all_threads(enabled=x.ndim == 4):
+            z = encoder(x.to(device, dtype))
+        _refuse_unless_matrix(z)
+        parts.append(z.double().cpu().numpy())
+    features = np.concatenate(parts)
+    if not np.isfinite(features).all():
+        row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
+        raise InputError(f"The encoder gave a value that is not finite for row {row}.")
+    return features
+
+
+def _batches_of_inputs(items: Dataset[Any], batch_size: int) -> Iterator[Tensor]:
+    """Inputs in batches; rows that sit in memory are sliced, not collected one by one."""
+    if isinstance(items, TensorDataset):
+        yield from items.tensors[0].split(batch_size)
+    else:
+        yield from (x for x, _ in in_order(items, batch_size))
+
+
+class Batch(NamedTuple):
+    """Items of a step (row numbers, or samples with their labels), the mixup share, and the share of training done."""
+
+    items: Any
+    share: Tensor | None
+    done: float
+
+
+@dataclass
+class Epochs:
+    """The batches of one epoch after another, with what changes from epoch to epoch."""
+
+    batches: Iterable[Any]
+    config: Encoder
+    rng: np.random.Generator
+    device: torch.device
+    epoch: int = 0
+
+    def __len__(self) -> int:
+        return len(self.batches)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Batch]:
+        config, n_epochs = self.config, self.config.epochs
+        done = self.epoch / n_epochs if config.loss in DEFERRED_LOSSES else 1.0
+        shares: Iterable[Tensor | None] = [None] * len(self)
+        if config.mixup > 0 and self.epoch < round(n_epochs * (1 - config.mixup_off)):
+            drawn = self.rng.beta(config.mixup, config.mixup, len(self)).astype(np.float32)
+            shares = torch.from_numpy(drawn).to(self.device).unbind()
+        self.epoch += 1
+        for items, share in zip(self.batches, shares, strict=False):
+            yield Batch(items, share, done)
+
+
+class EncoderTraining:
+    """An encoder with a head over the classes it learns from.
+
+    Parameters
+    ----------
+    items : pairs (x, label), indexed like ``y``.
+    fitted : rows to learn from; their classes are those of the head, in order.
+    """
+
+    def __init__(
+        self, encoder: nn.Module, items: Dataset[Any], y: NDArray[np.int64], fitted: NDArray[np.int64],
+        config: Encoder, *, rng: np.random.Generator, device: torch.device,
+    ) -> None:  # fmt: skip
+        self.encoder, self.items, self.fitted, self.config, self.rng, self.device = (
+            encoder.to(device).eval(), items, fitted, config, rng, device
+        )  # fmt: skip
+        if isinstance(encoder, RowEncoder):
+            encoder.learn_columns(some_rows(items, fitted))
+        self.dtype = module_dtype(encoder)
+        self.classes, places = np.unique(y[fitted], return_inverse=True)
+        index = np.full(y.max() + 1, -1)
+        index[self.classes] = np.arange(len(self.classes))
+        self.label_of = torch.from_numpy(index).to(device)
+        # On the device, so that the loss has nothing to copy there at every step
+        self.counts_m = torch.from_numpy(np.bincount(places)).to(device)
+        self.class_loss = make_class_loss(config.loss, self.counts_m, **config.settings_of_loss)
+        self.rows: Tensor | None = None
+        if isinstance(items, TensorDataset) and items.tensors[0].nbytes <= RESIDENT_BYTES:
+            self.rows, self.label_n = items.tensors[0].to(device), self.label_of[torch.from_numpy(y).to(device)]
+        sample = items[int(fitted[0])][0]
+        self.images = sample.ndim == 3
+        with torch.no_grad():
+            n_features = encoder(sample[None].to(device, self.dtype)).shape[1]
+        self.head = self._make_head(n_features).to(device)
+
+    def _make_head(self, n_features: int) -> nn.Module:
+        if self.config.head == "cosine":
+            return CosineHead(n_features, len(self.classes), self.config.settings_of_loss.get("scale", 30.0))
+        return nn.Linear(n_features, len(self.classes))
+
+    def run(self, held_out: NDArray[np.int64], progress: Progress | None) -> History:
+        """Train; ``held_out`` rows decide which epoch is kept, if there are any."""
+        on_gpu = self.device.type == "cuda"
+        epochs = Epochs(self._shuffled(), self.config, self.rng, self.device)
+        with gpu_layout(self.encoder, enabled=on_gpu and self.images), all_threads(enabled=self.images):
+            return train(
+                nn.ModuleList([self.encoder, self.head]),
+                lambda batch: self.losses(batch).mean(),
+                epochs,
+                (lambda: self._held_out_loss(held_out)) if len(held_out) else None,
+                self.config.training,
+                stage="encoder",
+                graphs=on_gpu and self.rows is not None,
+                others_draw=self.rows is None,
+                progress=progress,
+            )
+
+    def balanced_head(self) -> nn.Module | None:
+        """The head as one that gives balanced logits; nothing for an auto-encoder, whose head has learned nothing."""
+        if isinstance(self.encoder, AutoEncoder):
+            return None
+        prior_m = effective_prior(self.config.loss, self.counts_m, **self.config.settings_of_loss)
+        return BalancedHead(self.head, torch.log(prior_m / prior_m.sum()).float()).eval()
+
+    def losses(self, batch: Batch) -> Tensor:
+        """One loss for each sample, on views and mixtures of them while training."""
+        x, labels = self._fetch(batch.items)
+        if self.encoder.training and (self.config.crop_padding or self.config.flip):
+            x = crop_and_flip(x, self.config.crop_padding, flip=self.config.flip, generator=generator_on(x.device))
+        x = x.to(self.dtype)
+        if isinstance(self.encoder, AutoEncoder):
+            return self.encoder.reconstruction_errors(x)
+        share = None if batch.share is None else batch.share.expand(len(x))
+        if share is not None:
+            # Batches are shuffled: the neighbour is as good a partner as a random one, and needs no random order.
+            x = mix(x, x.roll(1, 0), share)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._half()):
+            z = self.encoder(x)
+        z = z.to(self.head.weight.dtype)
+        logits = self.head(z)
+        if share is None:
+            return self.class_loss(logits, labels, batch.done)
+        partners = labels.roll(1, 0)
+        first, second = mixed_loss(self.class_loss, logits, labels, partners, share, batch.done)
+        return first + second
+
+    def _fetch(self, items: Any) -> tuple[Tensor, Tensor]:
+        if self.rows is not None:
+            return self.rows[items], self.label_n[items]
+        return items[0].to(self.device), self.label_of[items[1].to(self.device)]
+
+    def _half(self) -> bool:
+        if self.config.precision == "auto":
+            return self.device.type == "cuda" and self.images
+        return self.config.precision == "bfloat16"
+
+    def _shuffled(self) -> Iterable[Any]:
+        generator, size = torch_generator(self.rng), min(self.config.batch_size, len(self.fitted))
+        if self.rows is not None:
+            rows = torch.from_numpy(self.fitted).to(self.device)
+            return _Rows(rows, IndexBatches(len(rows), size, generator, self.device))
+        # A last batch of one would break batch normalisation.
+        return DataLoader(
+            Subset(self.items, self.fitted.tolist()), size, shuffle=True, drop_last=len(self.fitted) % size == 1,
+            generator=generator,
+        )  # fmt: skip
+
+    def _in_order(self, chosen: NDArray[np.int64], size: int) -> Iterable[Any]:
+        if self.rows is not None:
+            return torch.from_numpy(chosen).to(self.device).split(size)
+        return in_order(Subset(self.items, chosen.tolist()), size)
+
+    def _held_out_loss(self, held_out: NDArray[np.int64]) -> float:
+        batches = self._in_order(held_out, self.config.batch_size)
+        return torch.cat([self.losses(Batch(items, None, 1.0)) for items in batches]).mean().item()
+
+
+def some_rows(items: Dataset[Any], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Rows in float64, or some of them evenly where there are more than the moments of columns need."""
+    some = rows[:: len(rows) // ROWS_FOR_MOMENTS + 1]
+    if isinstance(items, TensorDataset):
+        return items.tensors[0][torch.from_numpy(some)].double().cpu().numpy()
+    return np.stack([np.asarray(items[int(row)][0], dtype=np.float64) for row in some])
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Batches of some rows."""
+
+    rows: Tensor
+    batches: IndexBatches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self.rows[batch] for batch in self.batches)
+
+
+def in_order(items: Dataset[Any], size: int) -> DataLoader[Any]:
+    """Batches of all items. A loader draws a seed for its workers, even without any: not from the caller's numbers."""
+    return DataLoader(items, size, generator=generator_on(torch.device("cpu")) or torch.Generator())
+
+
+@contextmanager
+def gpu_layout(encoder: nn.Module, *, enabled: bool) -> Iterator[None]:
+    """Weights as channels last and convolutions chosen by trial, which tensor cores run fastest on; undone after."""
+    if not enabled:
+        yield
+        return
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+        encoder.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+
+def module_dtype(encoder: nn.Module) -> torch.dtype | None:
+    """What the encoder takes; nothing for one without parameters, or one that standardises: as the rows are."""
+    if isinstance(encoder, RowEncoder):
+        return None
+    return next((parameter.dtype for parameter in encoder.parameters()), None)
