@@ -19,7 +19,7 @@ from ecrt.losses import fdv_in_batch, flow_nll
 from ecrt.nn import make_critic
 from ecrt.stages.demixing import ContrastiveModel, Flow
 from ecrt.training import IndexBatches
-from ecrt.training.steps import Schedule, WatchedSteps
+from ecrt.training.loop import Schedule, WatchedSteps
 
 D, M, BATCH = 32, 50, 512
 N_TRAIN = 20_000

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ecrt
-from ecrt import ECRTClassifier, Encoder, Flow, InputError, Linear, Parametric, cli
+from ecrt import ECRTClassifier, Encoder, InputError, Linear, Parametric, cli
 from ecrt.data import rare_feature_data
 from ecrt.diagnostics import MinorityGap
 from ecrt.report import diagnosis_table, recommendation_text, write_diagnosis_page
@@ -41,10 +41,7 @@ def small_data(*, unique: bool = True, seed: int = 0) -> tuple[np.ndarray, np.nd
 
 def quick(X: Any, y: Any, **options: Any) -> Diagnosis:
     clf = ECRTClassifier(
-        demixing=[
-            Linear(pseudo_samples=9.0, n_sources=3, rotation="discriminant"),
-            Flow(pseudo_samples=9.0, n_sources=3),
-        ],
+        demixing=Linear(pseudo_samples=9.0, n_sources=3, rotation="discriminant"),
         augmentation=Parametric(pseudo_samples=9.0),
         head="gaussian",
     )
@@ -227,7 +224,7 @@ def test_an_encoder_trained_here_is_examined():
     X, y = small_data()
     clf = ECRTClassifier(
         encoder=Encoder("mlp", epochs=3, n_features=6),
-        demixing=[Linear(n_sources=3), Flow(n_sources=3)],
+        demixing=Linear(n_sources=3),
         head="gaussian",
         device="cpu",
     )

@@ -23,8 +23,8 @@ from ecrt.flows import (
     shrunk_moments,
     within_class_residuals,
 )
+from ecrt.flows.demixer import VARIANCE_FLOOR
 from ecrt.flows.linear import RIDGE
-from ecrt.flows.priors import VARIANCE_FLOOR
 
 DIMENSIONS = (1, 2, 32, 64, 128)
 DTYPES = (torch.float32, torch.float64)
@@ -565,7 +565,7 @@ def test_one_sample_has_the_variance_of_the_others():
 @both_dtypes
 @pytest.mark.parametrize("one_by_one", [True, False])
 def test_class_moments_are_those_of_each_class(dtype, one_by_one, monkeypatch):
-    monkeypatch.setattr("ecrt.flows.priors.ONE_BY_ONE", 1024 if one_by_one else 0)
+    monkeypatch.setattr("ecrt.flows.demixer.ONE_BY_ONE", 1024 if one_by_one else 0)
     s, v = inputs(60, 3, dtype), torch.tensor([0.5, 1.0, 4.0], dtype=dtype)
     y = torch.arange(60) % 7 * 3
     y[-1] = 99  # a class of one

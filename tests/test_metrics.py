@@ -5,7 +5,6 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, log_loss, top_k_accuracy_score
 
 from ecrt.metrics import (
-    better_under_weights,
     hsic,
     max_abs_correlation,
     mean_correlation_coefficient,
@@ -13,6 +12,7 @@ from ecrt.metrics import (
     nll_per_sample,
     top_k_hits,
 )
+from ecrt.stages.holdout import better_under_weights
 
 
 @pytest.fixture

@@ -8,13 +8,15 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
+from ecrt.estimators.classifier import ECRTClassifier
+from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.io import head_shape
 from ecrt.stages import GaussianHead, LinearHead
 
 __all__ = ["fitted_choices", "refit"]
 
 
-def fitted_choices(estimator: Any) -> dict[str, Any]:
+def fitted_choices(estimator: ECRTClassifier | ECRTRegressor) -> dict[str, Any]:
     """Options that leave nothing to choose: de-mixing, head and the rest are as the last fit chose them.
 
     How long a network is trained, and how much a Gaussian head shares variances, is found anew from the rows.
@@ -31,14 +33,14 @@ def fitted_choices(estimator: Any) -> dict[str, Any]:
     elif isinstance(part, GaussianHead):  # learns from real rows alone
         usual = type(chosen["augmentation"])().get_params()
         chosen["augmentation"].set_params(**{name: usual[name] for name in ("weight", "n_synthetic") if name in usual})
-    if hasattr(estimator, "weighted_"):
+    if isinstance(estimator, ECRTRegressor):
         return chosen | {"region_mass": float(estimator.region_mass_), "weighted": bool(estimator.weighted_)}
     if len(estimator.minority_classes_) and estimator.minority != "all":
         chosen["minority"] = estimator.minority_classes_.tolist()
     return chosen | {"selection": None}
 
 
-def refit(estimator: Any, X: Any, y: Any = None) -> None:
+def refit(estimator: ECRTClassifier | ECRTRegressor, X: Any, y: Any = None) -> None:
     """Fit an estimator on other rows with what its last fit chose; its options stay what they are.
 
     Parameters

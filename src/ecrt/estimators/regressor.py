@@ -193,7 +193,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
             self.signal_weight_ = result.demixed.signal_weight
             self.head_scale_ = result.head_scale
             self.within_variance_ = result.demixed.within_variance
-            self.history_ = {
+            self.history_: dict[str, Any] = {
                 "encoder": encoded.history,
                 "restarts": result.demixed.restarts,
                 "candidates": result.held_out,

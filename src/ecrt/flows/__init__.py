@@ -1,6 +1,15 @@
 """Features to sources and back: linear de-mixing, masked autoregressive flow, source priors."""
 
-from ecrt.flows.demixer import Demixer
+from ecrt.flows.demixer import (
+    ClassPrior,
+    Demixer,
+    SharedPrior,
+    SourcePrior,
+    class_moments,
+    gaussian_log_density,
+    make_prior,
+    shrunk_moments,
+)
 from ecrt.flows.linear import (
     ROUNDING,
     LinearDemixing,
@@ -12,15 +21,6 @@ from ecrt.flows.linear import (
     within_label_moments,
 )
 from ecrt.flows.maf import MaskedFlow
-from ecrt.flows.priors import (
-    ClassPrior,
-    SharedPrior,
-    SourcePrior,
-    class_moments,
-    gaussian_log_density,
-    make_prior,
-    shrunk_moments,
-)
 
 __all__ = [
     "ROUNDING",

@@ -1,16 +1,121 @@
-"""The de-mixing function whole: linear map, then a flow on the signal, with the source prior beside it."""
+"""The de-mixing function whole: linear map, then a flow on the signal, with the source prior p(s | y) beside it.
+
+The prior is one standard Gaussian for all classes (1P), or one learned Gaussian for each (MP).
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from ecrt.flows.linear import LinearDemixing
 from ecrt.flows.maf import MaskedFlow
-from ecrt.flows.priors import ClassPrior, SharedPrior
 
-__all__ = ["Demixer"]
+__all__ = [
+    "ClassPrior",
+    "Demixer",
+    "SharedPrior",
+    "SourcePrior",
+    "class_moments",
+    "gaussian_log_density",
+    "make_prior",
+    "shrunk_moments",
+]
+
+SourcePrior = Literal["shared", "per-class"]
+
+ONE_BY_ONE = 1024
+"""Up to this many classes are looked at one by one."""
+
+VARIANCE_FLOOR = 1e-3
+"""Without a floor five samples of a class make the likelihood unbounded."""
+
+
+def gaussian_log_density(s_nd: Tensor, mean_nd: Tensor, variance_nd: Tensor) -> Tensor:
+    """log N(s; mean, variance), summed over independent coordinates."""
+    per_coordinate = (s_nd - mean_nd) ** 2 / variance_nd + torch.log(variance_nd) + math.log(2 * math.pi)
+    return -0.5 * per_coordinate.sum(-1)
+
+
+def shrunk_moments(s_nd: Tensor, variance_d: Tensor, pseudo_samples: float) -> tuple[Tensor, Tensor]:
+    r"""Mean and variance of one class, the variance drawn towards v: :math:`((n-1) \hat v + \nu v) / (n - 1 + \nu)`.
+
+    Defined for a single sample, where it is v.
+
+    >>> shrunk_moments(torch.tensor([[3.0]]), torch.tensor([2.0]), 5.0)
+    (tensor([3.]), tensor([2.]))
+    """
+    n = len(s_nd)
+    mean_d = s_nd.mean(0)
+    squares_d = ((s_nd - mean_d) ** 2).sum(0)
+    return mean_d, (squares_d + pseudo_samples * variance_d) / (n - 1 + pseudo_samples)
+
+
+def class_moments(
+    s_nd: Tensor, y_n: Tensor, variance_d: Tensor, pseudo_samples: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The labels present, with :func:`shrunk_moments` of the rows of each: time and memory grow with rows alone.
+
+    >>> s_nd, y_n = torch.tensor([[3.0], [1.0], [5.0]]), torch.tensor([7, 2, 7])
+    >>> labels, means, _ = class_moments(s_nd, y_n, torch.ones(1), 5.0)
+    >>> labels.tolist(), means.tolist()
+    ([2, 7], [[1.0], [4.0]])
+    """
+    labels_m, member_n, counts_m = torch.unique(y_n, return_inverse=True, return_counts=True)
+    if len(labels_m) <= ONE_BY_ONE:
+        by_label = torch.argsort(member_n, stable=True).split(counts_m.tolist())
+        moments = [shrunk_moments(s_nd[rows], variance_d, pseudo_samples) for rows in by_label]
+        means, variances = zip(*moments, strict=True)
+        return labels_m, torch.stack(means), torch.stack(variances)
+    # A hundred thousand small calls take longer than all their sums at once, which round differently.
+    zeros_md = s_nd.new_zeros(len(labels_m), s_nd.shape[1])
+    mean_md = zeros_md.index_add(0, member_n, s_nd) / counts_m[:, None]
+    squares_md = zeros_md.index_add(0, member_n, (s_nd - mean_md[member_n]) ** 2)
+    return (
+        labels_m,
+        mean_md,
+        (squares_md + pseudo_samples * variance_d) / (counts_m[:, None] - 1 + pseudo_samples),
+    )
+
+
+class SharedPrior(nn.Module):
+    """1P: N(0, I) whatever the label."""
+
+    def forward(self, s_nd: Tensor, y_n: Tensor) -> Tensor:
+        """log p(s)."""
+        return gaussian_log_density(s_nd, torch.zeros_like(s_nd), torch.ones_like(s_nd))
+
+
+class ClassPrior(nn.Module):
+    """MP: a learned mean and a learned, floored variance for each class and coordinate."""
+
+    def __init__(self, n_classes: int, n_sources: int) -> None:
+        super().__init__()
+        self.mean_md = nn.Parameter(torch.zeros(n_classes, n_sources))
+        self.log_variance_md = nn.Parameter(torch.zeros(n_classes, n_sources))
+
+    @property
+    def variance_md(self) -> Tensor:
+        """Variances, never below the floor."""
+        return VARIANCE_FLOOR + torch.exp(self.log_variance_md)
+
+    @torch.no_grad()
+    def set_class(self, label: int | Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Fix the Gaussian of a class, or of many: a start, or classes that took no part in de-mixing."""
+        self.mean_md[label] = mean
+        self.log_variance_md[label] = torch.log((variance - VARIANCE_FLOOR).clamp(min=VARIANCE_FLOOR))
+
+    def forward(self, s_nd: Tensor, y_n: Tensor) -> Tensor:
+        """log p(s | y)."""
+        return gaussian_log_density(s_nd, self.mean_md[y_n], self.variance_md[y_n])
+
+
+def make_prior(kind: SourcePrior, n_classes: int, n_sources: int) -> SharedPrior | ClassPrior:
+    """Build a prior by name."""
+    return SharedPrior() if kind == "shared" else ClassPrior(n_classes, n_sources)
 
 
 class Demixer(nn.Module):

@@ -1,11 +1,68 @@
-"""Classification losses, one value for each sample."""
+"""Losses of classes, balanced or not: one value for each sample, behind one call.
+
+Every loss is a pure function; :func:`make_class_loss` binds one to the class counts, and :func:`effective_prior` says
+which prior its trained logits assume, so that every method can be asked for the same prior.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["cross_entropy", "hinge", "logit_adjusted"]
+from ecrt.errors import InputError
+
+__all__ = [
+    "LOSS_OPTIONS",
+    "ClassLoss",
+    "LossName",
+    "check_loss",
+    "cross_entropy",
+    "effective_number_weights",
+    "effective_prior",
+    "focal",
+    "hinge",
+    "importance_weights",
+    "ldam",
+    "ldam_margins",
+    "logit_adjusted",
+    "make_class_loss",
+]
+
+LossName = Literal[
+    "cross-entropy",
+    "hinge",
+    "weighted",
+    "class-balanced",
+    "focal",
+    "ldam",
+    "ldam-drw",
+    "logit-adjusted",
+]
+
+LOSS_OPTIONS: dict[LossName, dict[str, float]] = {
+    "cross-entropy": {},
+    "hinge": {},
+    "weighted": {},
+    "class-balanced": {"beta": 0.9999},
+    "focal": {"gamma": 2.0},
+    "ldam": {"largest_margin": 0.5, "scale": 1.0},
+    "ldam-drw": {"largest_margin": 0.5, "scale": 1.0, "beta": 0.9999, "reweight_from": 0.8},
+    "logit-adjusted": {"tau": 1.0},
+}
+"""The options of each loss, with their defaults."""
+
+
+class ClassLoss(Protocol):
+    """A loss that knows the class counts."""
+
+    def __call__(self, logits_nm: Tensor, y_n: Tensor, done: float = 1.0) -> Tensor:
+        """One loss for each sample; ``done`` is the share of training that lies behind."""
 
 
 def cross_entropy(logits_nm: Tensor, y_n: Tensor) -> Tensor:
@@ -23,3 +80,152 @@ def hinge(logits_nm: Tensor, y_n: Tensor) -> Tensor:
 def logit_adjusted(logits_nm: Tensor, y_n: Tensor, log_prior_m: Tensor) -> Tensor:
     """Cross-entropy of logits + log prior (Menon et al., 2021), so that the logits themselves are balanced ones."""
     return cross_entropy(logits_nm + log_prior_m, y_n)
+
+
+def focal(logits_nm: Tensor, y_n: Tensor, gamma: float = 2.0) -> Tensor:
+    r"""Cross-entropy that fades for samples already right: :math:`(1 - p_y)^\gamma (-\log p_y)`.
+
+    The paper's class weight alpha is left at one: weights are a choice of their own here.
+
+    References
+    ----------
+    Lin, Goyal, Girshick, He, Dollar: Focal loss for dense object detection, ICCV 2017, Eq. 4.
+    """
+    loss_n = cross_entropy(logits_nm, y_n)
+    # -expm1(-loss) is 1 - p; the floor keeps the power's slope finite where p rounds to one
+    wrong_n = (-torch.expm1(-loss_n)).clamp(min=torch.finfo(loss_n.dtype).tiny)
+    return wrong_n**gamma * loss_n
+
+
+def ldam_margins(counts_m: Tensor, largest: float = 0.5) -> Tensor:
+    """Margins as n_m^(-1/4), scaled so that the rarest class has the largest (Cao et al., 2019, Eq. 13)."""
+    margin_m = counts_m.double().clamp(min=1) ** -0.25
+    return margin_m * (largest / margin_m.max())
+
+
+def ldam(logits_nm: Tensor, y_n: Tensor, margin_m: Tensor) -> Tensor:
+    r"""Cross-entropy after the true logit was lowered by the margin of its class.
+
+    The paper's logits are cosines of a normalised head times a scale s = 30, and its margins (0.5 at most) are in
+    units of cosine. That scale belongs to the head: logits come here as the head gives them, and margins in the same
+    units, so with a cosine head of scale 30 the margins are 30 times larger (15 at most). A linear head has no such
+    unit: its margins stay 0.5 at most, on the logits themselves.
+
+    References
+    ----------
+    Cao, Wei, Gaidon, Arechiga, Ma: Learning imbalanced datasets with label-distribution-aware margin loss,
+    NeurIPS 2019.
+    """
+    lowered_n1 = logits_nm.gather(1, y_n[:, None]) - margin_m[y_n][:, None]
+    return cross_entropy(logits_nm.scatter(1, y_n[:, None], lowered_n1.to(logits_nm.dtype)), y_n)
+
+
+def importance_weights(counts_m: Tensor) -> Tensor:
+    """n / (M n_m): every class has the same weight in all, and the mean weight of a sample is one."""
+    n_m = counts_m.double().clamp(min=1)
+    return n_m.sum() / (len(n_m) * n_m)
+
+
+def effective_number_weights(counts_m: Tensor, beta: float = 0.9999) -> Tensor:
+    r"""Class-balanced weights: the inverse of the effective number of samples, :math:`(1 - \beta) / (1 - \beta^{n_m})`.
+
+    Between no weights (beta = 0) and importance weights (beta towards 1). The paper lets weights sum to M; here the
+    mean weight of a *sample* is one, so that step size and weight decay mean the same under every weighting.
+
+    References
+    ----------
+    Cui, Jia, Lin, Song, Belongie: Class-balanced loss based on effective number of samples, CVPR 2019, Eq. 2.
+    """
+    n_m = counts_m.double().clamp(min=1)
+    if not 0 <= beta < 1:
+        raise InputError(f"beta={beta!r}: the class-balanced weights need a number from 0 up to, but not, 1.")
+    weight_m = (1 - beta) / (1 - beta**n_m)
+    return weight_m * (n_m.sum() / (n_m @ weight_m))
+
+
+@dataclass(frozen=True)
+class _BoundLoss:
+    """A loss of logits and labels, weighted from some share of training on."""
+
+    per_sample: Callable[[Tensor, Tensor], Tensor]
+    weight_m: Tensor | None = None
+    weighted_from: float = 0.0
+
+    def __call__(self, logits_nm: Tensor, y_n: Tensor, done: float = 1.0) -> Tensor:
+        losses_n = self.per_sample(logits_nm, y_n)
+        if self.weight_m is None or done < self.weighted_from:
+            return losses_n
+        return losses_n * _like(self.weight_m, losses_n)[y_n]
+
+
+def _like(values_m: Tensor, reference: Tensor) -> Tensor:
+    """On the same device and in the same precision, but never below float32."""
+    return values_m.to(reference.device, torch.promote_types(reference.dtype, torch.float32))
+
+
+def check_loss(name: str, options: Mapping[str, float] | None = None) -> dict[str, float]:
+    """All options of a loss, defaults filled in; an unknown loss or option is refused."""
+    known = LOSS_OPTIONS.get(name)  # type: ignore[call-overload]
+    if known is None:
+        raise InputError(f"loss={name!r}: choose one of {sorted(get_args(LossName))}.")
+    unknown = sorted(set(options or {}) - set(known))
+    if unknown:
+        takes = f"it takes {sorted(known)}" if known else "it takes none"
+        raise InputError(f"loss={name!r} has no option {unknown[0]!r}: {takes}.")
+    for option, value in (options or {}).items():
+        if not isinstance(value, Real) or not 0 <= value < math.inf:
+            raise InputError(f"loss={name!r}: {option} must be a finite number from 0 on, got {value!r}.")
+    return {**known, **(options or {})}
+
+
+def make_class_loss(name: LossName, counts_m: Tensor, **options: float) -> ClassLoss:
+    """Bind a loss to class counts (a class without samples counts as one).
+
+    Parameters
+    ----------
+    name : ``"weighted"`` is importance-weighted cross-entropy, ``"class-balanced"`` has the weights of
+        :func:`effective_number_weights`; ``"ldam-drw"`` has those weights from the share ``reweight_from`` of training
+        on (deferred re-weighting); the others are the functions of this module.
+    counts_m : samples of each class.
+    options : of that loss, see ``LOSS_OPTIONS``; ``tau`` multiplies the log prior of logit adjustment, ``scale`` is
+        that of a cosine head whose logits LDAM is given.
+    """
+    chosen = check_loss(name, options)
+    n_m = counts_m.double().clamp(min=1)
+    if name in ("cross-entropy", "hinge"):
+        return _BoundLoss(cross_entropy if name == "cross-entropy" else hinge)
+    if name == "weighted":
+        return _BoundLoss(cross_entropy, importance_weights(n_m))
+    if name == "class-balanced":
+        return _BoundLoss(cross_entropy, effective_number_weights(n_m, chosen["beta"]))
+    if name == "focal":
+        return _BoundLoss(lambda logits_nm, y_n: focal(logits_nm, y_n, chosen["gamma"]))
+    if name in ("ldam", "ldam-drw"):
+        margin_m = chosen["scale"] * ldam_margins(n_m, chosen["largest_margin"])
+        weight_m = effective_number_weights(n_m, chosen["beta"]) if name == "ldam-drw" else None
+        return _BoundLoss(
+            lambda logits_nm, y_n: ldam(logits_nm, y_n, _like(margin_m, logits_nm)),
+            weight_m,
+            chosen.get("reweight_from", 0.0),
+        )
+    shift_m = chosen["tau"] * torch.log(n_m / n_m.sum())
+    return _BoundLoss(lambda logits_nm, y_n: logit_adjusted(logits_nm, y_n, _like(shift_m, logits_nm)))
+
+
+def effective_prior(name: LossName, counts_m: Tensor, **options: float) -> Tensor:
+    r"""The class prior that logits trained under a loss assume; log of it taken off gives balanced logits.
+
+    Weights turn the frequencies :math:`\pi_m` into :math:`\pi_m w_m`; adjustment by tau leaves :math:`\pi_m^{1-\tau}`.
+    Focal, LDAM and hinge losses are improper, and their logits are no log-posteriors under any prior: what is
+    returned for them is the frequency under which their classes were weighed.
+    """
+    chosen = check_loss(name, options)
+    n_m = counts_m.double().clamp(min=1)
+    prior_m = n_m / n_m.sum()
+    if name == "weighted":
+        return torch.full_like(prior_m, 1 / len(prior_m))
+    if name == "logit-adjusted":
+        prior_m = prior_m ** (1 - chosen["tau"])
+    elif name == "class-balanced" or (name == "ldam-drw" and chosen["reweight_from"] <= 1):
+        prior_m = prior_m * effective_number_weights(n_m, chosen["beta"])
+    return prior_m / prior_m.sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ecrt.losses.rivals import ClassLoss
+from ecrt.losses.classification import ClassLoss
 
 __all__ = ["mix", "mixed_loss", "remix_label_share"]
 

@@ -40,7 +40,6 @@ from ecrt.metrics.regression import regression_metrics, target_groups
 from ecrt.metrics.significance import (
     Estimate,
     Pair,
-    better_under_weights,
     corrected_estimate,
     half_width,
     holm,
@@ -56,7 +55,6 @@ __all__ = [
     "PriorName",
     "bce_per_row",
     "best_thresholds",
-    "better_under_weights",
     "class_prior_of",
     "class_scores",
     "confused_pairs",

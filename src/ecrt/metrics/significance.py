@@ -142,11 +142,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(order) - place) * adjusted[at]))
         adjusted[at] = largest
     return adjusted.tolist()
-
-
-def better_under_weights(challenger: Array, champion: Array, weight: Array) -> bool:
-    """Whether the challenger's losses are lower than the champion's, row by row, by more than one standard error."""
-    gain = champion - challenger
-    weight = weight / weight.sum()
-    mean = float(weight @ gain)
-    return mean > float(np.sqrt(weight**2 @ (gain - mean) ** 2))

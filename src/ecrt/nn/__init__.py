@@ -17,8 +17,15 @@ from ecrt.nn.encoders import (
     StandardiseChannels,
     make_encoder,
 )
-from ecrt.nn.heads import BalancedHead, ClassGaussians, CosineHead, make_head
-from ecrt.nn.mlp import MLP, CoordinateNetworks, steady_linear
+from ecrt.nn.networks import (
+    MLP,
+    BalancedHead,
+    ClassGaussians,
+    CoordinateNetworks,
+    CosineHead,
+    make_head,
+    steady_linear,
+)
 from ecrt.nn.standardise import Standardise, column_extent, column_spread
 
 __all__ = [

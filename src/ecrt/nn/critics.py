@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-from ecrt.nn.mlp import CoordinateNetworks
+from ecrt.nn.networks import CoordinateNetworks
 
 __all__ = [
     "AdditiveCritic",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ecrt.nn.mlp import MLP
+from ecrt.nn.networks import MLP
 
 __all__ = ["ConditionalGAN"]
 

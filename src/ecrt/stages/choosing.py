@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.losses import sample_weights
-from ecrt.metrics import better_under_weights
 from ecrt.stages.augmenting import Augmentation, Synthetic, augment_classes
 from ecrt.stages.demixing import Demixing, DemixResult, demix
 from ecrt.stages.heads import ClassTarget, Head, HeadFitter, HeadSample, device_outputs
-from ecrt.stages.holdout import Watched, across_halves, all_fresh, halves, head_folds
+from ecrt.stages.holdout import Watched, across_halves, all_fresh, better_under_weights, halves, head_folds
 from ecrt.training import Progress, seeded, stop_requested
 
 __all__ = [

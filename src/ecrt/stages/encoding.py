@@ -218,6 +218,8 @@ class Encoder(Part):
         """The network to train or to use: a copy of the module given, or one made by name for such items."""
         if isinstance(self.network, nn.Module):
             return copy.deepcopy(self.network)
+        if self.network == "identity":
+            return nn.Identity()
         return make_encoder(self.network, tuple(items[0][0].shape), n_features=self.n_features)  # type: ignore[arg-type]
 
 

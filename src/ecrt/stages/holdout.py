@@ -11,7 +11,7 @@ from torch import nn
 
 from ecrt.data import stratified_holdout
 
-__all__ = ["FirstHeads", "Watched", "across_halves", "all_fresh", "halves", "head_folds"]
+__all__ = ["FirstHeads", "Watched", "across_halves", "all_fresh", "better_under_weights", "halves", "head_folds"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -125,3 +125,11 @@ class FirstHeads:
             losses[mine] = self.watched.losses_on(made[id(head)])[mine]
         self.watched.kept = losses
         return made[id(self.heads[-1])]
+
+
+def better_under_weights(challenger: Array, champion: Array, weight: Array) -> bool:
+    """Whether the challenger's losses are lower than the champion's, row by row, by more than one standard error."""
+    gain = champion - challenger
+    weight = weight / weight.sum()
+    mean = float(weight @ gain)
+    return mean > float(np.sqrt(weight**2 @ (gain - mean) ** 2))

@@ -18,7 +18,7 @@ from ecrt.data.density import TargetRegions
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.losses import sample_weights
 from ecrt.losses.regression import regression_loss
-from ecrt.metrics import better_under_weights, mean_over_classes
+from ecrt.metrics import mean_over_classes
 from ecrt.stages.augmenting import Donors, Interpolated, NoAugmentation
 from ecrt.stages.demixing import Demixing, DemixResult, NoDemixing, demix
 from ecrt.stages.heads import (
@@ -34,7 +34,7 @@ from ecrt.stages.heads import (
     Networks,
     head_outputs,
 )
-from ecrt.stages.holdout import Watched, across_halves, halves
+from ecrt.stages.holdout import Watched, across_halves, better_under_weights, halves
 from ecrt.stages.parts import Part
 from ecrt.training import Progress, seeded, stop_requested
 

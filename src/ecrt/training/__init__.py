@@ -1,5 +1,6 @@
 """Optimisation: the loop, its guards, seeds and progress."""
 
+from ecrt.nn.randomness import seeded
 from ecrt.training.interrupt import (
     interrupted_at_once,
     stop_on_interrupt,
@@ -13,10 +14,10 @@ from ecrt.training.loop import (
     SilentProgress,
     TrainingConfig,
     minimise_convex,
+    torch_generator,
     train,
 )
 from ecrt.training.progress import BarProgress
-from ecrt.training.seeding import seeded, torch_generator
 from ecrt.training.threads import all_threads, one_thread
 
 __all__ = [

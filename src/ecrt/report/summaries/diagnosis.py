@@ -34,7 +34,7 @@ def summarise_diagnosis(found: Diagnosis) -> dict[str, Any]:
         "augmentation": found.augmentation,
         "selection": selection,
         "was_measured": selection.low != selection.high
-        and any(one["options"].get("demixing", "none") != "none" for one in selection.tried),
+        and any(one["options"].get("demixing") != "none" for one in selection.tried),
         "n_tested_columns": found.dependence.n_columns,
         "gaussianity": found.gaussianity,
         "memorisation": found.memorisation,
