@@ -28,7 +28,7 @@ from ecrt import (
     LinearHead,
     MLPHead,
 )
-from ecrt.estimators.baseline_methods import BASELINE_METHODS
+from ecrt.rivals import known_rivals
 
 RESULT = Path(__file__).parent.parent / "results" / "estimator_checks.json"
 FLOW = {"epochs": 5, "hidden": (16, 16), "critic_width": 8, "n_restarts": 1}
@@ -70,17 +70,17 @@ def configurations() -> dict[str, ECRTClassifier | ECRTRegressor | ECRTTransform
         "transformer, flow, float32": ECRTTransformer(demixing=Flow(**FLOW), precision="float32"),
         "transformer, MLP encoder": ECRTTransformer(encoder=mlp),
     }
-    for method in BASELINE_METHODS:
-        found[f"baseline, {method}"] = BaselineClassifier(
-            epochs=5, method=method, weight_decay=1e-3, method_options=METHOD_OPTIONS.get(method)
-        )
+    for name, kind in known_rivals().items():
+        rival = kind(**METHOD_OPTIONS.get(name, {}))
+        own_head = {} if rival.overrides("fit_model") else {"head": LinearHead(epochs=5, weight_decay=1e-3)}
+        found[f"baseline, {name}"] = BaselineClassifier(method=rival, **own_head)
     found["baseline, logit-adjusted, MLP encoder"] = BaselineClassifier(
         encoder=Encoder("mlp", n_features=8, epochs=12), method="logit-adjusted"
     )
     found["baseline, feature-smote, autoencoder"] = BaselineClassifier(
-        encoder=autoencoder, epochs=5, method="feature-smote", weight_decay=1e-3
+        encoder=autoencoder, method="feature-smote", head=LinearHead(weight_decay=1e-3)
     )
-    return {name: estimator._without_idle() for name, estimator in found.items()}
+    return found
 
 
 def _total(table: dict[str, dict[str, int]]) -> dict[str, int]:

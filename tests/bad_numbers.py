@@ -23,7 +23,7 @@ from ecrt import (
     LinearHead,
     MLPHead,
 )
-from ecrt.estimators.baseline_methods import BASELINE_METHODS
+from ecrt.rivals import known_rivals
 
 QUICK = {"head": ["linear", "gaussian", MLPHead(epochs=2)], "random_state": 0}
 LINEAR = {"demixing": "linear", "head": LinearHead(weight_decay=1e-3), "random_state": 0}
@@ -95,18 +95,17 @@ def makers() -> dict[str, Maker]:
             demixing=Flow(critic_width=4, n_restarts=1, hidden=(8,), epochs=2), random_state=0
         ),
         "rival, MLP encoder": lambda: BaselineClassifier(
-            encoder=Encoder("mlp", epochs=2, n_features=3, batch_size=16), epochs=2, random_state=0, method="erm"
+            encoder=Encoder("mlp", epochs=2, n_features=3, batch_size=16), random_state=0
         ),
         "rival, one spread": lambda: BaselineClassifier(
-            epochs=2, random_state=0, method="erm", scaling="one", weight_decay=1e-3
+            head=LinearHead(weight_decay=1e-3), scaling="one", random_state=0
         ),
     }
-    for method in BASELINE_METHODS:
-        found[f"rival, {method}"] = lambda method=method: BaselineClassifier(
-            epochs=2, random_state=0, method=method, weight_decay=1e-3, method_options=METHOD_OPTIONS.get(method)
-        )
-    # Without what has no effect there, such as a weight decay of trees, which would be refused.
-    return {name: lambda make=make: make()._without_idle() for name, make in found.items()}
+    for name, kind in known_rivals().items():
+        rival = kind(**METHOD_OPTIONS.get(name, {}))
+        own = {} if rival.overrides("fit_model") else {"head": LinearHead(epochs=2, weight_decay=1e-3)}
+        found[f"rival, {name}"] = lambda rival=rival, own=own: BaselineClassifier(method=rival, **own, random_state=0)
+    return found
 
 
 def _one(X: np.ndarray, rng: np.random.Generator, value: float) -> np.ndarray:

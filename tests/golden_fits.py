@@ -33,6 +33,7 @@ from ecrt import (
     MLPHead,
     PseudoMinority,
 )
+from ecrt.rivals import VAT, ConditionalGAN
 
 FILE = Path(__file__).with_suffix(".json")
 SIZES = [60, 55, 50, 45, 14, 9]
@@ -104,7 +105,7 @@ def fitted(estimator: Any, data: Callable[[], tuple[Any, Any]]) -> Callable[[], 
 def fits() -> dict[str, Callable[[], np.ndarray]]:
     """By name, what makes the predictions."""
     fast = {"demixing": "linear", "head": "linear", "random_state": 0}
-    quick = {"epochs": 4, "random_state": 0}
+    quick = {"head": LinearHead(epochs=4), "random_state": 0}
 
     def mlp(network: str = "mlp", **options: Any) -> Encoder:
         return Encoder(network, epochs=4, n_features=3, **options)
@@ -169,11 +170,13 @@ def fits() -> dict[str, Callable[[], np.ndarray]]:
                 random_state=0,
             ), numbers,
         ),
-        "LDAM-DRW": fitted(lambda: BaselineClassifier(method="ldam-drw", head="mlp", **quick), classes),
+        "LDAM-DRW": fitted(
+            lambda: BaselineClassifier(method="ldam-drw", head=MLPHead(epochs=4), random_state=0), classes
+        ),
         "SMOTE": fitted(lambda: BaselineClassifier(method="smote", random_state=0), classes),
-        "VAT": fitted(lambda: BaselineClassifier(method="vat", method_options={"epsilon": 0.1}, **quick), classes),
+        "VAT": fitted(lambda: BaselineClassifier(method=VAT(epsilon=0.1), **quick), classes),
         "cRT, encoder": fitted(lambda: BaselineClassifier(method="crt", encoder=mlp(), **quick), classes),
-        "cGAN": fitted(lambda: BaselineClassifier(method="cgan", method_options={"n_steps": 60}, **quick), classes),
+        "cGAN": fitted(lambda: BaselineClassifier(method=ConditionalGAN(n_steps=60), **quick), classes),
         "flow augmentation": fitted(lambda: BaselineClassifier(method="flow-augmentation", **quick), classes),
         "QDA": fitted(lambda: BaselineClassifier(method="qda", random_state=0), classes),
     }  # fmt: skip

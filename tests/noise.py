@@ -32,6 +32,7 @@ from ecrt import (
 )
 from ecrt.losses import label_odds, row_mass
 from ecrt.metrics import bce_per_row, holm
+from ecrt.rivals import known_rivals
 from ecrt.runs import diagnose
 
 __all__ = ["CONFIGURATIONS", "advantages", "judge"]
@@ -73,10 +74,16 @@ def classifier(n_columns: int = 24, times: int = 1, **options: Any) -> Callable[
     return run
 
 
-def rival(method: str, times: int = 1, **options: Any) -> Callable[[int], Advantages]:
+def rival(
+    method: str, times: int = 1, own: dict[str, Any] | None = None, **options: Any
+) -> Callable[[int], Advantages]:
     def run(seed: int) -> Advantages:
         X, y = classes(seed, 8 if method == "flow-augmentation" else 24, times)
-        history = BaselineClassifier(method=method, random_state=seed, epochs=3, **(QUICK | options)).fit(X, y).history_
+        given = known_rivals()[method](**(own or {}))
+        model = BaselineClassifier(method=given, random_state=seed, **(QUICK | options))
+        if not model._end_to_end:
+            model.set_params(head__epochs=3)
+        history = model.fit(X, y).history_
         if (
             method == "smote" and history.get("encoder") is not None
         ):  # made of classes alike, it knows no better constant
@@ -231,8 +238,8 @@ CONFIGURATIONS: dict[str, Callable[[int], Advantages]] = {
             "flow-augmentation", "crt", "tau-norm", "post-hoc",
         )
     },
-    "rival cgan": rival("cgan", method_options={"n_steps": 20}),
-    "rival flow-augmentation, linear": rival("flow-augmentation", method_options={"demixing": "linear"}),
+    "rival cgan": rival("cgan", own={"n_steps": 20}),
+    "rival flow-augmentation, linear": rival("flow-augmentation", own={"demixing": "linear"}),
     **{
         f"rival {method}, MLP encoder": rival(method, 8 if method == "smote" else 2, encoder=mlp())
         for method in ("smote", "crt", "feature-smote")

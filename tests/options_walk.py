@@ -15,7 +15,6 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-import ecrt
 from ecrt import (
     BaselineClassifier,
     Borrowed,
@@ -38,8 +37,16 @@ from ecrt import (
     PseudoMinority,
 )
 from ecrt.estimators import base
-from ecrt.estimators.baseline_methods import BASELINE_METHODS
+from ecrt.rivals import FlowAugmentation, known_rivals
 from ecrt.stages import Part, parts
+
+
+def changed(value: Any) -> Any:
+    """Another value of an option."""
+    if isinstance(value, str):
+        return {"flow": "linear", "auto": 0.5, "sqrt": 0.5}.get(value, value)
+    return value * 2 if value else 0.5
+
 
 NOT_WALKED = ("device", "verbose", "random_state", "epochs", "selection", "network", "trials", "budget", "kind")
 """Options that say how and not what, limits, and the choice of other options."""
@@ -85,12 +92,17 @@ VALUES: dict[type, dict[str, list[Any]]] = {
         "region_mass": [1.0], "weighted": [True, False], "precision": ["float32"],
     },
     BaselineClassifier: COMMON | {
-        "method": ["lda"], "method_options": [], "loss": ["focal"], "loss_options": [], "scaling": ["one"],
-        "head": ["mlp"], "head_hidden": [(4,)], "head_dropout": [0.5], "weight_decay": [1.0], "minority": [[0]],
-        "class_prior": ["training"], "learning_rate": [2e-2],
+        "method": ["lda"], "scaling": ["one"], "head": ["mlp"], "minority": [[0]], "class_prior": ["training"],
     },
 }  # fmt: skip
-"""Other values than the defaults; ``method_options`` and ``loss_options`` are walked by method."""
+"""Other values than the defaults; those of rivals are made from the defaults."""
+
+RIVALS = {name: kind for name, kind in known_rivals().items() if kind.__module__.startswith("ecrt.")}
+for rival in RIVALS.values():
+    VALUES[rival] = {
+        name: [] if name == "options" else [changed(value)] for name, value in rival().get_params(deep=False).items()
+    }
+VALUES[FlowAugmentation]["augmentation"] = ["permutation"]
 
 PARTS = [kind for kind in VALUES if issubclass(kind, Part)]
 
@@ -98,10 +110,12 @@ PARTS = [kind for kind in VALUES if issubclass(kind, Part)]
 def modes(kind: type) -> Iterator[tuple[str, dict[str, Any]]]:
     """Names and options of the modes that an estimator is walked in."""
     if kind is BaselineClassifier:
-        for method in BASELINE_METHODS:
-            yield method, {"method": method, "epochs": 2}
-            yield f"{method}, encoder", {"method": method, "epochs": 2, "encoder": Encoder("mlp", **MLP)}
-        yield "erm, MLP", {"method": "erm", "head": "mlp", "epochs": 2}
+        for method, rival in RIVALS.items():
+            own_head = {} if rival().overrides("fit_model") else {"head": LinearHead(epochs=2)}
+            yield method, {"method": rival(), **own_head}
+            with_head = {} if rival().trains_encoder else own_head
+            yield f"{method}, encoder", {"method": rival(), "encoder": Encoder("mlp", **MLP), **with_head}
+        yield "erm, MLP", {"method": "erm", "head": MLPHead(epochs=2)}
         yield "smote, autoencoder", {"method": "smote", "encoder": Encoder("autoencoder", **MLP)}
         return
     head = {} if kind is ECRTTransformer else {"head": LinearHead()}
@@ -213,12 +227,6 @@ def walk(kind: type, mode: str, given: dict[str, Any]) -> Iterator[dict[str, Any
     for role, part in given.items():
         if isinstance(part, Part):
             values |= {f"{role}__{option}": others for option, others in VALUES[type(part)].items()}
-    if kind is BaselineClassifier:
-        method = BASELINE_METHODS[given["method"]]
-        values["method_options"] = [{name: changed(value)} for name, value in method.options.items()]
-        values["loss_options"] = [
-            {name: changed(value)} for name, value in ecrt.losses.LOSS_OPTIONS[method.loss].items()
-        ]
     for option, others in values.items():
         for value in others:
             model = clone(start).set_params(**{option: value})
@@ -230,7 +238,3 @@ def walk(kind: type, mode: str, given: dict[str, Any]) -> Iterator[dict[str, Any
                 "refused": is_refused(model, mode.startswith("several")),
                 "error": after if after.startswith("InputError") else "", "changes": after != before,
             }  # fmt: skip
-
-
-def changed(value: Any) -> Any:
-    return {"flow": "linear"}.get(value, value) if isinstance(value, str) else value * 2 if value else 0.5

@@ -91,7 +91,7 @@ def test_every_class_is_found_again(encoder, options):
 @pytest.mark.parametrize("method", ["erm", "smote", "feature-smote", "crt", "tau-norm", "qda"])
 def test_every_class_is_found_again_by_rivals_with_an_encoder(method):
     X, y = separable(0)
-    model = BaselineClassifier(encoder=Encoder("mlp", epochs=30), method=method, epochs=20, random_state=0).fit(X, y)
+    model = BaselineClassifier(encoder=Encoder("mlp", epochs=30), method=method, random_state=0).fit(X, y)
     assert np.isfinite(model.decision_function(separable(100)[0])).all()
     assert set(model.predict(X)) == set(range(len(COUNTS)))
 

@@ -17,16 +17,16 @@ from scipy.stats import ttest_rel
 from sklearn.datasets import make_classification
 
 from ecrt.comparison import DEFAULT_METHODS, METHODS, choose_methods
-from ecrt.comparison.methods import Choice, Method, Number
+from ecrt.comparison.methods import Method
 from ecrt.comparison.results import choose_measure
 from ecrt.comparison.splits import make_splitter, read_times, warnings_of
 from ecrt.comparison.store import Store, fingerprint
 from ecrt.comparison.tuning import OutOfTime, time_limit, tune
 from ecrt.disk import locked
 from ecrt.errors import InputError
-from ecrt.estimators import BaselineClassifier
-from ecrt.estimators.baseline_methods import resolve_options
 from ecrt.metrics import corrected_estimate, holm, paired
+from ecrt.rivals import BaselineClassifier
+from ecrt.rivals.ranges import Choice, Number
 
 pytest.importorskip("optuna", reason="Optuna is not installed")
 
@@ -66,7 +66,10 @@ def test_starts_lie_in_the_space(name: str) -> None:
             assert value in part.values if isinstance(part, Choice) else part.low <= value <= part.high
         model = method.build(start, 0)
         if isinstance(model, BaselineClassifier):  # its own tests fit each of them; here the options must be its own
-            resolve_options(model.method, model.loss, model.loss_options, model.method_options)
+            model._check_parts(model._rules())
+            assert {f"method__{name}": value for name, value in model.method.get_params().items()}.items() >= {
+                key: value for key, value in start.items() if key.startswith("method__")
+            }.items()
 
 
 def test_probabilities_assume_the_prior_that_the_method_names() -> None:

@@ -23,10 +23,11 @@ from typer.testing import CliRunner
 import ecrt
 from ecrt.cli import app
 from ecrt.comparison import METHODS, Comparison
-from ecrt.comparison.methods import Method, Number
+from ecrt.comparison.methods import Method
 from ecrt.comparison.splits import make_splitter
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.metrics import class_prior_of, read_predictions, shift_prior
+from ecrt.rivals.ranges import Number
 
 pytest.importorskip("optuna", reason="Optuna is not installed")
 

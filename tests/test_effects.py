@@ -20,6 +20,7 @@ from ecrt import (
     Permutation,
     PseudoMinority,
 )
+from ecrt.rivals import Remix
 from options_walk import NOT_WALKED, PARTS, VALUES, a_module, data, fitted, walk
 
 KINDS = (ECRTClassifier, ECRTRegressor, ECRTTransformer, BaselineClassifier)
@@ -55,7 +56,7 @@ def test_defaults_are_never_refused(kind):
     [
         (ECRTClassifier, "Gaussian head", {"demixing": NoDemixing(), "head": "gaussian"}),
         (ECRTTransformer, "frozen module", {"demixing": Linear(), "encoder": Encoder(a_module(), train=False)}),
-        (BaselineClassifier, "lda", {"method": "lda"}),
+        (BaselineClassifier, "remix", {"method": Remix(), "head": LinearHead(epochs=2)}),
     ],
 )
 def test_an_option_changes_the_model_or_is_refused(kind, mode, given):
@@ -88,7 +89,7 @@ def test_an_option_changes_the_model_or_is_refused(kind, mode, given):
         (ECRTRegressor(demixing="none", weighted=True), False, "weighted=True .* demixing other than 'none'"),
         (ECRTTransformer(validation_fraction=0.5), False, "validation_fraction=0.5 .* demixing='flow'"),
         (BaselineClassifier(method="qda", scaling="one", head="mlp"), False, "head='mlp'"),
-        (BaselineClassifier(method="erm", learning_rate=0.1), False, "learning_rate=0.1"),
+        (BaselineClassifier(method="erm", head=LinearHead(learning_rate=0.1)), False, "learning_rate=0.1"),
     ],
     ids=str,
 )
@@ -112,9 +113,3 @@ def test_mixup_reaches_the_encoder():
     encoder = Encoder("mlp", epochs=2)
     rival = fitted(BaselineClassifier(method="erm", encoder=encoder, random_state=0), X, y)
     assert fitted(BaselineClassifier(method="mixup", encoder=encoder, random_state=0), X, y) != rival
-
-
-def test_choices_made_by_program_drop_what_has_no_effect():
-    model = BaselineClassifier(method="erm", head="linear", head_hidden=(4,), learning_rate=0.1, weight_decay=0.2)
-    model._without_idle()
-    assert (model.head_hidden, model.learning_rate, model.weight_decay) == (None, 2e-3, 0.2)

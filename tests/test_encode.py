@@ -131,7 +131,7 @@ def test_mixup_is_switched_off_for_the_last_epochs():
     assert all(batch.share is None for epoch in course() for batch in epoch)
 
 
-def test_deferred_losses_hear_how_much_is_done_and_the_others_need_not():
+def test_losses_that_change_hear_how_much_is_done_and_the_others_need_not():
     assert [epoch[0].done for epoch in course(loss="ldam-drw")] == [epoch / 8 for epoch in range(8)]
     assert {batch.done for epoch in course(loss="focal") for batch in epoch} == {1.0}
 

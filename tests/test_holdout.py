@@ -9,10 +9,10 @@ from sklearn.datasets import make_classification
 
 from ecrt import BaselineClassifier, ECRTClassifier, Encoder, LinearHead
 from ecrt.data import ClassRoles, stratified_holdout
-from ecrt.estimators import baseline_encoding
 from ecrt.nn import AutoEncoder, MLPEncoder
+from ecrt.rivals import resampling
+from ecrt.rivals.second_steps import TwoStepFitter
 from ecrt.stages import Flow, Linear, NoDemixing, demix, encode
-from ecrt.stages.heads import TwoStepFitter
 from ecrt.stages.holdout import Watched, across_halves, halves, head_folds
 from ecrt.training import TrainingConfig
 
@@ -118,7 +118,7 @@ def test_smote_makes_rows_of_what_the_encoder_learns_from_alone(rows, monkeypatc
         given.append(len(labels))
         return x[:1], labels[:1]
 
-    monkeypatch.setattr(baseline_encoding, "smote", smote)
+    monkeypatch.setattr(resampling, "smote", smote)
     clf = BaselineClassifier(encoder=Encoder("mlp", holdout=0.4, epochs=1), method="smote", random_state=0)
     clf.fit(X, y)
     assert given[0] == pytest.approx(0.6 * len(y), abs=4)
@@ -172,7 +172,7 @@ def test_a_second_step_is_judged_by_rows_that_did_not_choose_the_first():
     watched = Watched(losses_on, np.full(30, 1 / 30), halves(np.arange(30) // 10))
     fitter = TwoStepFitter(GivenHeads(heads), lambda head, sample, setting: head, (0.0,))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ecrt.stages.holdout.copy.deepcopy", copied)
+        patch.setattr("ecrt.rivals.second_steps.copy.deepcopy", copied)
         ((_, head),) = fitter.path(None, watched)
     best = [
         min(losses.values(), key=lambda one: one[side].mean()) for side in (~watched.sides[0][0], watched.sides[0][0])

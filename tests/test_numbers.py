@@ -49,16 +49,12 @@ MEMBERS = {
         head=LinearHead(weight_decay=1e-3),
         random_state=0,
     ),
-    "rival": BaselineClassifier(epochs=3, weight_decay=1e-3, random_state=0, method="logit-adjusted"),
+    "rival": BaselineClassifier(head=LinearHead(weight_decay=1e-3), random_state=0, method="logit-adjusted"),
     "rival, one spread": BaselineClassifier(
-        epochs=3, weight_decay=1e-3, random_state=0, method="logit-adjusted", scaling="one"
+        head=LinearHead(weight_decay=1e-3), random_state=0, method="logit-adjusted", scaling="one"
     ),
     "rival, end to end": BaselineClassifier(
-        encoder=Encoder("mlp", n_features=4, batch_size=16, epochs=12),
-        method="weighted",
-        epochs=3,
-        weight_decay=None,
-        random_state=0,
+        encoder=Encoder("mlp", n_features=4, batch_size=16, epochs=12), method="weighted", random_state=0
     ),
     "lda": BaselineClassifier(method="lda", random_state=0),
 }
@@ -219,7 +215,7 @@ def test_any_text_is_a_label(tmp_path, capsys, kind, dtype):
     X = np.random.default_rng(0).normal(size=(len(y), 2))
     X[:, 0] += 5 * np.repeat(np.arange(len(LABELS)), 6)
     options = {"demixing": "linear"} if kind is ECRTClassifier else {}
-    model = kind(head="mlp", epochs=2, random_state=0, verbose=1, **options).fit(X, y)
+    model = kind(head=MLPHead(epochs=2), random_state=0, verbose=1, **options).fit(X, y)
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
     assert again.classes_.tolist() == model.classes_.tolist() == sorted(LABELS)

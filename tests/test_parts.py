@@ -28,6 +28,7 @@ from ecrt import (
     Parametric,
     PseudoMinority,
 )
+from ecrt.rivals import Rival
 from ecrt.runs.config import read_config
 from ecrt.stages import Part
 from options_walk import PARTS, data
@@ -36,15 +37,17 @@ ESTIMATORS = (ECRTClassifier, ECRTRegressor, ECRTTransformer)
 ROLES = {(kind, name): role for kind in (*ESTIMATORS, BaselineClassifier) for name, role in kind._roles.items()}
 
 
-@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("kind", [*ESTIMATORS, BaselineClassifier])
 def test_an_estimator_has_at_most_16_options(kind):
     assert len(kind().get_params(deep=False)) <= 16
 
 
 def test_all_parts_are_public_and_walked():
     classes = {part for role in ROLES.values() for part in role.classes}
-    assert classes == set(PARTS)
+    rivals = {part for part in PARTS if issubclass(part, Rival)}
+    assert classes | rivals == set(PARTS)
     assert all(getattr(ecrt, part.__name__) is part for part in classes)
+    assert all(getattr(ecrt.rivals, part.__name__) is part for part in rivals)
 
 
 @pytest.mark.parametrize("kind", [*ESTIMATORS, BaselineClassifier, *PARTS])
@@ -76,7 +79,7 @@ def test_short_names_are_parts_with_all_defaults(kind, name):
     role = ROLES[kind, name]
     for short in role.names - set(role.others):
         part = role.part(short, name)
-        assert isinstance(part, role.classes)
+        assert isinstance(part, role.open_to or role.classes)
         part.check()
         assert role.from_plain({"kind": part.kind, **part.get_params(deep=False)}, name) == part
     for other in role.others:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from ecrt.augmentation.resampling import calibrated_distribution, smote, tukey_power
 from ecrt.errors import InputError
+from ecrt.rivals.calibration import calibrated_distribution, tukey_power
+from ecrt.rivals.resampling import smote
 
 
 @pytest.fixture

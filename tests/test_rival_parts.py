@@ -6,15 +6,11 @@ import pytest
 import torch
 
 from ecrt.losses import make_class_loss
-from ecrt.losses.adversarial import discriminator_loss, generator_loss
-from ecrt.losses.isda import isda, isda_shift
-from ecrt.losses.mixing import mix, mixed_loss, remix_label_share
-from ecrt.losses.smoothness import (
-    adversarial_direction,
-    bernoulli_divergence,
-    kl_divergence,
-    virtual_adversarial_loss,
-)
+from ecrt.losses.mixing import mix, mixed_loss
+from ecrt.rivals.cgan import discriminator_loss, generator_loss
+from ecrt.rivals.isda import isda_loss, isda_shift
+from ecrt.rivals.mixup import remix_label_share
+from ecrt.rivals.vat import adversarial_direction, bernoulli_divergence, kl_divergence, virtual_adversarial_loss
 
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 B, M, D = 5, 3, 4
@@ -79,7 +75,7 @@ def test_isda_is_its_loop(dtype):
     root = random(M, D, D, dtype=dtype, seed=2)
     covariance = root @ root.transpose(1, 2)
     logits = features @ weight.T
-    found = isda(logits, Y, isda_shift(weight, covariance), 0.7)
+    found = isda_loss(logits, Y, isda_shift(weight, covariance), 0.7)
     w, sigma = weight.tolist(), covariance.tolist()
     for i, y in enumerate(Y.tolist()):
         total = 0.0
@@ -100,7 +96,7 @@ def test_isda_with_variances_is_isda_with_diagonal_covariances():
 def test_isda_bounds_the_loss_of_features_drawn_with_that_covariance():
     weight, z = random(M, D, dtype=torch.float64), random(1, D, dtype=torch.float64, seed=1)
     root = 0.5 * random(M, D, D, dtype=torch.float64, seed=2)
-    bound = isda(z @ weight.T, torch.tensor([1]), isda_shift(weight, root @ root.transpose(1, 2)), 1.0)
+    bound = isda_loss(z @ weight.T, torch.tensor([1]), isda_shift(weight, root @ root.transpose(1, 2)), 1.0)
     noise = random(20_000, D, dtype=torch.float64, seed=3) @ root[1].T
     drawn = make_class_loss("cross-entropy", torch.ones(M))((z + noise) @ weight.T, torch.ones(20_000).long()).mean()
     plain = make_class_loss("cross-entropy", torch.ones(M))(z @ weight.T, torch.tensor([1]))

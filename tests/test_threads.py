@@ -30,6 +30,7 @@ from ecrt import (
     PseudoMinority,
 )
 from ecrt.errors import ECRTWarning, not_told, warn_user
+from ecrt.rivals import ConditionalGAN
 from ecrt.training import all_threads, one_thread, stop_on_interrupt, stop_requested
 
 Array = np.ndarray[Any, Any]
@@ -117,7 +118,7 @@ def of_many_rows(**options: Any) -> Array:
 
 def of_a_rival(**options: Any) -> Array:
     X, y = table()
-    return BaselineClassifier(epochs=2, **QUICK, **options).fit(X, y).predict_proba(X)
+    return BaselineClassifier(**QUICK, **options).fit(X, y).predict_proba(X)
 
 
 FITS: dict[str, Any] = {
@@ -139,11 +140,11 @@ FITS: dict[str, Any] = {
     "samples": (of_samples, GAUSSIAN),
     "many rows": (of_many_rows, FLOW),
 } | {
-    f"rival {method}": (of_a_rival, {"method": method, "head": "mlp"})
+    f"rival {method}": (of_a_rival, {"method": method, "head": MLPHead(epochs=2)})
     for method in ("mixup", "remix", "vat", "isda", "ldam-drw", "smote", "flow-augmentation")
 } | {
-    "rival crt": (of_a_rival, {"method": "crt", "head": "mlp", "weight_decay": 0.01}),
-    "rival cgan": (of_a_rival, {"method": "cgan", "head": "mlp", "method_options": {"n_steps": 50}}),
+    "rival crt": (of_a_rival, {"method": "crt", "head": MLPHead(epochs=2, weight_decay=0.01)}),
+    "rival cgan": (of_a_rival, {"method": ConditionalGAN(n_steps=50), "head": MLPHead(epochs=2)}),
 } | {
     f"rival {method}": (of_a_rival, {"method": method}) for method in ("gradient-boosting", "balanced-forest", "lda")
 }  # fmt: skip

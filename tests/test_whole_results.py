@@ -147,13 +147,13 @@ FITTED = {
     "classifier": (ECRTClassifier(demixing="linear", head="linear", random_state=0), "ecrt.estimators.classifier"),
     "regressor": (ECRTRegressor(demixing="linear", head="linear", random_state=0), "ecrt.estimators.regressor"),
     "transformer": (ECRTTransformer(random_state=0), "ecrt.estimators.transformer"),
-    "baseline": (BaselineClassifier(random_state=0), "ecrt.estimators.baseline"),
+    "baseline": (BaselineClassifier(random_state=0), "ecrt.rivals.classifier"),
 }
 STAGES = {
     "classifier": ["array_items", "transfer", "keep_examples"],
     "regressor": ["quantile_bins", "regress", "SourceRows.of"],
     "transformer": ["assign_roles", "demix", "diagnose_sources"],
-    "baseline": ["minority_mask", "features_to_learn_from", "transfer"],
+    "baseline": ["minority_mask", "BaselineClassifier._features_to_learn_from", "transfer"],
 }
 
 

@@ -16,7 +16,6 @@ LDAM are no log-likelihoods, and their cross-entropy suffers for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,9 @@ from ecrt.data import ClassRoles, assign_roles, stratified_holdout
 from ecrt.estimators import ECRTClassifier
 from ecrt.estimators.inputs import resolve_device
 from ecrt.losses import label_odds, row_mass
-from ecrt.losses.smoothness import bernoulli_divergence
 from ecrt.metrics import bce_per_row, best_thresholds, multilabel_metrics, top_k_accuracy
+from ecrt.rivals import vat
+from ecrt.rivals.cgan import generate_rows
 from ecrt.stages import (
     Augmentation,
     DemixResult,
@@ -45,9 +45,8 @@ from ecrt.stages import (
     demix_labels,
     head_outputs,
 )
-from ecrt.stages.generate import generate_rows
-from ecrt.stages.heads import BatchRisk, HeadLoss
-from ecrt.stages.risks import make_risk
+from ecrt.stages.choosing import Draw
+from ecrt.stages.heads import NetworkHead
 from ecrt.training import seeded
 from paper.data import load_arxiv
 from paper.experiments.frequency import BY_CLASS, by_label
@@ -183,17 +182,6 @@ def parts_of(options: Row) -> Row:
 # --- rivals that are no options of an estimator -------------------------------------------------------------------
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class AdversarialHead(MLPHead):
-    """A network whose probabilities of all labels hardly change within a radius ``epsilon``: VAT."""
-
-    epsilon: float = 0.2
-
-    def risk(self, loss: HeadLoss, counts_m: torch.Tensor) -> BatchRisk:
-        """The loss, plus what a small step changes most in the probabilities of all labels."""
-        return make_risk("vat", loss, counts_m, {"epsilon": self.epsilon}, bernoulli_divergence)
-
-
 class LabelRival:
     """One of these methods with as much of an estimator as the experiment asks for."""
 
@@ -233,14 +221,14 @@ class LabelRival:
     ) -> tuple[HeadChoice, Array, Labels]:
         """The network that held-out rows choose, and its logits of rows."""
         parts = parts_of({name: value for name, value in self.options.items() if name != "epsilon"})
-        head: MLPHead = parts["head"]
+        head: NetworkHead = parts["head"]
         augmentation: Augmentation = parts["augmentation"]
         if self.method == VAT:
             augmentation = NoAugmentation()
-            head = AdversarialHead(**head.get_params(), epsilon=self.options["epsilon"])
+            head = vat.VAT(epsilon=self.options["epsilon"]).head(head)
         wanted = np.repeat(np.flatnonzero(roles.augmented & (roles.counts > 0)), self.options.get("n_synthetic", 0))
 
-        def drawing(part: DemixResult) -> Callable[[Labels], Synthetic]:
+        def made_from(part: DemixResult, learn: Labels) -> Callable[[Labels], Synthetic]:
             """Pairs of a row and one of its labels are what the GAN learns from."""
 
             def draw(rows: Labels) -> Synthetic:
@@ -254,7 +242,7 @@ class LabelRival:
 
         return choose_label_head(
             self.demixed.learned, self.demixed, labelled, *rows, roles, augmentation, [head], rng, device,
-            drawing=drawing if self.method == GAN else None,
+            draw=Draw(made_from) if self.method == GAN else None,
         )  # fmt: skip
 
     def set_params(self, class_prior: str) -> LabelRival:

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.data import ClassRoles
-from ecrt.estimators import BaselineClassifier, ECRTClassifier
+from ecrt.estimators import ECRTClassifier
 from ecrt.losses import class_mass, make_class_loss, sample_weights
 from ecrt.nn import make_head
+from ecrt.rivals import BaselineClassifier, FlowAugmentation
 from ecrt.stages import DEMIXING, Linear, MLPHead, Parametric, Permutation, augment_classes, demix, encode
 from ecrt.training import IndexBatches, TrainingConfig, seeded, train
 from paper.data.images import CifarProtocol, ImageSplit
@@ -67,7 +68,7 @@ RIVALS: dict[str, tuple[Row, str]] = {
     "LA on the same features": ({"method": "logit-adjusted"}, "balanced"),
     "SMOTE on the same features": ({"method": "feature-smote"}, "balanced"),
     "GAN on the same features": ({"method": "cgan"}, "balanced"),
-    ON_FEATURES: ({"method": "flow-augmentation", "method_options": {"demixing": "linear"}}, "balanced"),
+    ON_FEATURES: ({"method": FlowAugmentation(demixing="linear")}, "balanced"),
 }
 """Options of ``BaselineClassifier``, and the prior that predictions assume."""
 

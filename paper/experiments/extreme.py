@@ -19,8 +19,8 @@ from ecrt.data import GaussianSources, SyntheticData, assign_roles
 from ecrt.data.minority import ClassRoles
 from ecrt.estimators import ECRTClassifier
 from ecrt.metrics import mean_correlation_coefficient
-from ecrt.stages import AUGMENTATION, Flow, GaussianHead, NoDemixing
-from ecrt.stages.rivals import MLPRival
+from ecrt.rivals import VAT, Rival
+from ecrt.stages import AUGMENTATION, Flow, GaussianHead, MLPHead, NoDemixing
 from paper.data.synthetic import extreme_sources
 from paper.experiments.one_flow import (
     Predictor,
@@ -68,7 +68,7 @@ METHODS = {
 }
 RIVALS: dict[str, Row] = {
     "erm": {},
-    "vat": {"risk_name": "vat"},
+    "vat": {"rival": VAT()},
     "focal": {"loss": "focal"},
     "ldam": {"loss": "ldam"},
 }
@@ -172,9 +172,10 @@ def _network(
     """From the weight of augmentation to a network for the head."""
     training = _training(n_rows, steps, 256, learning_rate=4e-3, weight_decay=weight_decay)
 
-    def config(weight: float, **options: Any) -> Predictor:
+    def config(weight: float, loss: str = "logit-adjusted", rival: Rival | None = None) -> Predictor:
         augmentation: Any = clone(AUGMENTATION.part(kind, "augmentation")).set_params(weight=weight)
-        return Predictor(MLPRival(hidden=hidden, dropout=0.0, **training, **options), augmentation)
+        head = MLPHead(loss=loss, hidden=hidden, dropout=0.0, **training)
+        return Predictor(head if rival is None else rival.head(head), augmentation)
 
     return config
 

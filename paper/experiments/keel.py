@@ -18,8 +18,10 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from ecrt.estimators import BaselineClassifier, ECRTClassifier
+from ecrt.estimators import ECRTClassifier
 from ecrt.metrics import PRIORS, PriorName, prediction_metrics
+from ecrt.rivals import BaselineClassifier
+from ecrt.stages import LinearHead
 from paper.data import load_keel
 from paper.statistics import estimate, excludes_zero
 
@@ -122,7 +124,9 @@ METHODS: dict[str, Peer] = {
         direct=DIRECT_MODELS["class-weighted logistic regression"],
         # C = 1 on the sum of losses is a weight decay of 1 / n on their mean; two columns of half the weights each,
         # where scikit-learn has one, halve the penalty.
-        ours=lambda seed, n_rows: BaselineClassifier(method="weighted", weight_decay=2 / n_rows, random_state=seed),
+        ours=lambda seed, n_rows: BaselineClassifier(
+            method="weighted", head=LinearHead(weight_decay=2 / n_rows), random_state=seed
+        ),
         prior="balanced",
         n_direct=1,
     ),

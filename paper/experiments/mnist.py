@@ -256,8 +256,8 @@ def _on_features(encoded: _Encoded, data: ImageSplit, epochs: int, seed: int) ->
     runs = {}
     for name in ("SMOTE", "VAT", "GAN") if epochs > 1 else ("SMOTE",):
         rival = fit_rival(
-            name, z, y, seed, n_noise=PAPER_NOISE, head="mlp", head_hidden=(64, 64), head_dropout=0.0,
-            epochs=4 * epochs, learning_rate=2e-3,
+            name, z, y, seed, n_noise=PAPER_NOISE,
+            head=MLPHead(hidden=(64, 64), dropout=0.0, epochs=4 * epochs, learning_rate=8e-3),
         )  # fmt: skip
         runs[name] = _score(rival.decision_function(encoded.z_test), data, "balanced")
     return runs

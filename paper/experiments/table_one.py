@@ -14,10 +14,11 @@ from torch.utils.data import TensorDataset
 
 from ecrt.data import assign_roles
 from ecrt.errors import ECRTWarning
-from ecrt.estimators import BaselineClassifier, ECRTClassifier
+from ecrt.estimators import ECRTClassifier
 from ecrt.estimators.inputs import resolve_device
 from ecrt.nn import MLP
-from ecrt.stages import Encoder, Flow, Labelled, MLPHead, Permutation, encode
+from ecrt.rivals import BaselineClassifier
+from ecrt.stages import Encoder, Flow, Labelled, LinearHead, MLPHead, Permutation, encode
 from ecrt.training import seeded
 from paper.experiments.one_flow import paper_share
 
@@ -31,7 +32,7 @@ RIVALS: dict[str, Row] = {
     "ERM": {"method": "erm", "class_prior": "training"},
     "IW": {"method": "weighted"},
     "GAN": {"method": "cgan"},
-    "VAT": {"method": "vat", "learning_rate": 1e-4},
+    "VAT": {"method": "vat", "head": LinearHead(learning_rate=4e-3)},
     "FOCAL": {"method": "focal"},
     "LDAM": {"method": "ldam"},
     "SMOTE": {"method": "smote"},
@@ -68,7 +69,10 @@ def fit_rival(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ECRTWarning)
         fitted = [
-            BaselineClassifier(method_options=tried | own, **shared).fit(X, y) for tried in TRIED.get(method, [{}])
+            BaselineClassifier(**shared)
+            .set_params(**{f"method__{name}": value for name, value in (tried | own).items()})
+            .fit(X, y)
+            for tried in TRIED.get(method, [{}])
         ]
     return min(fitted, key=lambda clf: float(min(clf.history_["head_candidates"].values())))
 

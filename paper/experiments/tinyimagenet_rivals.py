@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ecrt.data import stratified_holdout
-from ecrt.estimators import BaselineClassifier, ECRTClassifier
+from ecrt.estimators import ECRTClassifier
 from ecrt.losses import LossName, effective_prior, make_class_loss
 from ecrt.metrics import (
     PRIORS,
@@ -25,6 +25,8 @@ from ecrt.metrics import (
     shift_prior,
     single_numbers,
 )
+from ecrt.rivals import BaselineClassifier
+from ecrt.stages import LinearHead
 from ecrt.stages.heads import HeadSample, LinearFitter, head_outputs
 from paper.data import load_embeddings
 from paper.statistics import bootstrap_texts, observations, table
@@ -181,26 +183,28 @@ def linear(what: str, loss: LossName, *, plain: bool = False, scalings: tuple[st
     return method
 
 
-def _baseline(what: str, rates: tuple[float | None, ...] = (None,), **options: Any) -> Method:
+def _baseline(what: str, rates: tuple[float | None, ...] = (None,), *, method: str, loss: str = "auto") -> Method:
     """A rival behind our interface, on standardised features, with what it chooses by itself on held-out rows.
 
     Parameters
     ----------
     rates : learning rates to try, where the head is trained by steps; the lowest held-out loss chooses.
+    loss : of the head.
     """
 
-    def method(problem: Problem) -> Iterator[Fitted]:
+    def fit(problem: Problem) -> Iterator[Fitted]:
         best: Any = None
         for rate in rates:
-            further: Row = {} if rate is None else {"learning_rate": rate}
-            clf = BaselineClassifier(random_state=problem.seed, **options, **further).fit(problem.X, problem.y)
+            head: Row = {} if rate is None else {"head": LinearHead(loss=loss, learning_rate=rate)}
+            clf = BaselineClassifier(method=method, random_state=problem.seed, **head).fit(problem.X, problem.y)
             if best is None or _held_out_loss(clf) < _held_out_loss(best):
                 best = clf
-        chosen = {"rate": best.learning_rate, "head_setting": best.history_.get("head_setting")}
+        rate = best.head.learning_rate if isinstance(best.head, LinearHead) else None
+        chosen = {"method": method, "rate": rate, "head_setting": best.history_.get("head_setting")}
         log_proba = np.asarray(best.predict_log_proba(problem.X_test))
-        yield Fitted(what=what, prior="balanced", log_proba=log_proba, chosen=options | chosen)
+        yield Fitted(what=what, prior="balanced", log_proba=log_proba, chosen=chosen)
 
-    return method
+    return fit
 
 
 def _held_out_loss(clf: BaselineClassifier) -> float:
@@ -234,7 +238,7 @@ METHODS: dict[str, Method] = {
     "linear LDAM": linear("linear LDAM", "ldam"),
     "linear focal": linear("linear focal", "focal"),
     "tau-norm": _baseline("tau-norm", method="tau-norm"),
-    "mixup": _baseline("mixup, LA", (1e-4, 4e-4), method="mixup", loss="logit-adjusted"),
+    "mixup": _baseline("mixup, LA", (4e-3, 1.6e-2), method="mixup", loss="logit-adjusted"),
     "SMOTE": _baseline("SMOTE of features", method="feature-smote"),
     "distribution calibration": _baseline("distribution calibration", method="distribution-calibration"),
     "LDA": _baseline("LDA behind our interface", method="lda"),

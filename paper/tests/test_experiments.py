@@ -13,6 +13,7 @@ from sklearn.datasets import make_classification
 
 from ecrt.disk import Journal
 from ecrt.errors import InputError
+from ecrt.stages import MLPHead
 from ecrt.training import TrainingConfig
 from paper.experiments import diagnose, regression, table_one, toy
 from paper.experiments.arxiv import METHODS, TUNED
@@ -99,11 +100,10 @@ def test_rivals_of_table_one_learn_as_the_supplement_says(monkeypatch):
         240, n_features=6, n_informative=5, n_redundant=0, n_classes=3, weights=[0.6, 0.3], random_state=0
     )
     gan = fit_rival("GAN", X, y, seed=0, device="cpu", n_noise=7)
-    assert gan.method_options["n_noise"] == 7
-    assert gan.method_options["width"] == 256
+    assert (gan.method.n_noise, gan.method.width) == (7, 256)
     assert min(gan.history_["head_candidates"].values()) > 0
-    smote = fit_rival("SMOTE", X, y, seed=0, device="cpu", n_noise=7, head="mlp", epochs=2)
-    assert smote.head == "mlp"
+    smote = fit_rival("SMOTE", X, y, seed=0, device="cpu", n_noise=7, head=MLPHead(epochs=2))
+    assert smote.head.epochs == 2
     assert (smote.predict(X) == y).mean() > 0.4
 
 

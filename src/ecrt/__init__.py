@@ -7,8 +7,9 @@ from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError, Mod
 
 if TYPE_CHECKING:
     from ecrt.comparison import compare
-    from ecrt.estimators import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, load
+    from ecrt.estimators import ECRTClassifier, ECRTRegressor, ECRTTransformer, load
     from ecrt.estimators.selection import PseudoMinority
+    from ecrt.rivals import BaselineClassifier
     from ecrt.runs import diagnose
     from ecrt.stages import (
         Borrowed,
@@ -59,7 +60,7 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "BaselineClassifier": "ecrt.estimators",
+    "BaselineClassifier": "ecrt.rivals",
     "ECRTClassifier": "ecrt.estimators",
     "ECRTRegressor": "ecrt.estimators",
     "ECRTTransformer": "ecrt.estimators",

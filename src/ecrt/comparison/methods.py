@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,36 +17,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
-from ecrt.augmentation.resampling import smote
 from ecrt.data import TableEncoder
 from ecrt.errors import InputError
-from ecrt.estimators import BaselineClassifier, ECRTClassifier
-from ecrt.estimators.baseline_methods import BASELINE_METHODS
+from ecrt.estimators import ECRTClassifier
+from ecrt.rivals import BaselineClassifier, Rival, known_rivals
+from ecrt.rivals.ranges import Choice, Number, Space
+from ecrt.rivals.resampling import smote
 from ecrt.stages import LinearHead, MLPHead, Parametric
 
 Array = NDArray[np.float64]
 Parameters = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number between two bounds, whole if they are; on a logarithmic scale if ``log``. ``first`` is tried first."""
-
-    low: float
-    high: float
-    first: float
-    log: bool = False
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of a few plain values; ``first`` is tried first."""
-
-    values: tuple[Any, ...]
-    first: Any
-
-
-Space = Mapping[str, Number | Choice]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,31 +83,39 @@ MLP: Space = {
 }
 
 
-def _baseline(method: str, label: str, **own: Number | Choice) -> Method:
-    """A rival, as ``BaselineClassifier`` has it.
-
-    Parameters
-    ----------
-    own : options of its loss (``loss__NAME``) or of the method (``method__NAME``) that are tuned, as well as the head.
-        A model of another library has no head.
-    """
+def _of_rival(kind: type[Rival]) -> Method:
+    """A rival, as ``BaselineClassifier`` has it; what is its own model has no head."""
+    rival = kind()
+    is_model = rival.overrides("fit_model")
+    by_steps = rival.overrides("risk") or (rival.overrides("loss") and not rival.loss().smooth)
+    defaults = rival.get_params()
+    own = {
+        f"method__{name}": part if part.first is not None else replace(part, first=defaults[name])
+        for name, part in (kind.tuned or {}).items()
+    }
 
     def build(parameters: Parameters, seed: int) -> Any:
-        options: dict[str, Any] = {"loss_options": {}, "method_options": {}, "device": "cpu", "random_state": seed}
-        for name, value in parameters.items():
-            owner, dot, option = name.partition(".")
-            (options[f"{owner}_options"] if dot else options)[option or name] = value
-        options |= {name: options[name] or None for name in ("loss_options", "method_options")}
-        return BaselineClassifier(method=method, **options)._without_idle()
+        options = {name: parameters[name] for name in own}
+        model = BaselineClassifier(method=kind(), device="cpu", random_state=seed).set_params(**options)
+        if is_model:
+            return model
+        return model.set_params(scaling=parameters["scaling"], head=_head(parameters, by_steps=by_steps))
 
-    is_model = BASELINE_METHODS[method].kind == "model"
     return Method(
-        label=label,
+        label=kind.label,
         build=build,
-        space={**({} if is_model else HEAD), **{name.replace("__", "."): part for name, part in own.items()}},
+        space={**({} if is_model else HEAD), **own},
         variants=({},) if is_model else ({"head": "linear"}, {"head": "mlp"}),
-        reference=BASELINE_METHODS[method].reference,
+        reference=kind.reference(),
     )
+
+
+def _head(parameters: Parameters, *, by_steps: bool) -> LinearHead | MLPHead:
+    """The head of tuned parameters; a linear one takes ten times the learning rate, if it is trained by steps."""
+    decay, rate = parameters["weight_decay"], 4 * parameters["learning_rate"]
+    if parameters["head"] == "mlp":
+        return MLPHead(weight_decay=decay, learning_rate=rate)
+    return LinearHead(weight_decay=decay, learning_rate=10 * rate if by_steps else None)
 
 
 def _ecrt(parameters: Parameters, seed: int) -> Any:
@@ -167,9 +155,7 @@ def _with_smote(X: Array, y: NDArray[np.int64], *, k_neighbors: int, seed: int) 
     return np.concatenate([X, made]), np.concatenate([y, classes])
 
 
-METHODS: dict[str, Method] = {
-    "erm": _baseline("erm", "ERM"),
-    "logit-adjusted": _baseline("logit-adjusted", "Logit adjustment"),
+OTHERS: dict[str, Method] = {
     "ecrt": Method(
         label="ECRT",
         build=_ecrt,
@@ -190,22 +176,6 @@ METHODS: dict[str, Method] = {
         space={"C": Number(1e-4, 1e3, first=1.0, log=True)},
         reference="scikit-learn's LogisticRegression with class_weight='balanced'.",
     ),
-    "balanced-forest": _baseline(
-        "balanced-forest",
-        "Balanced random forest",
-        method__n_estimators=Number(50, 400, first=100, log=True),
-        method__max_features=Choice(("sqrt", 0.3, 0.6), "sqrt"),
-        method__min_samples_leaf=Number(1, 20, first=1, log=True),
-    ),
-    "gradient-boosting": _baseline(
-        "gradient-boosting",
-        "Weighted gradient boosting",
-        method__learning_rate=Number(0.02, 0.3, first=0.1, log=True),
-        method__max_iter=Number(50, 300, first=100, log=True),
-        method__max_leaf_nodes=Number(4, 63, first=15, log=True),
-        method__min_samples_leaf=Number(2, 50, first=20, log=True),
-        method__l2_regularization=Number(1e-3, 10.0, first=1e-3, log=True),
-    ),
     "mlp": Method(label="MLP", build=_mlp, space=MLP, prior="training", reference="scikit-learn's MLPClassifier."),
     "smote-mlp": Method(
         label="SMOTE + MLP",
@@ -213,39 +183,15 @@ METHODS: dict[str, Method] = {
         space={"k_neighbors": Number(1, 10, first=5), **MLP},
         reference="Chawla et al., JAIR 2002, before scikit-learn's MLPClassifier.",
     ),
-    "weighted": _baseline("weighted", "Importance weighting"),
-    "class-balanced": _baseline(
-        "class-balanced", "Class-balanced weights", loss__beta=Choice((0.9, 0.99, 0.999, 0.9999), 0.9999)
-    ),
-    "focal": _baseline("focal", "Focal loss", loss__gamma=Number(0.5, 5.0, first=2.0)),
-    "ldam": _baseline("ldam", "LDAM", loss__largest_margin=Number(0.1, 5.0, first=0.5, log=True)),
-    "ldam-drw": _baseline("ldam-drw", "LDAM-DRW", loss__largest_margin=Number(0.1, 5.0, first=0.5, log=True)),
-    "mixup": _baseline("mixup", "Mixup", method__alpha=Number(0.05, 2.0, first=0.2, log=True)),
-    "remix": _baseline("remix", "Remix", method__tau=Number(0.0, 1.0, first=0.5)),
-    "vat": _baseline("vat", "Virtual adversarial training", method__epsilon=Number(0.02, 1.0, first=0.2, log=True)),
-    "isda": _baseline("isda", "ISDA", method__strength=Number(0.05, 2.0, first=0.5, log=True)),
-    "smote": _baseline("smote", "SMOTE", method__k_neighbors=Number(1, 10, first=5)),
-    "distribution-calibration": _baseline(
-        "distribution-calibration",
-        "Distribution calibration",
-        method__spread=Number(0.01, 1.0, first=0.21, log=True),
-        method__n_nearest=Number(1, 3, first=2),
-    ),
-    "cgan": _baseline("cgan", "Conditional GAN", method__width=Choice((32, 64, 128), 64)),
-    "flow-augmentation": _baseline(
-        "flow-augmentation",
-        "Augmentation through the flow",
-        method__demixing=Choice(("linear", "flow"), "linear"),
-        method__weight=Number(0.1, 0.9, first=0.5),
-    ),
-    "crt": _baseline("crt", "Decoupling, cRT"),
-    "tau-norm": _baseline("tau-norm", "Decoupling, tau-normalised"),
-    "lda": _baseline("lda", "Shrinkage LDA", method__shrinkage=Choice(("auto", 0.01, 0.1, 0.3, 0.6, 0.9), "auto")),
-    "qda": _baseline("qda", "Shrinkage QDA", method__ridge=Number(1e-4, 1.0, first=1e-3, log=True)),
 }
-"""By the name that ``--methods`` takes; rivals have the name that they have in ``BaselineClassifier``."""
+"""Methods that are no rivals."""
 
 DEFAULT_METHODS = ("erm", "logit-adjusted", "ecrt", "weighted-logistic", "balanced-forest", "gradient-boosting")
+
+RIVALS = {name: _of_rival(kind) for name, kind in sorted(known_rivals().items()) if kind.tuned is not None}
+
+METHODS: dict[str, Method] = {name: (OTHERS | RIVALS)[name] for name in DEFAULT_METHODS} | OTHERS | RIVALS
+"""By the name that ``--methods`` takes; rivals have the name that they have in ``BaselineClassifier``."""
 
 
 def choose_methods(names: str | Sequence[str]) -> tuple[str, ...]:

@@ -27,9 +27,10 @@ from ecrt.comparison.tuning import Objective, optuna_library, tune
 from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows, rows_of_table
 from ecrt.disk import locked
 from ecrt.errors import InputError, warn_user
-from ecrt.estimators import BaselineClassifier
 from ecrt.io import package_versions
 from ecrt.metrics import PRIORS, Predictions, PriorName, class_prior_of, shift_prior
+from ecrt.rivals import BaselineClassifier
+from ecrt.stages import MLPHead
 from ecrt.training import Progress, SilentProgress, one_thread
 
 Rows = NDArray[np.int64]
@@ -272,7 +273,7 @@ def run(
 def _load_all() -> None:
     """Fit a tiny network once in a process: torch loads much of itself then, and no trial should pay for that."""
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["a", "b"])
-    BaselineClassifier(method="erm", head="mlp", epochs=1, device="cpu", random_state=0).fit(X, np.arange(40) % 2)
+    BaselineClassifier(head=MLPHead(epochs=1), device="cpu", random_state=0).fit(X, np.arange(40) % 2)
 
 
 def _objective(method: Method, seed: int, X: pd.DataFrame, splitter: Splitter, plan: Plan) -> Objective:

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ecrt.comparison.methods import Choice, Method, Space
+from ecrt.comparison.methods import Method
 from ecrt.comparison.store import Trial, Validation, read_trial, write_trial
 from ecrt.errors import InputError
+from ecrt.rivals.ranges import Choice, Space
 
 STARTUP_TRIALS = 5
 """Trials drawn at random before those that went well say where to look (Optuna's TPE)."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from numbers import Real
 from os import PathLike
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -43,14 +42,13 @@ from ecrt.stages import (
     EncodeResult,
     Flow,
     Linear,
-    Part,
     Role,
     encode,
     features_of,
 )
 from ecrt.stages.demixing import wanted_sources
 from ecrt.stages.encoding import check_encoder
-from ecrt.stages.parts import Rule, refuse_idle
+from ecrt.stages.parts import Composed, Rule, refuse_idle
 from ecrt.stages.scoring import predict_sources
 from ecrt.training import BarProgress, Progress, SilentProgress, one_thread, seeded
 
@@ -71,7 +69,7 @@ FLOW_ROWS = 500
 """... and on at least this many rows."""
 
 
-PRIVATE = ("_diagnosis", "_examples", "_model_counts", "_powered")
+PRIVATE = ("_diagnosis", "_examples")
 """What a fit learns beside the attributes whose names end in an underscore."""
 
 
@@ -142,39 +140,19 @@ COMMON_CONSTRAINTS: dict[str, list[Any]] = {
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
-class EstimatorBase(BaseEstimator):
+class EstimatorBase(Composed):
     """Options that every estimator has, and what is done with them whatever the method.
 
     The options are described with ``ECRTClassifier``.
     """
 
     _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER}
-    """What the options take that take parts, by name."""
 
     encoder: str | nn.Module | Encoder = "identity"
     validation_fraction: float = 0.2
     device: str = "auto"
     verbose: bool | int = False
     random_state: int | np.random.RandomState | None = None
-
-    def set_params(self, **params: Any) -> Self:
-        """Set options; those of a part as ``demixing__objective``, where a short name is made its part first."""
-        for path in params.copy():
-            name, nested, _ = path.partition("__")
-            if nested and name in self._roles:
-                value = params.get(name, getattr(self, name))
-                if not isinstance(value, Part):
-                    params[name] = self._roles[name].part(value, name)
-        super().set_params(**{name: value for name, value in params.items() if "__" not in name})
-        nested_params = {name: value for name, value in params.items() if "__" in name}
-        if nested_params:
-            super().set_params(**nested_params)
-        return self
-
-    def _parts(self, name: str) -> tuple[Any, ...]:
-        """The parts that an option stands for; none where it is left to ``"auto"`` or ``None``."""
-        value, role = getattr(self, name), self._roles[name]
-        return () if value is None or (isinstance(value, str) and value in role.others) else role.all(value, name)
 
     def _check_parts(self, rules: Iterable[Rule] = ()) -> None:
         """Raise an error if an option of a part cannot be what it is, or one was set and would have no effect."""
@@ -186,31 +164,6 @@ class EstimatorBase(BaseEstimator):
     def _rules(self) -> Iterator[Rule]:
         """Options that have an effect only with some others."""
         yield from ()
-
-    def _without_idle(self) -> Self:
-        """The estimator with options that have no effect put back to their defaults: for choices made by program."""
-        defaults = type(self)()
-        for names, acts, _ in list(self._rules()):
-            if not acts:
-                self.set_params(**{name: getattr(defaults, name) for name in names.split()})
-        return self
-
-    def _plain_options(self) -> dict[str, Any]:
-        """All options, parts as their kinds and options: what files hold."""
-        options = self.get_params(deep=False)
-        return {name: self._roles[name].to_plain(one) if name in self._roles else one for name, one in options.items()}
-
-    @classmethod
-    def _from_plain_options(cls, options: Mapping[str, Any]) -> Self:
-        """The unfitted estimator with the options that ``_plain_options`` gave, or that a configuration file says."""
-        known = cls._get_param_names()
-        unknown = sorted(set(options) - set(known))
-        if unknown:
-            raise InputError(f"{cls.__name__} has no option {unknown[0]!r}; it has {known}.")
-        roles = cls._roles
-        return cls(**{
-            name: roles[name].from_plain(one, name) if name in roles else one for name, one in options.items()
-        })  # fmt: skip
 
     @property
     def _encoder(self) -> Encoder:

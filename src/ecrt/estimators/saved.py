@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,11 +23,8 @@ from ecrt.data.density import TargetRegions
 from ecrt.diagnostics.sources import ClassDiagnosis, SourceDiagnostics
 from ecrt.errors import InputError
 from ecrt.estimators.base import EstimatorBase
-from ecrt.estimators.baseline import BaselineClassifier
-from ecrt.estimators.baseline_methods import BASELINE_METHODS, resolve_options
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.regressor import ECRTRegressor
-from ecrt.estimators.selection import PseudoMinority
 from ecrt.estimators.transformer import ECRTTransformer
 from ecrt.io import (
     Array,
@@ -49,16 +47,24 @@ from ecrt.io import (
     model_card,
     open_model,
     pack,
-    register,
     to_plain,
     typed,
     unpack,
     write_model,
 )
 
-__all__ = ["load", "save_estimator"]
+__all__ = [
+    "CLASSES",
+    "INPUT",
+    "Attributes",
+    "SavedEstimator",
+    "check_classes",
+    "declare",
+    "load",
+    "refuse",
+    "save_estimator",
+]
 
-register(PseudoMinority)
 
 QUICKLY_VERIFIED = 2**26
 """Bytes of tensors that take no time to compare with their digest."""
@@ -158,64 +164,56 @@ REGRESSOR: Attributes = {
     "augmentation_": Value(Literal["none", "interpolated", "donors"]),
 }
 
-BASELINE: Attributes = {
-    **CLASSES,
-    **INPUT,
-    "head_": HeadNetwork("classes"),
-    "model_": Value(None),
-    "multilabel_": Value(bool),
-    "end_to_end_": Value(bool),
-    "_powered": Array("features", bool),
-}
-
 # --- what must agree --------------------------------------------------------------------------------
 
 
-def _refuse(problem: str, *, when: bool) -> None:
+def refuse(problem: str, *, when: bool) -> None:
+    """Raise an error that names what is wrong with a file."""
     if when:
         raise BadContentError(problem)
 
 
-def _check_classes(clf: EstimatorBase) -> None:
+def check_classes(clf: EstimatorBase) -> None:
+    """Refuse classes that no fit could have had."""
     classes = clf.classes_
     try:
         in_order = len(classes) >= 2 and bool((classes[1:] > classes[:-1]).all())
     except TypeError:
         in_order = False
     bad = not in_order or (classes.dtype.kind == "f" and not np.isfinite(classes).all())
-    _refuse("The classes are not at least two different labels in order.", when=bad)
-    _refuse("A class has no samples.", when=clf.class_counts_.min() < 1)
+    refuse("The classes are not at least two different labels in order.", when=bad)
+    refuse("A class has no samples.", when=clf.class_counts_.min() < 1)
 
 
 def _check_labels(clf: ECRTClassifier) -> None:
     names = clf.classes_.tolist()
-    _refuse("The labels are not at least two different ones.", when=len(names) < 2 or len(set(names)) < len(names))
+    refuse("The labels are not at least two different ones.", when=len(names) < 2 or len(set(names)) < len(names))
 
 
 def _check_demixing(demixing: str, estimator: EstimatorBase) -> None:
     differs = (demixing == "flow") != (estimator.demixer_.flow is not None)
-    _refuse(f"De-mixing is {demixing!r}, but the flow says otherwise.", when=differs)
+    refuse(f"De-mixing is {demixing!r}, but the flow says otherwise.", when=differs)
 
 
 def _check_head(estimator: ECRTClassifier | ECRTRegressor) -> None:
     kind = head_shape(estimator.head_).kind
-    _refuse(f"The head is {kind!r}, not {estimator.head_name_!r}.", when=estimator.head_name_ != kind)
+    refuse(f"The head is {kind!r}, not {estimator.head_name_!r}.", when=estimator.head_name_ != kind)
 
 
 def _check_parts(estimator: ECRTClassifier | ECRTRegressor) -> None:
     """The parts of the fit are of their roles, and its kinds are those that were chosen."""
     parts, roles = estimator.parts_, estimator._roles
     names = ("encoder", "demixing", "augmentation", "head")
-    fits = parts.keys() == set(names) and all(isinstance(parts[name], roles[name].classes) for name in names)
-    _refuse(f"Its parts are not {', '.join(names)}.", when=not fits)
+    fits = parts.keys() == set(names) and all(isinstance(parts[name], roles[name].types) for name in names)
+    refuse(f"Its parts are not {', '.join(names)}.", when=not fits)
     kinds = (parts["demixing"].kind, parts["head"].kind) == (estimator.demixing_, estimator.head_name_)
-    _refuse("Its parts are not those that were chosen.", when=not kinds)
+    refuse("Its parts are not those that were chosen.", when=not kinds)
 
 
 def _check_classifier(clf: ECRTClassifier) -> None:
-    (_check_labels if clf.multilabel_ else _check_classes)(clf)
+    (_check_labels if clf.multilabel_ else check_classes)(clf)
     of_labels = [hasattr(clf, name) for name in ("sparse_output_", "label_log_odds_", "thresholds_")]
-    _refuse("It has some attributes of a model of several labels.", when=set(of_labels) != {clf.multilabel_})
+    refuse("It has some attributes of a model of several labels.", when=set(of_labels) != {clf.multilabel_})
     _check_demixing(clf.demixing_, clf)
     _check_head(clf)
     _check_parts(clf)
@@ -223,7 +221,7 @@ def _check_classifier(clf: ECRTClassifier) -> None:
 
 
 def _check_transformer(transformer: ECRTTransformer) -> None:
-    _check_classes(transformer)
+    check_classes(transformer)
     _check_demixing(transformer.demixing_, transformer)
 
 
@@ -233,17 +231,10 @@ def _check_regressor(reg: ECRTRegressor) -> None:
     _check_parts(reg)
     regions = reg.regions_
     fits = len(regions.edges) == len(regions.counts) + 1 and bool((np.diff(regions.edges) > 0).all())
-    _refuse("The regions of the target are none.", when=not fits or not len(regions.counts))
+    refuse("The regions of the target are none.", when=not fits or not len(regions.counts))
     outputs = len(regions.center)
-    _refuse(f"There are {outputs} outputs.", when=outputs < 1 or (reg.one_output_ and outputs > 1))
-    _refuse("There are no bins, or no examples.", when=not len(reg.bin_counts_) or not len(reg._examples[0]))
-
-
-def _check_baseline(clf: BaselineClassifier) -> None:
-    _refuse("A rival takes one label for each row.", when=clf.multilabel_)
-    _check_classes(clf)
-    _ = clf.log_class_prior_
-    resolve_options(clf.method, clf.loss, clf.loss_options, clf.method_options)
+    refuse(f"There are {outputs} outputs.", when=outputs < 1 or (reg.one_output_ and outputs > 1))
+    refuse("There are no bins, or no examples.", when=not len(reg.bin_counts_) or not len(reg._examples[0]))
 
 
 def _check_input(estimator: EstimatorBase, own_encoder: bool) -> None:
@@ -255,14 +246,14 @@ def _check_input(estimator: EstimatorBase, own_encoder: bool) -> None:
     names = getattr(estimator, "feature_names_in_", None)
     if table is not None:
         n_out = len(table.names_out)
-        _refuse(f"Its table gives {n_out} columns, not {width}.", when=width is not None and n_out != width)
+        refuse(f"Its table gives {n_out} columns, not {width}.", when=width is not None and n_out != width)
         width = len(table.columns)
     needs_columns = n_columns is None and (names is not None or table is not None)
-    _refuse("A table needs n_features_in_.", when=needs_columns)
+    refuse("A table needs n_features_in_.", when=needs_columns)
     differs = n_columns is not None and width is not None and n_columns != width
-    _refuse(f"n_features_in_ is {n_columns}, not {width}.", when=differs)
+    refuse(f"n_features_in_ is {n_columns}, not {width}.", when=differs)
     known = [] if table is None else [column.name for column in table.columns]
-    _refuse("feature_names_in_ are not the names of its columns.", when=names is not None and names.tolist() != known)
+    refuse("feature_names_in_ are not the names of its columns.", when=names is not None and names.tolist() != known)
 
 
 # --- what the card tells ----------------------------------------------------------------------------
@@ -291,14 +282,6 @@ def _regressor_choices(reg: ECRTRegressor) -> dict[str, str]:
         "Loss": reg.loss_,
         "Mass of regions, power of density taken off": f"{reg.region_mass_:g}",
         "Synthetic samples": reg.augmentation_,
-    }
-
-
-def _baseline_choices(clf: BaselineClassifier) -> dict[str, str]:
-    return {
-        "Method": f"{clf.method} ({BASELINE_METHODS[clf.method].reference.rstrip('.')})",
-        "Head": "trained with the encoder" if clf.end_to_end_ else clf.head,
-        "Class prior of predictions": str(clf.class_prior),
     }
 
 
@@ -363,13 +346,15 @@ class SavedEstimator:
 SAVED: dict[str, SavedEstimator] = {}
 """Classes are looked up here, never by a name in a file."""
 
+ELSEWHERE = {"BaselineClassifier": "ecrt.rivals"}
+"""Rooms after this one, which declare their estimators when they are imported."""
+
 
 def declare(saved: SavedEstimator) -> None:
     """Let estimators of a class be saved and loaded."""
     SAVED[saved.estimator.__name__] = saved
 
 
-declare(SavedEstimator(BaselineClassifier, BASELINE, _check_baseline, _baseline_choices))
 declare(SavedEstimator(ECRTClassifier, CLASSIFIER, _check_classifier, _classifier_choices))
 declare(SavedEstimator(ECRTRegressor, REGRESSOR, _check_regressor, _regressor_choices, "predict"))
 declare(SavedEstimator(ECRTTransformer, TRANSFORMER, _check_transformer, _transformer_choices, "transform"))
@@ -453,6 +438,8 @@ def _unpack(document: Mapping[str, Any], tensors: Mapping[str, Any], encoder: nn
     if document.keys() != {"estimator", "options", "attributes"}:
         raise BadContentError(f"It holds {sorted(document)[:5]}, not an estimator, options and attributes.")
     name = document["estimator"]
+    if name in ELSEWHERE:
+        import_module(ELSEWHERE[name])
     if not isinstance(name, str) or name not in SAVED:
         raise BadContentError(f"The estimator is {str(name)[:60]!r}, not one of {sorted(SAVED)}.")
     saved = SAVED[name]

@@ -17,7 +17,8 @@ from torch import nn
 
 from ecrt.errors import InputError
 from ecrt.io.parsing import BadContentError, typed
-from ecrt.stages import AUGMENTATION, DEMIXING, ENCODER, HEAD, TARGET_AUGMENTATION, TARGET_HEAD, Restart
+from ecrt.stages import Part, Restart
+from ecrt.stages.parts import part_classes
 from ecrt.training import History
 
 LABEL_DTYPES = re.compile(r"object|\|b1|\|[iu]1|[<>](?:[iu][248]|f[248]|U\d{1,8})", re.ASCII)
@@ -26,7 +27,7 @@ MOST_ARRAY_BYTES = 64 * 2**20
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 OBJECTS: dict[str, type[Any]] = {}
-"""Classes whose objects may stand among plain values. A name in a file is looked up here, and nowhere else."""
+"""Classes whose objects may stand among plain values, besides parts. No name in a file is looked up anywhere else."""
 
 
 def register(*classes: type[Any]) -> None:
@@ -39,8 +40,6 @@ def register(*classes: type[Any]) -> None:
 
 
 register(History, Restart)
-for role in (ENCODER, DEMIXING, AUGMENTATION, TARGET_AUGMENTATION, HEAD, TARGET_HEAD):
-    register(*role.classes)
 
 
 class _Object(msgspec.Struct, forbid_unknown_fields=True):
@@ -80,7 +79,7 @@ def to_plain(value: Any, where: str) -> Any:
     if isinstance(value, (np.ndarray, pd.Series, pd.Index)):
         return {"$array": array_to_plain(np.asarray(value), where)}
     name = type(value).__name__
-    if type(value) is OBJECTS.get(name):
+    if type(value) is _known(name):
         fields = {field: to_plain(item, f"{where}, {field}") for field, item in _fields(value).items()}
         return {"$object": {"kind": name, "fields": fields}}
     if isinstance(value, msgspec.Struct):
@@ -115,6 +114,11 @@ def from_plain(value: Any, where: str, module: nn.Module | None = None) -> Any:
     raise BadContentError(f"{where} holds a value of unknown kind {tag[:60]!r}.")
 
 
+def _known(name: str) -> type[Any] | None:
+    """A class whose objects may be saved: a registered one, or a part, the user's own ones included."""
+    return OBJECTS.get(name) or next((one for one in part_classes(Part) if one.__name__ == name), None)
+
+
 def _fields(value: Any) -> dict[str, Any]:
     if isinstance(value, BaseEstimator):
         return value.get_params(deep=False)
@@ -122,7 +126,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _object(described: _Object, where: str, module: nn.Module | None) -> Any:
-    kind = OBJECTS.get(described.kind)
+    kind = _known(described.kind)
     if kind is None:
         raise BadContentError(f"{where} holds an object of unknown kind {described.kind[:60]!r}.")
     is_estimator = issubclass(kind, BaseEstimator)

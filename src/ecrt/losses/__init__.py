@@ -4,6 +4,7 @@ from ecrt.losses.classification import (
     LOSS_OPTIONS,
     ClassLoss,
     LossName,
+    LossRule,
     check_loss,
     cross_entropy,
     effective_number_weights,
@@ -14,6 +15,7 @@ from ecrt.losses.classification import (
     ldam,
     ldam_margins,
     logit_adjusted,
+    loss_rule,
     make_class_loss,
 )
 from ecrt.losses.contrastive import dv_exact, fdv_in_batch, fdv_own_label, gcl_exact, gcl_in_batch, infonce_in_batch
@@ -26,6 +28,7 @@ __all__ = [
     "ClassLoss",
     "ClassMass",
     "LossName",
+    "LossRule",
     "check_loss",
     "class_mass",
     "cross_entropy",
@@ -45,6 +48,7 @@ __all__ = [
     "ldam",
     "ldam_margins",
     "logit_adjusted",
+    "loss_rule",
     "make_class_loss",
     "masked_bce",
     "paper_augmentation_weight",

@@ -1,7 +1,7 @@
-"""Losses of classes, balanced or not: one value for each sample, behind one call.
+"""Losses for classes, many of them made for imbalanced ones: one value for each sample.
 
-Every loss is a pure function; :func:`make_class_loss` binds one to the class counts, and :func:`effective_prior` says
-which prior its trained logits assume, so that every method can be asked for the same prior.
+Every loss is a pure function. :func:`loss_rule` gives one by its name, as a :class:`LossRule`: how it is bound to the
+class counts, and what its trained logits mean, so that every method can be asked for the same prior.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from typing import Literal, Protocol, get_args
 
@@ -21,6 +22,7 @@ __all__ = [
     "LOSS_OPTIONS",
     "ClassLoss",
     "LossName",
+    "LossRule",
     "check_loss",
     "cross_entropy",
     "effective_number_weights",
@@ -31,7 +33,9 @@ __all__ = [
     "ldam",
     "ldam_margins",
     "logit_adjusted",
+    "loss_rule",
     "make_class_loss",
+    "training_prior",
 ]
 
 LossName = Literal[
@@ -229,3 +233,45 @@ def effective_prior(name: LossName, counts_m: Tensor, **options: float) -> Tenso
     elif name == "class-balanced" or (name == "ldam-drw" and chosen["reweight_from"] <= 1):
         prior_m = prior_m * effective_number_weights(n_m, chosen["beta"])
     return prior_m / prior_m.sum()
+
+
+def training_prior(counts_m: Tensor) -> Tensor:
+    """Class frequencies; a class without samples counts as one."""
+    n_m = counts_m.double().clamp(min=1)
+    return n_m / n_m.sum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossRule:
+    """A loss for classes, before it knows how many samples each class has.
+
+    Attributes
+    ----------
+    bind : from class counts to the loss of each sample.
+    prior : from class counts to the class prior that trained logits assume.
+    proper : whether trained logits are log-probabilities under that prior; others are given a temperature.
+    smooth : whether a linear head can be fitted at once, by L-BFGS.
+    changes : whether the loss changes in the course of training, which then never stops early.
+    """
+
+    bind: Callable[[Tensor], ClassLoss]
+    prior: Callable[[Tensor], Tensor] = training_prior
+    proper: bool = True
+    smooth: bool = True
+    changes: bool = False
+
+
+def loss_rule(name: str | LossRule, options: Mapping[str, float] | None = None) -> LossRule:
+    """A loss by its name, or a rule as it is; an unknown name or option is refused."""
+    if isinstance(name, LossRule):
+        if options:
+            raise InputError("A LossRule has no options: leave loss_options out.")
+        return name
+    check_loss(name, options)
+    return LossRule(
+        bind=partial(make_class_loss, name, **(options or {})),  # type: ignore[arg-type]
+        prior=partial(effective_prior, name, **(options or {})),  # type: ignore[arg-type]
+        proper=name not in ("hinge", "focal", "ldam", "ldam-drw"),
+        smooth=name != "hinge",
+        changes=name == "ldam-drw",
+    )

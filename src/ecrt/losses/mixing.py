@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ecrt.losses.classification import ClassLoss
 
-__all__ = ["mix", "mixed_loss", "remix_label_share"]
+__all__ = ["mix", "mixed_loss"]
 
 
 def mix(x_n: Tensor, partner_n: Tensor, share_n: Tensor) -> Tensor:
@@ -19,25 +18,6 @@ def mix(x_n: Tensor, partner_n: Tensor, share_n: Tensor) -> Tensor:
     """
     share = share_n.reshape(-1, *[1] * (x_n.ndim - 1)).to(x_n.dtype)
     return share * x_n + (1 - share) * partner_n
-
-
-def remix_label_share(
-    share_n: Tensor, count_n: Tensor, partner_count_n: Tensor, kappa: float = 3.0, tau: float = 0.5
-) -> Tensor:
-    r"""The share of the first *label*, where that of the first sample is lambda.
-
-    A class ``kappa`` times as frequent as its partner's loses the label altogether when its sample's share is below
-    ``tau``; the same holds the other way round; else labels are mixed as samples are.
-
-    References
-    ----------
-    Chou, Chang, Pan, Wei, Juan: Remix: rebalanced mixup, ECCV 2020 workshops, Eq. 6.
-    """
-    ratio_n = count_n / partner_count_n
-    to_partner_n = (ratio_n >= kappa) & (share_n < tau)
-    to_first_n = (ratio_n <= 1 / kappa) & (1 - share_n < tau)
-    label_share_n = torch.where(to_partner_n, torch.zeros_like(share_n), share_n)
-    return torch.where(to_first_n, torch.ones_like(share_n), label_share_n)
 
 
 def mixed_loss(

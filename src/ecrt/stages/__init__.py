@@ -1,4 +1,10 @@
-"""The method, step by step: encode, de-mix, augment, predict. Each stage is a function beside its configuration."""
+"""The method, step by step: encode, de-mix, augment, predict. Each stage is a function beside its configuration.
+
+All modules of this room are imported here, so that a new augmenter is one new file, without an entry in any list.
+"""
+
+import pkgutil
+from importlib import import_module
 
 from ecrt.stages.augmenting import (
     AUGMENTATION,
@@ -90,3 +96,6 @@ __all__ = [
     "transfer",
     "transfer_labels",
 ]
+
+for _module in pkgutil.iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -192,7 +192,7 @@ class Donors(Part):
     n_donors: int = 20
 
 
-AUGMENTATION = Role((NoAugmentation, Parametric, Permutation, Borrowed))
+AUGMENTATION = Role((NoAugmentation, Parametric, Permutation, Borrowed), open_to=Augmentation)
 """What the parameter ``augmentation`` of a classifier takes."""
 
 TARGET_AUGMENTATION = Role((NoAugmentation, Interpolated, Donors), others=("auto",), several=True)

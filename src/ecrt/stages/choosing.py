@@ -25,7 +25,6 @@ __all__ = [
     "Candidate",
     "Choice",
     "Draw",
-    "Drawing",
     "Fold",
     "HeadChoice",
     "TransferResult",
@@ -80,10 +79,6 @@ class Draw:
     fresh: Mask | None = None
 
 
-Drawing = Callable[[Array, Labels, Labels, Labels], Draw]
-"""Features, classes, training rows and held-out rows, to a way to synthetic sources."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class TransferResult:
     """The chosen de-mixing with its head.
@@ -116,7 +111,7 @@ def transfer(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
-    drawing: Drawing | None = None,
+    draw_from: Callable[[Array, Labels, Labels, Labels], Draw] | None = None,
     fresh: Mask | None = None,
 ) -> TransferResult:
     """De-mix and fit a head for every candidate, simplest first; a later one must be better beyond noise.
@@ -125,7 +120,8 @@ def transfer(
     ----------
     z, y : features and class indices of rows that the encoder was not trained on.
     validation : share of each class held out to stop, choose and compare.
-    drawing : another way to synthetic sources than ``augmentation``, whose weight they have.
+    draw_from : features, classes, training rows and held-out rows, to another way to synthetic sources than
+        ``augmentation``, whose weight they have.
     fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
     """
     fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
@@ -139,7 +135,7 @@ def transfer(
     }  # fmt: skip
 
     def choose_for(demixed: DemixResult) -> HeadChoice:
-        draw = None if drawing is None else drawing(z, y, train_rows, held_out_rows)
+        draw = None if draw_from is None else draw_from(z, y, train_rows, held_out_rows)
         return choose_head(
             demixed.learned, y, roles=roles, demixed=demixed, augmentation=augmentation, heads=heads, draw=draw,
             fresh=fresh, **shared,

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.data.images import crop_and_flip
 from ecrt.errors import InputError
-from ecrt.losses import LOSS_OPTIONS, LossName, check_loss, effective_prior, make_class_loss
+from ecrt.losses import LOSS_OPTIONS, LossName, LossRule, loss_rule
 from ecrt.losses.mixing import mix, mixed_loss
 from ecrt.nn import AutoEncoder, BalancedHead, CosineHead, RowEncoder, make_encoder
 from ecrt.nn.randomness import generator_on
@@ -61,9 +61,6 @@ RESIDENT_BYTES = 8 * 2**30
 ROWS_FOR_MOMENTS = 2**17
 """Centre, spread and bounds of columns are learned from no more rows than these."""
 
-DEFERRED_LOSSES = ("ldam-drw",)
-"""Losses that change in the course of training; for the others a recorded step serves all epochs."""
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Encoder(Part):
@@ -86,8 +83,8 @@ class Encoder(Part):
         more has one at least on either side. Labels of one half of these rows stop the training, the other half stays
         fresh to judge what comes later. With 0 the encoder sees all rows, for all epochs, and is then to predict with
         its own head.
-    loss : str, default="cross-entropy"
-        Any of ``ecrt.losses.LOSS_OPTIONS``; ``"weighted"`` is importance weighting.
+    loss : str or LossRule, default="cross-entropy"
+        Any of ``ecrt.losses.LOSS_OPTIONS``, where ``"weighted"`` is importance weighting, or a rule of your own.
     loss_options : dict or None, default=None
         Options of that loss.
     head : {"linear", "cosine"}, default="linear"
@@ -121,7 +118,7 @@ class Encoder(Part):
         "train": ["boolean"],
         "learn_from": [StrOptions({"auto", "majority", "all"})],
         "holdout": [Interval(Real, 0, 1, closed="left")],
-        "loss": [StrOptions(set(LOSS_OPTIONS))],
+        "loss": [StrOptions(set(LOSS_OPTIONS)), LossRule],
         "loss_options": [None, dict],
         "head": [StrOptions({"linear", "cosine"})],
         "mixup": [Interval(Real, 0, 1e6, closed="both")],
@@ -144,7 +141,7 @@ class Encoder(Part):
     train: bool = True
     learn_from: Literal["auto", "majority", "all"] = "auto"
     holdout: float = 0.2
-    loss: LossName = "cross-entropy"
+    loss: LossName | LossRule = "cross-entropy"
     loss_options: dict[str, float] | None = None
     head: Literal["linear", "cosine"] = "linear"
     mixup: float = 0.0
@@ -164,7 +161,7 @@ class Encoder(Part):
     def check(self) -> None:
         """Raise an error if an option cannot be what it is, or was set and would have no effect."""
         super().check()
-        check_loss(self.loss, self.loss_options)
+        _ = self.class_loss
 
     def rules(self) -> Iterator[Rule]:
         """Options that have an effect only under conditions."""
@@ -195,10 +192,15 @@ class Encoder(Part):
         return isinstance(self.network, nn.Module) or self.network == "resnet18"
 
     @property
-    def settings_of_loss(self) -> dict[str, float]:
-        """Options of the loss; LDAM's margins are in the units of the head."""
-        cosine = self.head == "cosine" and self.loss in ("ldam", "ldam-drw")
-        return {**({"scale": 30.0} if cosine else {}), **(self.loss_options or {})}
+    def class_loss(self) -> LossRule:
+        """The loss; LDAM's margins are in the units of the head."""
+        margins = {"scale": self.logit_scale} if self.head == "cosine" and self.loss in ("ldam", "ldam-drw") else {}
+        return loss_rule(self.loss, {**margins, **(self.loss_options or {})})
+
+    @property
+    def logit_scale(self) -> float:
+        """What a cosine head multiplies cosines by."""
+        return (self.loss_options or {}).get("scale", 30.0)
 
     @property
     def training(self) -> TrainingConfig:
@@ -388,7 +390,8 @@ class Epochs:
 
     def __iter__(self) -> Iterator[Batch]:
         config, n_epochs = self.config, self.config.epochs
-        done = self.epoch / n_epochs if config.loss in DEFERRED_LOSSES else 1.0
+        # Where the loss does not change with it, a recorded step serves all epochs.
+        done = self.epoch / n_epochs if config.class_loss.changes else 1.0
         shares: Iterable[Tensor | None] = [None] * len(self)
         if config.mixup > 0 and self.epoch < round(n_epochs * (1 - config.mixup_off)):
             drawn = self.rng.beta(config.mixup, config.mixup, len(self)).astype(np.float32)
@@ -423,7 +426,8 @@ class EncoderTraining:
         self.label_of = torch.from_numpy(index).to(device)
         # On the device, so that the loss has nothing to copy there at every step
         self.counts_m = torch.from_numpy(np.bincount(places)).to(device)
-        self.class_loss = make_class_loss(config.loss, self.counts_m, **config.settings_of_loss)
+        self.rule = config.class_loss
+        self.class_loss = self.rule.bind(self.counts_m)
         self.rows: Tensor | None = None
         if isinstance(items, TensorDataset) and items.tensors[0].nbytes <= RESIDENT_BYTES:
             self.rows, self.label_n = items.tensors[0].to(device), self.label_of[torch.from_numpy(y).to(device)]
@@ -435,7 +439,7 @@ class EncoderTraining:
 
     def _make_head(self, n_features: int) -> nn.Module:
         if self.config.head == "cosine":
-            return CosineHead(n_features, len(self.classes), self.config.settings_of_loss.get("scale", 30.0))
+            return CosineHead(n_features, len(self.classes), self.config.logit_scale)
         return nn.Linear(n_features, len(self.classes))
 
     def run(self, held_out: NDArray[np.int64], progress: Progress | None) -> History:
@@ -459,7 +463,7 @@ class EncoderTraining:
         """The head as one that gives balanced logits; nothing for an auto-encoder, whose head has learned nothing."""
         if isinstance(self.encoder, AutoEncoder):
             return None
-        prior_m = effective_prior(self.config.loss, self.counts_m, **self.config.settings_of_loss)
+        prior_m = self.rule.prior(self.counts_m)
         return BalancedHead(self.head, torch.log(prior_m / prior_m.sum()).float()).eval()
 
     def losses(self, batch: Batch) -> Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from numbers import Integral, Real
@@ -17,18 +17,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-from ecrt.losses import (
-    LOSS_OPTIONS,
-    ClassMass,
-    class_mass,
-    effective_prior,
-    make_class_loss,
-)
+from ecrt.losses import LOSS_OPTIONS, ClassMass, LossRule, class_mass, loss_rule
 from ecrt.losses.mixing import mix, mixed_loss
 from ecrt.metrics.calibration import LEAST_LOG_PROBABILITY, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians, make_head
 from ecrt.nn.randomness import generator_on
-from ecrt.stages.holdout import FirstHeads, Watched
 from ecrt.stages.parts import Part, Role, Rule, whole_numbers
 from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, torch_generator, train
 
@@ -51,7 +44,6 @@ __all__ = [
     "NetworkHead",
     "Networks",
     "Target",
-    "TwoStepFitter",
     "device_outputs",
     "head_outputs",
     "last_layer",
@@ -74,8 +66,6 @@ SCORES_AT_ONCE = 2**26
 MANY_ROWS = 8192
 """Up to this many rows a network learns in small batches: it needs the steps."""
 
-DEFERRED_LOSSES = ("ldam-drw",)
-IMPROPER_LOSSES = ("hinge", "focal", "ldam", "ldam-drw")
 TARGET_LOSSES = ("squared", "absolute", "huber")
 LOSSES = StrOptions({"auto", *LOSS_OPTIONS, *TARGET_LOSSES})
 
@@ -200,7 +190,7 @@ class NetworkHead(Head):
     """What linear and MLP heads have in common; ``LinearHead`` describes the options."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "loss": [LOSSES],
+        "loss": [LOSSES, LossRule],
         "loss_options": [None, dict],
         "class_mass": [StrOptions({"training", "tempered", "balanced"})],
         "mixup": [Interval(Real, 0, 1e6, closed="both")],
@@ -209,7 +199,7 @@ class NetworkHead(Head):
         "learning_rate": [None, Interval(Real, 0, None, closed="neither")],
     }
 
-    loss: str = "auto"
+    loss: str | LossRule = "auto"
     loss_options: dict[str, float] | None = None
     class_mass: ClassMass = "training"
     mixup: float = 0.0
@@ -218,14 +208,16 @@ class NetworkHead(Head):
     learning_rate: float | None = None
 
     @property
-    def settings_of_loss(self) -> Mapping[str, float]:
-        """Options of the loss."""
-        return self.loss_options or {}
+    def class_loss(self) -> LossRule:
+        """The loss where a row has one class."""
+        if isinstance(self.loss, LossRule):
+            return loss_rule(self.loss, self.loss_options)
+        return loss_rule(self.loss_name("logit-adjusted", list(LOSS_OPTIONS), "Classes"), self.loss_options)
 
     def loss_name(self, auto: str, known: Sequence[str], what: str) -> str:
         """The loss by name; one that means nothing for such a target is refused."""
         name = auto if self.loss == "auto" else self.loss
-        if name not in known:
+        if isinstance(name, LossRule) or name not in known:
             raise InputError(f"{what} are predicted by a head with one of the losses {sorted(known)}, not {name!r}.")
         return name
 
@@ -239,7 +231,7 @@ class NetworkHead(Head):
         return self.mixup == 0
 
     @property
-    def steps_alike(self) -> bool:
+    def recordable(self) -> bool:
         """Whether a step asks nothing of the host, neither how far training is nor a random number."""
         return self.plain
 
@@ -248,12 +240,13 @@ class NetworkHead(Head):
         rng: np.random.Generator, progress: Progress | None,
     ) -> HeadFitter:  # fmt: skip
         """What trains a network with such layers."""
-        deferred = self.loss in DEFERRED_LOSSES
+        classes = isinstance(target, ClassTarget)
+        changes = classes and self.class_loss.changes
         return MLPFitter(
             target.n_outputs, target.loss_of(self), hidden, dropout, training, torch_generator(rng), progress,
             risk_of=partial(self.risk, counts_m=target.counts_of(self)),
-            all_epochs=deferred,
-            steps_alike=isinstance(target, ClassTarget) and self.steps_alike and not deferred,
+            all_epochs=changes,
+            recordable=classes and self.recordable and not changes,
         )  # fmt: skip
 
     def training(self, networks: Networks) -> TrainingConfig:
@@ -273,11 +266,11 @@ class LinearHead(NetworkHead):
 
     Parameters
     ----------
-    loss : str, default="auto"
+    loss : str or LossRule, default="auto"
         ``"auto"`` is logit adjustment for classes and labels, and the squared loss for numbers. Classes: any of
-        ``ecrt.losses.LOSS_OPTIONS``; they count in it as ``class_mass`` says, and what prior it leaves in the scores is
-        taken off. Labels: ``"logit-adjusted"``, ``"cross-entropy"``, ``"focal"`` or ``"ldam"``. Numbers: ``"squared"``,
-        ``"absolute"`` or ``"huber"``.
+        ``ecrt.losses.LOSS_OPTIONS``, or a rule of your own; they count in it as ``class_mass`` says, and what prior it
+        leaves in the scores is taken off. Labels: ``"logit-adjusted"``, ``"cross-entropy"``, ``"focal"`` or
+        ``"ldam"``. Numbers: ``"squared"``, ``"absolute"`` or ``"huber"``.
     loss_options : dict or None, default=None
         Options of that loss, such as ``{"tau": 1.5}`` of logit adjustment, or ``{"delta": 1.0}``: where Huber's loss
         turns linear, in standard deviations of the target.
@@ -305,7 +298,8 @@ class LinearHead(NetworkHead):
     @property
     def by_steps(self) -> bool:
         """Whether it is trained by steps: the risk is random, or has corners that L-BFGS fails at."""
-        return not self.plain or self.loss == "hinge"
+        smooth = self.loss.smooth if isinstance(self.loss, LossRule) else self.loss != "hinge"
+        return not self.plain or not smooth
 
     def fitter(
         self, target: Target, rng: np.random.Generator, device: torch.device, progress: Progress | None
@@ -430,8 +424,7 @@ class ClassTarget:
 
     def loss_of(self, head: Head) -> HeadLoss:
         """The loss with the class counts in it."""
-        name, options = self._loss(head)
-        return make_class_loss(name, self.counts_of(head), **options)
+        return self._rule(head).bind(self.counts_of(head))
 
     def linear_fitter(self, head: LinearHead) -> LinearFitter:
         """Multinomial logistic regression by L-BFGS."""
@@ -440,18 +433,17 @@ class ClassTarget:
 
     def prior_left_by(self, head: Head) -> Tensor:
         """The class prior that logits trained under the loss of a head assume."""
-        name, options = self._loss(head)
-        return effective_prior(name, self.counts_of(head), **options)
+        return self._rule(head).prior(self.counts_of(head))
 
-    def _loss(self, head: Head) -> tuple[Any, Mapping[str, float]]:
+    def _rule(self, head: Head) -> LossRule:
         if not isinstance(head, NetworkHead):
             raise InputError(f"{type(head).__name__} has no loss.")
-        return head.loss_name("logit-adjusted", list(LOSS_OPTIONS), "Classes"), head.settings_of_loss
+        return head.class_loss
 
     def needs_temperature(self, module: nn.Module, head: Head) -> bool:
         """Whether a head's logits have a scale of their own, which has to be found."""
-        improper = isinstance(head, NetworkHead) and head.loss in IMPROPER_LOSSES
-        return improper and not isinstance(module, ClassGaussians | BalancedHead)
+        proper = not isinstance(head, NetworkHead) or head.class_loss.proper
+        return not proper and not isinstance(module, ClassGaussians | BalancedHead)
 
     def balanced(self, module: nn.Module, head: Head, temperature: float = 1.0) -> nn.Module:
         """A module of balanced logits: its logits minus the log prior that its loss leaves in them."""
@@ -605,7 +597,7 @@ class MLPFitter:
     generator : of the batches.
     risk_of : what a step minimises, made from the loss, anew for each run.
     all_epochs : never stop early; for losses that change in the course of training.
-    steps_alike : whether a step asks nothing of the host, neither how far training is nor a random number.
+    recordable : whether a step asks nothing of the host, neither how far training is nor a random number.
     """
 
     n_outputs: int
@@ -617,7 +609,7 @@ class MLPFitter:
     progress: Progress | None = None
     risk_of: Callable[[Any], BatchRisk] = plain_risk
     all_epochs: bool = False
-    steps_alike: bool = False
+    recordable: bool = False
 
     @property
     def chooses_on_path(self) -> bool:
@@ -632,7 +624,7 @@ class MLPFitter:
         head = self._new(sample)
         history = train(
             head, self._loss(head, sample), self._batches(sample), lambda: watched(head), self.training,
-            stage=self._stage(), graphs=self.steps_alike, progress=self.progress,
+            stage=self._stage(), graphs=self.recordable, progress=self.progress,
         )  # fmt: skip
         yield history.best_epoch + 1, head
 
@@ -641,7 +633,7 @@ class MLPFitter:
         head = self._new(sample)
         train(
             head, self._loss(head, sample), self._batches(sample), None, self.training,
-            stage=f"{self._stage()}, all rows", stop_after=int(setting), graphs=self.steps_alike, to_the_end=True,
+            stage=f"{self._stage()}, all rows", stop_after=int(setting), graphs=self.recordable, to_the_end=True,
             progress=self.progress,
         )  # fmt: skip
         return head
@@ -664,43 +656,6 @@ class MLPFitter:
 
     def _batches(self, sample: HeadSample) -> IndexBatches:
         return IndexBatches(len(sample.y), self.training.batch_size, self.generator, sample.s.device)
-
-
-@dataclass(frozen=True)
-class TwoStepFitter:
-    """A head made from another one that was fitted first; the setting is that of the second step.
-
-    Parameters
-    ----------
-    first : fits the first head, under the setting that held-out rows like best.
-    adapt : first head, sample and setting to the second head.
-    settings : of the second step.
-    first_settings : those found, of which the final fit takes the median.
-    """
-
-    first: HeadFitter
-    adapt: Callable[[nn.Module, HeadSample, float], nn.Module]
-    settings: tuple[float, ...]
-    first_settings: list[float] = field(default_factory=list)
-    chooses_on_path: ClassVar[bool] = True
-
-    def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
-        """All settings of the second step, from the best head of the first."""
-        if not isinstance(watched, Watched):
-            raise TypeError("A second step needs held-out rows.")
-        first = FirstHeads(watched)
-        tried = [(first(head), setting) for setting, head in self.first.path(sample, first)]
-        self.first_settings.append(min(tried)[1])
-        for setting in self.settings:
-            yield setting, first.second(partial(self.second, sample, setting))
-
-    def fit(self, sample: HeadSample, setting: float) -> nn.Module:
-        """Both steps on all rows."""
-        return self.second(sample, setting, self.first.fit(sample, float(np.median(self.first_settings))))
-
-    def second(self, sample: HeadSample, setting: float, first: nn.Module) -> nn.Module:
-        """The second head, made from a first one."""
-        return self.adapt(first, sample, setting)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import nn
 
 from ecrt.data import stratified_holdout
 
-__all__ = ["FirstHeads", "Watched", "across_halves", "all_fresh", "better_under_weights", "halves", "head_folds"]
+__all__ = ["Watched", "across_halves", "all_fresh", "better_under_weights", "halves", "head_folds"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -92,39 +91,6 @@ class Watched:
                 self.lowest[number] = loss
                 self.kept[mine] = losses[mine]
         return float(self.weight @ losses)
-
-
-class FirstHeads:
-    """Of heads that a second step starts from: the one that each half of the rows likes best, and the one of all.
-
-    Held-out losses of the second step then are of rows that had no part in choosing the first.
-    """
-
-    def __init__(self, watched: Watched) -> None:
-        self.watched = watched
-        self.voters = [*(others for _, others in watched.sides), np.ones(len(watched.weight), dtype=bool)]
-        self.lowest = [np.inf] * len(self.voters)
-        self.heads: list[nn.Module] = [nn.Identity()] * len(self.voters)
-
-    def __call__(self, head: nn.Module) -> float:
-        """Weighted mean of the losses of all rows."""
-        losses, weight = self.watched.losses_on(head), self.watched.weight
-        kept: nn.Module | None = None
-        for number, rows in enumerate(self.voters):
-            loss = float(weight[rows] @ losses[rows])
-            if loss < self.lowest[number]:
-                kept = copy.deepcopy(head) if kept is None else kept
-                self.lowest[number], self.heads[number] = loss, kept
-        return float(weight @ losses)
-
-    def second(self, adapt: Callable[[nn.Module], nn.Module]) -> nn.Module:
-        """The second head after the first of all rows; the watch keeps losses of rows after the first of the others."""
-        made = {id(head): adapt(head) for head in self.heads}
-        losses = np.empty(len(self.watched.weight))
-        for head, (mine, _) in zip(self.heads[:-1], self.watched.sides, strict=True):
-            losses[mine] = self.watched.losses_on(made[id(head)])[mine]
-        self.watched.kept = losses
-        return made[id(self.heads[-1])]
 
 
 def better_under_weights(challenger: Array, champion: Array, weight: Array) -> bool:

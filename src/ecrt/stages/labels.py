@@ -33,7 +33,7 @@ from ecrt.losses.multilabel import (
 from ecrt.metrics import bce_per_row
 from ecrt.nn import BalancedHead
 from ecrt.stages.augmenting import Augmentation, Synthetic, augment_labels
-from ecrt.stages.choosing import Fold, HeadChoice, TransferResult, best_transfer, choose_among
+from ecrt.stages.choosing import Draw, Fold, HeadChoice, TransferResult, best_transfer, choose_among
 from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix
 from ecrt.stages.heads import (
     MANY_ROWS,
@@ -204,12 +204,12 @@ def choose_label_head(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
-    drawing: Callable[[DemixResult], Callable[[Labels], Synthetic]] | None = None,
+    draw: Draw | None = None,
     fresh: NDArray[np.bool_] | None = None,
 ) -> tuple[HeadChoice, Array, Labels]:
     """The head that held-out rows choose, and its logits of rows that it has not seen, with these rows.
 
-    ``drawing`` makes, of a de-mixing, what draws synthetic sources from rows; ``None`` for those of ``augmentation``.
+    ``draw`` makes synthetic sources; ``None`` for those of ``augmentation``.
     ``fresh`` are the rows that earlier stages have not looked at, ``None`` for all.
     """
     target = LabelTarget(labelled, roles, augmentation, device)
@@ -217,8 +217,8 @@ def choose_label_head(
 
     def sample(part: DemixResult, rows: Labels, head: Head) -> HeadSample:
         synthetic = (
-            drawing(part)(rows)
-            if drawing is not None
+            draw.made_from(part, rows)(rows)
+            if draw is not None
             else augment_labels(
                 part.learned[rows], labelled[rows].indicator, roles.augmented, part.within_variance, augmentation, rng
             )
@@ -299,15 +299,18 @@ class LabelTarget:
         """Log-odds of each label's frequency under the mass that the head gives rows."""
         return label_odds(self.labelled.indicator, row_mass(self.labelled.indicator, network_of(head).class_mass))
 
+    def loss_name(self, head: Head) -> str:
+        """The loss of a head; one that means nothing for labels is refused."""
+        return network_of(head).loss_name("logit-adjusted", LOSSES, "Several labels for each row")
+
     def adjusts(self, head: Head) -> bool:
         """Whether log-odds are added in training."""
-        name = network_of(head).loss_name("logit-adjusted", LOSSES, "Several labels for each row")
-        return name == "logit-adjusted"
+        return self.loss_name(head) == "logit-adjusted"
 
     def loss_of(self, head: Head) -> HeadLoss:
         """The loss of all labels of a row, synthetic rows with one label each."""
         network, adjusts = network_of(head), self.adjusts(head)
-        options = check_loss("logit-adjusted" if adjusts else network.loss, network.loss_options)
+        options = check_loss(self.loss_name(head), network.loss_options)
         share = 1 - self.augmentation.weight * (self.roles.augmented & (self.roles.counts > 0))
         real_share_m = torch.from_numpy(share).float().to(self.device)
         if network.loss == "focal":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -16,13 +16,61 @@ from sklearn.utils._param_validation import StrOptions, validate_parameter_const
 
 from ecrt.errors import InputError
 
-__all__ = ["Part", "Role", "Rule", "changed_options", "refuse_idle", "whole_numbers"]
+__all__ = [
+    "Composed",
+    "Part",
+    "Role",
+    "Rule",
+    "changed_options",
+    "known_parts",
+    "part_classes",
+    "refuse_idle",
+    "whole_numbers",
+]
 
 Rule = tuple[str, bool, str]
 """Options, with blanks between; whether they have an effect; and what they need to have one."""
 
 
-class Part(BaseEstimator):
+class Composed(BaseEstimator):
+    """Something with options, of which some take parts: an estimator, or a part with parts of its own."""
+
+    _roles: ClassVar[dict[str, Role]] = {}
+    """What the options take that take parts, by name."""
+
+    def set_params(self, **params: Any) -> Self:
+        """Set options; those of a part as ``demixing__objective``, where a short name is made its part first."""
+        for path in params.copy():
+            name, nested, _ = path.partition("__")
+            if nested and name in self._roles:
+                value = params.get(name, getattr(self, name))
+                if not isinstance(value, Part):
+                    params[name] = self._roles[name].part(value, name)
+        super().set_params(**{name: value for name, value in params.items() if "__" not in name})
+        nested_params = {name: value for name, value in params.items() if "__" in name}
+        if nested_params:
+            super().set_params(**nested_params)
+        return self
+
+    def _parts(self, name: str) -> tuple[Any, ...]:
+        """The parts that an option stands for; none where it is left to ``"auto"`` or ``None``."""
+        value, role = getattr(self, name), self._roles[name]
+        return () if value is None or (isinstance(value, str) and value in role.others) else role.all(value, name)
+
+    @classmethod
+    def _from_plain_options(cls, options: Mapping[str, Any], of: str = "") -> Self:
+        """Made with the options that a configuration file says, parts as their kinds and options."""
+        known = cls._get_param_names()
+        unknown = sorted(set(options) - set(known))
+        if unknown:
+            raise InputError(f"{of}{cls.__name__} has no option {unknown[0]!r}; it has {known}.")
+        roles = cls._roles
+        return cls(**{
+            name: roles[name].from_plain(one, name) if name in roles else one for name, one in options.items()
+        })  # fmt: skip
+
+
+class Part(Composed):
     """The options of one stage, as keyword arguments.
 
     Subclasses are dataclasses with ``eq=False, repr=False``; scikit-learn's ``BaseEstimator`` gives them
@@ -41,6 +89,9 @@ class Part(BaseEstimator):
         except ValueError as error:
             raise InputError(str(error)) from error
         refuse_idle(self, self.rules(), of=f"{name}: ")
+        for option in self._roles:
+            for part in self._parts(option):
+                part.check()
 
     def rules(self) -> Iterator[Rule]:
         """Options that have an effect only under conditions."""
@@ -78,6 +129,25 @@ def refuse_idle(part: Any, rules: Iterable[Rule], of: str = "") -> None:
                 )
 
 
+def part_classes(base: type[Part]) -> Iterator[type[Part]]:
+    """All classes with a short name that have been derived from a part so far."""
+    for one in base.__subclasses__():
+        if "kind" in vars(one):
+            yield one
+        yield from part_classes(one)
+
+
+def known_parts(base: type[Part]) -> dict[str, type[Part]]:
+    """The same by their short names; no two may share one."""
+    found: dict[str, type[Part]] = {}
+    for one in part_classes(base):
+        other = found.get(one.kind, one)
+        if (other.__module__, other.__qualname__) != (one.__module__, one.__qualname__):  # not read a second time
+            raise InputError(f"{other.__name__} and {one.__name__} are both called {one.kind!r}: rename one of them.")
+        found[one.kind] = one
+    return found
+
+
 def whole_numbers(name: str, given: Any, *, least: int = 0) -> tuple[int, ...]:
     """Whole numbers from 1 on, at least ``least`` of them, of an option that takes one or several."""
     found = np.atleast_1d(np.asarray(given)).tolist()
@@ -96,6 +166,7 @@ class Role:
     classes : of the parts.
     others : further names, such as ``"auto"``; they have no options.
     several : whether a sequence may be given.
+    open_to : whose subclasses by others may be given too, and by short name once their module is imported.
     made_from : names or types of values that the first class takes as its one positional argument, in place of the
         short name of a class: the networks of an encoder.
     """
@@ -103,12 +174,14 @@ class Role:
     classes: tuple[type[Part], ...]
     others: tuple[str, ...] = ()
     several: bool = False
+    open_to: type[Part] | None = None
     made_from: tuple[str | type, ...] = ()
 
     @property
     def kinds(self) -> dict[str, type[Part]]:
         """Classes by their short names."""
-        return {one.kind: one for one in self.classes}
+        others = {} if self.open_to is None else known_parts(self.open_to)
+        return {**others, **{one.kind: one for one in self.classes}}
 
     @property
     def names(self) -> set[str]:
@@ -118,17 +191,23 @@ class Role:
     def constraint(self) -> list[Any]:
         """What scikit-learn's validation of parameters is told."""
         types = [one for one in self.made_from if isinstance(one, type)]
-        return [StrOptions(self.names), *self.classes, *types, *((list, tuple) if self.several else ())]
+        names = StrOptions(self.names) if self.open_to is None else str  # a short name may come later
+        return [names, *self.types, *types, *((list, tuple) if self.several else ())]
+
+    @property
+    def types(self) -> tuple[type[Part], ...]:
+        """What a part must be an object of."""
+        return self.classes if self.open_to is None else (*self.classes, self.open_to)
 
     def part(self, value: Any, name: str) -> Part:
         """The part that a short name or a part stands for; ``name`` is that of the parameter."""
-        if isinstance(value, self.classes):
+        if isinstance(value, self.types):
             return value
         if isinstance(value, tuple(one for one in self.made_from if isinstance(one, type))):
             return self.classes[0](value)
         if isinstance(value, str) and value in self.names - set(self.others):
             return self.classes[0](value) if self.made_from else self.kinds[value]()
-        calls = ", ".join(f"{one.__name__}(...)" for one in self.classes)
+        calls = ", ".join(f"{one.__name__}(...)" for one in self.types)
         if isinstance(value, str) and value in self.others:
             raise InputError(f"{name}={value!r} has no options of its own: choose one of {calls} first.")
         raise InputError(f"{name}={value!r}: use one of {sorted(self.names)}, or {calls}.")
@@ -141,14 +220,8 @@ class Role:
             raise InputError(f"{name} is an empty sequence: give one part at least.")
         return tuple(self.part(one, name) for one in value)
 
-    def to_plain(self, value: Any) -> Any:
-        """A part as its kind and options; other values as they are, and each of a sequence."""
-        if isinstance(value, Part):
-            return {"kind": value.kind, **value.get_params(deep=False)}
-        return [self.to_plain(one) for one in value] if isinstance(value, list | tuple) else value
-
     def from_plain(self, value: Any, name: str) -> Any:
-        """The value that ``to_plain`` was given, or what a configuration file says; unknown keys are refused."""
+        """What a configuration file says, with its options as a part; unknown keys are refused."""
         if isinstance(value, list | tuple):
             return [self.from_plain(one, name) for one in value]
         if not isinstance(value, Mapping):
@@ -161,8 +234,4 @@ class Role:
             kind = self.classes[0].kind
         if not isinstance(kind, str) or kind not in kinds:
             raise InputError(f"{name}: say which part has these options: kind must be one of {sorted(kinds)}.")
-        known = kinds[kind]._get_param_names()
-        unknown = sorted(set(options) - set(known))
-        if unknown:
-            raise InputError(f"{name}: {kinds[kind].__name__} has no option {unknown[0]!r}; it has {known}.")
-        return kinds[kind](**options)
+        return kinds[kind]._from_plain_options(options, of=f"{name}: ")

@@ -81,10 +81,10 @@ class NumberTarget:
             raise InputError("A continuous target needs a LinearHead or an MLPHead, without mixup and class_mass.")
         name = head.loss_name("squared", TARGET_LOSSES, "Numbers")
         known = {"delta": 1.0} if name == "huber" else {}
-        unknown = sorted(set(head.settings_of_loss) - set(known))
+        unknown = sorted(set(head.loss_options or {}) - set(known))
         if unknown:
             raise InputError(f"loss={name!r} has no option {unknown[0]!r}; it has {sorted(known)}.")
-        delta: Any = {**known, **head.settings_of_loss}.get("delta", 1.0)
+        delta: Any = {**known, **(head.loss_options or {})}.get("delta", 1.0)
         if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < np.inf:
             raise InputError(f"loss='huber': delta must be a number above 0, got {delta!r}.")
         return name, float(delta)

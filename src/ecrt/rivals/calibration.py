@@ -1,52 +1,71 @@
-"""Synthetic rows of rare classes by other people's methods: SMOTE and distribution calibration.
-
-Each takes rows and class indices and returns synthetic rows alone, with their classes.
-"""
+"""Distribution calibration: rows of few-shot classes with statistics borrowed from the nearest majority classes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils._param_validation import Interval
 
+from ecrt.data import ClassRoles
 from ecrt.errors import InputError
+from ecrt.estimators.base import Session
+from ecrt.rivals.base import Rival
+from ecrt.rivals.ranges import Number, Space
 
-__all__ = ["calibrated_distribution", "smote", "tukey_power"]
+__all__ = ["DistributionCalibration", "calibrated_distribution", "tukey_power"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
+ANY = [Interval(Real, 0, None, closed="left")]
 
 
-def smote(x: Array, y: Labels, rng: np.random.Generator, *, k_neighbors: int = 5) -> tuple[Array, Labels]:
-    """Points between neighbours of a class, until every class is as large as the largest (imbalanced-learn's SMOTE).
+@dataclass(kw_only=True, eq=False, repr=False)
+class DistributionCalibration(Rival):
+    """Synthetic rows of minority classes from Gaussians with statistics of the nearest majority classes.
 
-    A class of fewer than ``k_neighbors`` + 1 rows uses the neighbours that it has; a single row is repeated.
+    Parameters
+    ----------
+    power : float, default=0.5
+        Of the Tukey transform, on columns that are never negative.
+    n_nearest : int, default=2
+        Majority classes that each row borrows from.
+    spread : float, default=0.21
+        Added to the diagonal of the covariance, not to every entry.
 
     References
     ----------
-    Chawla, Bowyer, Hall, Kegelmeyer: SMOTE: synthetic minority over-sampling technique, JAIR 2002.
+    Yang, Liu, Xu: Free lunch for few-shot learning: distribution calibration, ICLR 2021.
     """
-    from imblearn.over_sampling import SMOTE  # slow to import
 
-    labels, counts = np.unique(y, return_counts=True)
-    largest = counts.max()
-    neighbours = np.minimum(k_neighbors, counts - 1)
-    rows, classes = [np.empty((0, x.shape[1]))], [np.empty(0, dtype=np.int64)]
-    for k in np.unique(neighbours[counts < largest]):
-        short = (neighbours == k) & (counts < largest)
-        if k == 0:
-            single = np.repeat(np.flatnonzero(np.isin(y, labels[short])), largest - 1)
-            drawn_x, drawn_y = x[single], y[single]
-        else:
-            sampler = SMOTE(
-                sampling_strategy=dict.fromkeys(labels[short].tolist(), int(largest)),
-                k_neighbors=int(k),
-                random_state=int(rng.integers(2**31)),
-            )
-            resampled_x, resampled_y = sampler.fit_resample(x, y)[:2]
-            drawn_x, drawn_y = resampled_x[len(y) :], resampled_y[len(y) :]  # real rows come first
-        rows.append(np.asarray(drawn_x, dtype=np.float64))
-        classes.append(np.asarray(drawn_y, dtype=np.int64))
-    return np.concatenate(rows), np.concatenate(classes)
+    kind: ClassVar[str] = "distribution-calibration"
+    label: ClassVar[str] = "Distribution calibration"
+    tuned: ClassVar[Space | None] = {
+        "spread": Number(0.01, 1.0, log=True),
+        "n_nearest": Number(1, 3),
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "power": ANY,
+        "n_nearest": [Interval(Integral, 1, None, closed="left")],
+        "spread": ANY,
+    }
+
+    power: float = 0.5
+    n_nearest: int = 2
+    spread: float = 0.21
+
+    def synthetic(self, z: Array, y: Labels, roles: ClassRoles, session: Session) -> tuple[Array, Labels]:
+        """Rows of the minority classes."""
+        return calibrated_distribution(
+            z, y, ~roles.minority, session.rng, n_nearest=self.n_nearest, spread=self.spread
+        )  # fmt: skip
+
+    def transform(self, z: Array, nonnegative: NDArray[np.bool_]) -> Array:
+        """Columns that are never negative, less skewed."""
+        return np.where(nonnegative, tukey_power(np.maximum(z, 0.0), self.power), z)
 
 
 def tukey_power(z: Array, power: float = 0.5) -> Array:

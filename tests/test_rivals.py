@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
@@ -18,9 +20,21 @@ from torch.utils.data import TensorDataset
 
 import ecrt
 from ecrt import BaselineClassifier, ECRTClassifier, Encoder, InputError, LinearHead, MLPHead
-from ecrt.estimators.baseline_methods import BASELINE_METHODS
-from ecrt.losses import LOSS_OPTIONS
+from ecrt.losses import LOSS_OPTIONS, LossRule, cross_entropy
+from ecrt.rivals import (
+    LDA,
+    LDAM,
+    SMOTE,
+    DistributionCalibration,
+    Focal,
+    GradientBoosting,
+    PostHoc,
+    Rival,
+    known_rivals,
+)
+from ecrt.stages.parts import changed_options
 
+RIVALS = {name: kind for name, kind in known_rivals().items() if kind.__module__.startswith("ecrt.rivals.")}
 QUICK = {
     "cgan": {"n_steps": 50, "width": 8},
     "flow-augmentation": {"demixing": "linear"},
@@ -29,14 +43,16 @@ QUICK = {
 }
 
 
-def make(method: str, **options) -> BaselineClassifier:
-    """A rival with little to do."""
-    defaults = {"epochs": 8, "random_state": 0, "method_options": QUICK.get(method)}
-    model = BaselineClassifier(method=method, **{**defaults, **options})
-    return model if "weight_decay" in options else model.set_params(weight_decay=1e-3)._without_idle()
+def make(method: str | Rival, head: type = LinearHead, options: dict | None = None, **others) -> BaselineClassifier:
+    """A rival with little to do; ``options`` are those of its head."""
+    rival = RIVALS[method](**QUICK.get(method, {})) if isinstance(method, str) else method
+    model = BaselineClassifier(method=rival, **{"random_state": 0, **others})
+    if rival.overrides("fit_model") or model._end_to_end:
+        return model
+    return model.set_params(head=head(**{"epochs": 8, "weight_decay": 1e-3, **(options or {})}))
 
 
-every_method = pytest.mark.parametrize("method", BASELINE_METHODS)
+every_method = pytest.mark.parametrize("method", RIVALS)
 # Those that are quick: heads trained by steps take half a minute of processor time each.
 CHECKED = [
     make("logit-adjusted", random_state=None),
@@ -84,7 +100,7 @@ def test_every_rival_is_a_whole_classifier(table, method):
 @every_method
 def test_every_rival_learns_two_classes_as_its_seed_says(method):
     X, y = make_classification(120, n_features=4, n_redundant=0, class_sep=2.0, weights=[0.8], random_state=3)
-    first, again = (make(method, random_state=5, epochs=30).fit(X, y) for _ in range(2))
+    first, again = (make(method, options={"epochs": 30}, random_state=5).fit(X, y) for _ in range(2))
     np.testing.assert_array_equal(first.decision_function(X), again.decision_function(X))
     assert first.decision_function(X).shape == (120,)
     recall = [(first.predict(X)[y == label] == label).mean() for label in (0, 1)]
@@ -94,14 +110,14 @@ def test_every_rival_learns_two_classes_as_its_seed_says(method):
 def test_post_hoc_adjustment_is_erm_under_the_balanced_prior(table):
     erm, post_hoc = (make(method).fit(*table).decision_function(table[0]) for method in ("erm", "post-hoc"))
     np.testing.assert_allclose(erm, post_hoc, atol=1e-5)
-    half = make("post-hoc", method_options={"tau": 0.0}).fit(*table)
+    half = make(PostHoc(tau=0.0)).fit(*table)
     training = make("erm", class_prior="training").fit(*table).decision_function(table[0])
     np.testing.assert_allclose(half.decision_function(table[0]), training, atol=1e-5)
 
 
 def test_erm_is_scikit_learns_logistic_regression():
     X, y = make_classification(400, n_features=6, n_informative=5, n_redundant=0, n_classes=3, random_state=0)
-    ours = make("erm", class_prior="training", weight_decay=1e-2).fit(X, y).predict_proba(X)
+    ours = make("erm", options={"weight_decay": 1e-2}, class_prior="training").fit(X, y).predict_proba(X)
     standard = StandardScaler().fit_transform(X)
     theirs = LogisticRegression(C=1 / (len(y) * 1e-2), max_iter=1000).fit(standard, y).predict_proba(standard)
     np.testing.assert_allclose(ours, theirs, atol=5e-3)
@@ -111,7 +127,7 @@ def test_weighted_is_scikit_learns_class_weighted_logistic_regression():
     X, y = make_classification(
         400, n_features=6, n_informative=5, n_redundant=0, n_classes=3, weights=[0.8, 0.15], random_state=0
     )
-    ours = make("weighted", weight_decay=1e-2).fit(X, y).predict_proba(X)
+    ours = make("weighted", options={"weight_decay": 1e-2}).fit(X, y).predict_proba(X)
     standard = StandardScaler().fit_transform(X)
     model = LogisticRegression(C=1 / (len(y) * 1e-2), class_weight="balanced", max_iter=1000).fit(standard, y)
     np.testing.assert_allclose(ours, model.predict_proba(standard), atol=5e-3)
@@ -140,7 +156,7 @@ def test_feature_smote_balances_what_the_head_learns_from(table):
 
 @pytest.mark.parametrize("loss", LOSS_OPTIONS)
 def test_any_loss_goes_with_a_method_that_is_none(table, loss):
-    clf = make("mixup", loss=loss, head="mlp", epochs=3).fit(*table)
+    clf = make("mixup", MLPHead, {"loss": loss, "epochs": 3}).fit(*table)
     assert np.isfinite(clf.predict_log_proba(table[0])).all()
 
 
@@ -148,7 +164,7 @@ def test_any_loss_goes_with_a_method_that_is_none(table, loss):
 def test_an_encoder_is_trained_end_to_end_or_first(table, method):
     clf = make(
         method, encoder=Encoder("mlp", epochs=20, n_features=4, holdout=0.3, batch_size=16, learning_rate=5e-3),
-        epochs=50, class_prior="training",
+        options={"epochs": 50}, class_prior="training",
     ).fit(*table)  # fmt: skip
     assert clf.end_to_end_ == (method in ("ldam-drw", "mixup", "smote", "post-hoc", "tau-norm"))
     assert clf.history_["encoder"] is not None
@@ -199,54 +215,122 @@ def test_mixup_acts_on_sources_where_no_encoder_is_trained(table):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "focal", "loss": "ldam"}, "is a loss itself"),
-        ({"method": "focal", "method_options": {"gamma": 1.0}}, "loss_options"),
-        ({"method": "focal", "loss_options": {"beta": 1.0}}, "no option 'beta'"),
-        ({"method": "mixup", "method_options": {"beta": 1.0}}, "no option 'beta'"),
-        ({"method": "lda", "loss": "focal"}, "leave loss"),
-        ({"method": "lda", "method_options": {"depth": 3}}, "LinearDiscriminantAnalysis has no option 'depth'"),
+        ({"method": "boosted"}, "method='boosted': use one of"),
+        ({"method": Focal(gamma=-1.0)}, "'gamma' parameter of Focal"),
+        ({"method": "focal", "head": LinearHead(loss="ldam")}, "Focal is a loss itself"),
+        ({"method": "focal", "head": LinearHead(loss_options={"gamma": 1.0})}, "Focal is a loss itself"),
+        ({"method": "focal", "encoder": Encoder("mlp", loss="ldam")}, "leave the loss of the encoder out"),
+        ({"method": "mixup", "head": LinearHead(loss_options={"beta": 1.0})}, "no option 'beta'"),
+        ({"method": "mixup", "encoder": Encoder("mlp", mixup=0.1)}, "Set alpha and off of Mixup"),
+        ({"method": "erm", "encoder": Encoder("mlp", learn_from="majority")}, "rivals learn from all classes"),
+        ({"method": "erm", "head": LinearHead(mixup=0.1)}, "use method=Mixup(alpha=...)"),
+        ({"method": "smote", "head": LinearHead(class_mass="balanced")}, "leave class_mass of the head out"),
+        ({"method": "erm", "head": LinearHead(learning_rate=0.1)}, "learning_rate=0.1 would have no effect"),
+        ({"method": "lda", "head": LinearHead(loss="focal")}, "would have no effect"),
+        ({"method": GradientBoosting(options={"depth": 3})}, "HistGradientBoostingClassifier has no option 'depth'"),
         ({"method": "erm", "encoder": "mlp", "head": "mlp"}, "head='mlp' would have no effect"),
-        ({"encoder": Encoder("mlp", holdout=0.0, epochs=1), "method": "vat"}, "leaves no row"),
-        ({"encoder": Encoder("mlp", loss="ldam"), "method": "erm"}, "its loss and mixup are the method's"),
+        ({"method": "vat", "encoder": Encoder("mlp", holdout=0.0, epochs=1)}, "leaves no row"),
+        ({"method": "balanced-forest", "scaling": "one"}, "scaling='one' would have no effect"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_belong_is_refused_with_advice(table, options, message):
     with pytest.raises(InputError, match=re.escape(message)):
         BaselineClassifier(random_state=0, **options).fit(*table)
+
+
+@every_method
+def test_every_rival_is_a_part_with_its_options_and_its_reference(method):
+    rival = RIVALS[method]()
+    rival.check()
+    assert rival.label
+    assert len(rival.reference()) > 10
+    assert clone(rival) == rival
+    assert not changed_options(rival)
+    options, documented = rival.get_params(deep=False), RIVALS[method].__doc__
+    assert all(
+        re.search(rf"^    [a-z_0-9, ]*\b{name}\b[a-z_0-9, ]*( :|$)", documented, re.MULTILINE) for name in options
+    )
+    assert set(rival.tuned or {}) <= set(options) | {"augmentation__weight"}
+
+
+def test_options_of_a_rival_are_reached_through_the_classifier():
+    model = BaselineClassifier(method="ldam").set_params(method__largest_margin=1.0, head__epochs=3)
+    assert (model.method, model.head) == (LDAM(largest_margin=1.0), LinearHead(epochs=3))
+    assert model.get_params()["method__largest_margin"] == 1.0
+    nested = BaselineClassifier(method="flow-augmentation").set_params(method__augmentation__weight=0.2)
+    assert nested.method.get_params()["augmentation__weight"] == 0.2
+    with pytest.raises(ValueError, match="Invalid parameter 'gamma'"):
+        model.set_params(method__gamma=1.0)
+    named = BaselineClassifier._from_plain_options({"method": {"kind": "smote", "k_neighbors": 3}})
+    assert named.method == SMOTE(k_neighbors=3)
+
+
+class HalfTheLoss(Rival):
+    """A loss that no list knows: its constant changes nothing of what is fitted but the scale."""
+
+    def loss(self):
+        return LossRule(bind=lambda counts_m: lambda logits, y, done=1.0: 0.5 * cross_entropy(logits, y))
+
+
+def test_a_loss_of_ones_own_serves_heads_encoders_and_ecrt(table):
+    X, y = table
+    # Half the loss under half the weight decay has its minimum where the loss has it.
+    half = make(HalfTheLoss(), options={"weight_decay": 5e-4}).fit(X, y).decision_function(X)
+    np.testing.assert_allclose(half, make("erm").fit(X, y).decision_function(X), rtol=0.02, atol=0.05)
+    encoder = Encoder("mlp", epochs=3, n_features=4)
+    assert make(HalfTheLoss(), encoder=encoder).fit(X, y).end_to_end_
+    own = ECRTClassifier(demixing="none", head=LinearHead(loss=HalfTheLoss().loss()), random_state=0).fit(X, y)
+    assert own.score(X, y) > 0.6
+    with pytest.raises(InputError, match="has no options"):
+        _ = LinearHead(loss=HalfTheLoss().loss(), loss_options={"tau": 1.0}).class_loss
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"method": "class-balanced"},
-        {"method": "crt", "head": "mlp", "minority": lambda counts: counts < 20},
-        {"method": "distribution-calibration", "method_options": {"spread": 0.5}, "class_prior": [1, 2, 3, 4]},
-        {"encoder": Encoder("mlp", epochs=2, n_features=3), "method": "ldam"},
+        {"method": "crt", "head": MLPHead, "minority": lambda counts: counts < 20},
+        {"method": DistributionCalibration(spread=0.5), "class_prior": [1, 2, 3, 4]},
+        {"method": LDAM(largest_margin=0.3), "encoder": Encoder("mlp", epochs=2, n_features=3)},
+        {"method": "flow-augmentation"},
     ],
-    ids=lambda options: options["method"],
+    ids=lambda options: str(options["method"]),
 )
 def test_a_network_is_saved_and_loaded_to_the_last_bit(table, options, tmp_path):
-    clf = make(**{"epochs": 3, **options}).fit(*table)
+    clf = make(**{"options": {"epochs": 3}, **options}).fit(*table)
     clf.save(tmp_path / "model")
     loaded = ecrt.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict_log_proba(table[0]), clf.predict_log_proba(table[0]))
+    assert loaded.method == clf.method
     card = (tmp_path / "model" / "MODEL_CARD.md").read_text()
     assert "theorem" not in card
-    assert options["method"] in card
+    assert clf.rival.kind in card
 
 
 @pytest.mark.parametrize("method", ["lda", "balanced-forest"])
 def test_a_model_of_another_library_says_how_it_can_be_kept(table, method, tmp_path):
-    with pytest.raises(InputError, match=rf"{method}.*cannot be saved.*joblib"):
+    with pytest.raises(InputError, match=rf"{RIVALS[method].__name__}.*cannot be saved.*joblib"):
         make(method).fit(*table).save(tmp_path / "model")
+
+
+def test_two_rivals_must_not_share_a_short_name():
+    class Other(Rival):
+        """Another method."""
+
+        kind = "lda"
+
+    with pytest.raises(InputError, match="LDA and Other are both called 'lda'"):
+        known_rivals()
+    del Other
+    gc.collect()
+    assert known_rivals()["lda"] is LDA
 
 
 def test_the_page_of_rivals_has_a_line_for_every_method():
     page = (Path(__file__).parent.parent / "docs" / "rivals.md").read_text()
     named = set(re.findall(r"^\| `([a-z-]+)` \|", page, flags=re.MULTILINE))
-    assert named == set(BASELINE_METHODS)
-    for name, method in BASELINE_METHODS.items():
+    assert named == set(RIVALS)
+    for name, rival in RIVALS.items():
         line = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
-        options = {**LOSS_OPTIONS[method.loss], **method.options} if method.kind == "loss" else method.options
-        for option in options:
+        for option in (rival.__name__, *rival().get_params(deep=False)):
             assert f"`{option}`" in line, f"{name} does not mention {option}"

@@ -1,0 +1,255 @@
+"""Rivals that are models of scikit-learn and imbalanced-learn, on scaled features, with balanced scores."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.covariance import ledoit_wolf
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from ecrt.errors import InputError
+from ecrt.metrics.priors import shift_prior
+from ecrt.rivals.base import Rival
+from ecrt.rivals.ranges import Choice, Number, Space
+
+__all__ = ["LDA", "QDA", "BalancedForest", "GradientBoosting"]
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+MOST_BORROWED = 500
+"""Residuals of other classes that a class of one row borrows in QDA."""
+
+COUNT = [Interval(Integral, 1, None, closed="left")]
+
+_filters = threading.Lock()
+"""Filters of warnings belong to the process: two threads that change and restore them would mix them up."""
+
+
+def _balanced_decision(model: Any, s: Array, counts: Array | Labels) -> Array:
+    """What the decision function gives, freed from the prior that it assumes."""
+    scores = np.asarray(model.decision_function(s), dtype=np.float64)
+    if scores.ndim == 1:
+        scores = np.column_stack([np.zeros_like(scores), scores])
+    return shift_prior(scores, counts, np.ones(len(counts)))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LDA(Rival):
+    """Linear discriminant analysis (scikit-learn's) with a pooled covariance that is shrunk; priors as in training.
+
+    Parameters
+    ----------
+    shrinkage : "auto" or float, default="auto"
+        How far the covariance is shrunk; ``"auto"`` is Ledoit and Wolf's rule.
+
+    References
+    ----------
+    Ledoit, Wolf: Honey, I shrunk the sample covariance matrix, Journal of Portfolio Management 2004.
+    """
+
+    kind: ClassVar[str] = "lda"
+    label: ClassVar[str] = "Shrinkage LDA"
+    tuned: ClassVar[Space | None] = {"shrinkage": Choice(("auto", 0.01, 0.1, 0.3, 0.6, 0.9))}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "shrinkage": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")]
+    }
+
+    shrinkage: str | float = "auto"
+
+    def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
+        """The fitted model."""
+        with _filters, warnings.catch_warnings():
+            # A class of one row has no covariance of its own to add to the pooled one.
+            warnings.filterwarnings("ignore", message="Only one sample available", category=UserWarning)
+            return LinearDiscriminantAnalysis(solver="lsqr", shrinkage=self.shrinkage).fit(s, y)
+
+    def scores(self, model: Any, s: Array, counts: Labels) -> Array:
+        """Log-probabilities without the frequencies of training."""
+        return _balanced_decision(model, s, counts)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class QDA(Rival):
+    """Quadratic discriminant analysis (scikit-learn's): a covariance for each class, shrunk; priors as in training.
+
+    A class of one row borrows the residuals of the others.
+
+    Parameters
+    ----------
+    ridge : float, default=1e-3
+        Added to the diagonal of the covariances.
+
+    References
+    ----------
+    Ledoit, Wolf: Honey, I shrunk the sample covariance matrix, Journal of Portfolio Management 2004.
+    """
+
+    kind: ClassVar[str] = "qda"
+    label: ClassVar[str] = "Shrinkage QDA"
+    tuned: ClassVar[Space | None] = {"ridge": Number(1e-4, 1.0, log=True)}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"ridge": [Interval(Real, 0, None, closed="left")]}
+
+    ridge: float = 1e-3
+
+    def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
+        """The fitted model."""
+        model = QuadraticDiscriminantAnalysis(
+            solver="eigen", priors=np.bincount(y) / len(y), covariance_estimator=FlooredCovariance(self.ridge)
+        )
+        return model.fit(*_borrow_residuals(s, y, rng))
+
+    def scores(self, model: Any, s: Array, counts: Labels) -> Array:
+        """Log-probabilities without the frequencies of training."""
+        return _balanced_decision(model, s, counts)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GradientBoosting(Rival):
+    """Histogram gradient boosting (scikit-learn's) with balanced class weights and no early stopping.
+
+    Parameters
+    ----------
+    learning_rate, max_iter, max_leaf_nodes, min_samples_leaf, l2_regularization : default=0.1, 100, 31, 20 and 0
+        As in scikit-learn's ``HistGradientBoostingClassifier``.
+    options : dict or None, default=None
+        Further options of that class.
+
+    References
+    ----------
+    Ke et al.: LightGBM: a highly efficient gradient boosting decision tree, NeurIPS 2017.
+    """
+
+    kind: ClassVar[str] = "gradient-boosting"
+    label: ClassVar[str] = "Weighted gradient boosting"
+    tuned: ClassVar[Space | None] = {
+        "learning_rate": Number(0.02, 0.3, log=True),
+        "max_iter": Number(50, 300, log=True),
+        "max_leaf_nodes": Number(4, 63, first=15, log=True),
+        "min_samples_leaf": Number(2, 50, log=True),
+        "l2_regularization": Number(1e-3, 10.0, first=1e-3, log=True),
+    }
+    scale_free: ClassVar[bool] = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": COUNT,
+        "max_leaf_nodes": [None, Interval(Integral, 2, None, closed="left")],
+        "min_samples_leaf": COUNT,
+        "l2_regularization": [Interval(Real, 0, None, closed="left")],
+        "options": [None, dict],
+    }
+
+    learning_rate: float = 0.1
+    max_iter: int = 100
+    max_leaf_nodes: int | None = 31
+    min_samples_leaf: int = 20
+    l2_regularization: float = 0.0
+    options: dict[str, Any] | None = None
+
+    def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
+        """The fitted model."""
+        from sklearn.ensemble import HistGradientBoostingClassifier  # slow to import
+
+        model = HistGradientBoostingClassifier(class_weight="balanced", early_stopping=False, random_state=seed)
+        return _with_options(model, self).fit(s, y)
+
+    def scores(self, model: Any, s: Array, counts: Labels) -> Array:
+        """Log-probabilities; the weighted trees assume no prior."""
+        return _balanced_decision(model, s, np.ones(len(counts)))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class BalancedForest(Rival):
+    """Balanced random forest (imbalanced-learn's): every tree sees as many rows of each class as the rarest has.
+
+    Rows are drawn with replacement. No class has a probability of zero: one more tree is imagined that votes for all
+    classes equally.
+
+    Parameters
+    ----------
+    n_estimators, max_features, min_samples_leaf : default=100, "sqrt" and 1
+        As in imbalanced-learn's ``BalancedRandomForestClassifier``.
+    options : dict or None, default=None
+        Further options of that class.
+
+    References
+    ----------
+    Chen, Liaw, Breiman: Using random forest to learn imbalanced data, 2004.
+    """
+
+    kind: ClassVar[str] = "balanced-forest"
+    label: ClassVar[str] = "Balanced random forest"
+    tuned: ClassVar[Space | None] = {
+        "n_estimators": Number(50, 400, log=True),
+        "max_features": Choice(("sqrt", 0.3, 0.6)),
+        "min_samples_leaf": Number(1, 20, log=True),
+    }
+    scale_free: ClassVar[bool] = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_estimators": COUNT,
+        "max_features": [StrOptions({"sqrt", "log2"}), None, Interval(Real, 0, None, closed="neither")],
+        "min_samples_leaf": [Interval(Real, 0, None, closed="neither")],
+        "options": [None, dict],
+    }
+
+    n_estimators: int = 100
+    max_features: str | float | None = "sqrt"
+    min_samples_leaf: int | float = 1
+    options: dict[str, Any] | None = None
+
+    def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
+        """The fitted model."""
+        from imblearn.ensemble import BalancedRandomForestClassifier  # slow to import
+
+        model = BalancedRandomForestClassifier(
+            sampling_strategy="all", replacement=True, bootstrap=False, random_state=seed
+        )
+        return _with_options(model, self).fit(s, y)
+
+    def scores(self, model: Any, s: Array, counts: Labels) -> Array:
+        """Logarithms of the shares of votes; the balanced trees assume no prior."""
+        even, n_trees = np.ones(len(counts)), len(model.estimators_)
+        log_proba = np.log((n_trees * model.predict_proba(s) + 1 / len(counts)) / (n_trees + 1))
+        return shift_prior(log_proba, even, even)
+
+
+def _with_options(model: Any, rival: GradientBoosting | BalancedForest) -> Any:
+    """The model with the options of a rival; one that its class does not have is refused."""
+    own = rival.get_params(deep=False)
+    further = own.pop("options") or {}
+    unknown = sorted(set(further) - set(model.get_params(deep=False)))
+    if unknown:
+        raise InputError(f"{type(rival).__name__}: {type(model).__name__} has no option {unknown[0]!r}.")
+    return model.set_params(**{**own, **further})
+
+
+class FlooredCovariance(BaseEstimator):
+    """Ledoit and Wolf's covariance plus a small ridge: a class whose rows are all alike has a density as well."""
+
+    def __init__(self, ridge: float = 1e-3) -> None:
+        self.ridge = ridge
+
+    def fit(self, X: Array, y: Any = None) -> FlooredCovariance:
+        """Learn ``covariance_``."""
+        self.covariance_ = np.atleast_2d(ledoit_wolf(X)[0]) + self.ridge * np.eye(X.shape[1])
+        return self
+
+
+def _borrow_residuals(s: Array, y: Labels, rng: np.random.Generator) -> tuple[Array, Labels]:
+    """Rows, and for each class of one row more of it, at the residuals of the other classes."""
+    counts = np.bincount(y)
+    means = np.stack([s[y == m].mean(axis=0) for m in range(len(counts))])
+    residuals = (s - means[y])[counts[y] > 1]
+    residuals = rng.permutation(residuals)[:MOST_BORROWED]
+    single = np.flatnonzero(counts[y] == 1)
+    borrowed = [s[row] + residuals for row in single]
+    labels = np.repeat(y[single], len(residuals))
+    return np.concatenate([s, *borrowed]), np.concatenate([y, labels])

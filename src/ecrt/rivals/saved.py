@@ -1,0 +1,34 @@
+"""What a fitted rival has to keep, declared attribute by attribute."""
+
+from __future__ import annotations
+
+from ecrt.estimators.saved import CLASSES, INPUT, Attributes, SavedEstimator, check_classes, declare, refuse
+from ecrt.io import Array, HeadNetwork, Value
+from ecrt.rivals.classifier import BaselineClassifier
+
+ATTRIBUTES: Attributes = {
+    **CLASSES,
+    **INPUT,
+    "head_": HeadNetwork("classes"),
+    "model_": Value(None),
+    "multilabel_": Value(bool),
+    "end_to_end_": Value(bool),
+    "nonnegative_": Array("features", bool),
+}
+
+
+def _check(clf: BaselineClassifier) -> None:
+    refuse("A rival takes one label for each row.", when=clf.multilabel_)
+    check_classes(clf)
+    _ = clf.log_class_prior_
+
+
+def _choices(clf: BaselineClassifier) -> dict[str, str]:
+    return {
+        "Method": f"{clf.rival.kind} ({clf.rival.reference().rstrip('.')})",
+        "Head": "trained with the encoder" if clf.end_to_end_ else clf.network.kind,
+        "Class prior of predictions": str(clf.class_prior),
+    }
+
+
+declare(SavedEstimator(BaselineClassifier, ATTRIBUTES, _check, _choices))
