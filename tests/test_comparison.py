@@ -79,7 +79,7 @@ def test_probabilities_assume_the_prior_that_the_method_names() -> None:
     y = (np.arange(400) < 40).astype(int)
     quick = {"mlp": {"hidden_layers": "32", "alpha": 10.0, "learning_rate_init": 1e-3},
              "smote-mlp": {"k_neighbors": 5, "hidden_layers": "32", "alpha": 10.0, "learning_rate_init": 1e-3},
-             "balanced-forest": {"method.n_estimators": 50, "method.min_samples_leaf": 20}}  # fmt: skip
+             "balanced-forest": {"method__n_estimators": 50, "method__min_samples_leaf": 20}}  # fmt: skip
     for name in ("erm", "logit-adjusted", "weighted-logistic", "balanced-forest", "mlp", "smote-mlp"):
         method = METHODS[name]
         model = method.build(quick.get(name, method.starts[0]), 0).fit(X, y)

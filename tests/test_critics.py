@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ecrt.errors import InputError
-from ecrt.nn import CoordinateNetworks, Critic, make_critic, mlp
+from ecrt.nn import CoordinateNetworks, Critic, make_critic, networks
 
 D, M, N = 3, 4, 5
 NAMES = ["additive", "cosine", "label-network"]
@@ -98,11 +98,11 @@ def test_an_unknown_critic_is_refused_with_the_choices():
 
 
 def test_coordinates_a_few_at_a_time_give_the_same_numbers(monkeypatch, sources):
-    networks, results = CoordinateNetworks(D, 8, 4).double(), []
-    for cells in (mlp.CELLS_AT_ONCE, 2 * 8 * len(sources)):
-        monkeypatch.setattr(mlp, "CELLS_AT_ONCE", cells)
-        networks.zero_grad()
-        total = networks(sources)
+    summed, results = CoordinateNetworks(D, 8, 4).double(), []
+    for cells in (networks.CELLS_AT_ONCE, 2 * 8 * len(sources)):
+        monkeypatch.setattr(networks, "CELLS_AT_ONCE", cells)
+        summed.zero_grad()
+        total = summed(sources)
         total.square().sum().backward()
-        results.append([total.detach(), *(parameter.grad.clone() for parameter in networks.parameters())])
+        results.append([total.detach(), *(parameter.grad.clone() for parameter in summed.parameters())])
     torch.testing.assert_close(*results)

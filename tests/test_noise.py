@@ -28,6 +28,6 @@ def test_noise_is_not_told_from_chance(name):
 
 
 def test_the_large_run_is_of_all_configurations_and_found_none_beyond_chance():
-    assert LARGE_RUN["found"].keys() == CONFIGURATIONS.keys()
+    assert LARGE_RUN["found"].keys() >= CONFIGURATIONS.keys()  # some of its options are gone
     assert len(CONFIGURATIONS) >= 40
     assert LARGE_RUN["beyond chance"] == []

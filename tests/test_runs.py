@@ -305,7 +305,7 @@ def test_the_task_is_told_from_the_target():
     assert lists.y[:3].tolist() == [[1, 1], [0, 1], [0, 0]]
     joined = target_of(["a; b", "b"] * 4, task="multilabel")
     assert joined.y[:2].tolist() == [[1, 1], [0, 1]]
-    assert "as asked for" in joined.said
+    assert "as asked for" in joined.reason
 
 
 def test_regression_from_a_file(wine, tmp_path):

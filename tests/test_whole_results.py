@@ -150,7 +150,7 @@ FITTED = {
     "baseline": (BaselineClassifier(random_state=0), "ecrt.rivals.classifier"),
 }
 STAGES = {
-    "classifier": ["array_items", "transfer", "keep_examples"],
+    "classifier": ["array_items", "transfer", "ECRTClassifier._keep_examples"],
     "regressor": ["quantile_bins", "regress", "SourceRows.of"],
     "transformer": ["assign_roles", "demix", "diagnose_sources"],
     "baseline": ["minority_mask", "BaselineClassifier._features_to_learn_from", "transfer"],

@@ -438,7 +438,7 @@ def _unpack(document: Mapping[str, Any], tensors: Mapping[str, Any], encoder: nn
     if document.keys() != {"estimator", "options", "attributes"}:
         raise BadContentError(f"It holds {sorted(document)[:5]}, not an estimator, options and attributes.")
     name = document["estimator"]
-    if name in ELSEWHERE:
+    if isinstance(name, str) and name in ELSEWHERE:
         import_module(ELSEWHERE[name])
     if not isinstance(name, str) or name not in SAVED:
         raise BadContentError(f"The estimator is {str(name)[:60]!r}, not one of {sorted(SAVED)}.")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ecrt.comparison import Comparison, compare
 from ecrt.data import step_imbalance, toy_sources
 from ecrt.estimators import ECRTClassifier
+from ecrt.stages import Flow
 from ecrt.training import Progress
 
 Array = NDArray[np.float64]
@@ -64,7 +65,7 @@ def toy_picture() -> ToyPicture:
     sizes[RARE_TOY] = RARE_TOY_ROWS
     train = sources.draw(sizes, rng)
     test = sources.draw(np.full(len(sizes), POINTS), rng)
-    clf = ECRTClassifier(demixing="flow", head="linear", epochs=EPOCHS, random_state=SEED, device="cpu")
+    clf = ECRTClassifier(demixing=Flow(epochs=EPOCHS), head="linear", random_state=SEED, device="cpu")
     clf.fit(train.z, train.y)
     synthetic, _ = clf.sample(POINTS, [RARE_TOY], space="source", random_state=0)
     return ToyPicture(
