@@ -82,7 +82,7 @@ def test_probabilities_assume_the_prior_that_the_method_names() -> None:
              "balanced-forest": {"method__n_estimators": 50, "method__min_samples_leaf": 20}}  # fmt: skip
     for name in ("erm", "logit-adjusted", "weighted-logistic", "balanced-forest", "mlp", "smote-mlp"):
         method = METHODS[name]
-        model = method.build(quick.get(name, method.starts[0]), 0).fit(X, y)
+        model = method.build(method.starts[0] | quick.get(name, {}), 0).fit(X, y)
         fresh = pd.DataFrame(rng.normal(size=(2000, 2)), columns=["a", "b"])
         rare = model.predict_proba(fresh)[:, 1].mean()
         assert abs(rare - (0.5 if method.prior == "balanced" else 0.1)) < 0.1, name
