@@ -11,6 +11,7 @@ import random
 import shutil
 import socket
 import struct
+import tempfile
 import time
 import warnings
 import zipfile
@@ -27,7 +28,8 @@ from typer.testing import CliRunner
 from ecrt.cli import app
 from ecrt.errors import ECRTError
 from ecrt.io.model_files import JSON_NAME, sealed, tensor_name
-from ecrt.runs.folder import TARGET_FILE, seal_run
+from ecrt.io.parsing import MOST_JSON_BYTES
+from ecrt.runs.folder import MOST_FILES, TARGET_FILE, seal_run
 from ecrt.runs.records import Evaluation, Measured, task_of
 from model_mutations import HOSTILE, Findings, damage, deep, inside, nearby, places
 
@@ -89,7 +91,7 @@ def kinds_of_file() -> Iterator[tuple[str, Craft]]:
             out.truncate(HUGE)
 
     def listening(file: Path) -> None:
-        name = f"/tmp/ecrt-{os.getpid()}-{time.monotonic_ns()}"  # the path of a socket must be short
+        name = f"{tempfile.gettempdir()}/ecrt-{os.getpid()}-{time.monotonic_ns()}"  # the path of a socket must be short
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(name)
         shutil.move(name, replaced(file))
@@ -334,10 +336,10 @@ def crafts(run: Path, values: int) -> Iterator[tuple[str, Craft]]:
 
     def sealed_sparse(copied: Path) -> None:
         files = json.loads((copied / "run.json").read_text())["files"]
-        for number in range(12 - len(files)):
+        for number in range(MOST_FILES - len(files)):
             with (copied / f"{number}.json").open("wb") as out:
-                out.truncate(2**26)
-            files[f"{number}.json"] = hashlib.sha256(bytes(2**26)).hexdigest()
+                out.truncate(MOST_JSON_BYTES)
+            files[f"{number}.json"] = hashlib.sha256(bytes(MOST_JSON_BYTES)).hexdigest()
         (copied / "run.json").write_text(json.dumps({"format": 1, "interrupted": False, "files": files}))
 
     yield "run.json: sparse files", sealed_sparse

@@ -17,9 +17,11 @@ from ecrt.cli.terminal import Terminal
 from ecrt.disk import plain_bytes, read_arrays
 from ecrt.errors import InputError, ModelFileError
 from ecrt.flows.linear import Dense, LowRank
-from ecrt.io import parse_yaml, read_json, read_text, read_yaml
+from ecrt.io import BadContentError, parse_yaml, read_json, read_text, read_yaml
+from ecrt.io.parsing import typed
 from ecrt.runs import read_config
 from ecrt.runs.folder import TARGET_FILE, seal_run
+from ecrt.training import History
 from hostile_folders import ESCAPES, archives, fitted_runs, forged_columns, run, try_crafted
 from model_mutations import memory_limit
 
@@ -160,6 +162,12 @@ def test_nothing_steers_the_terminal():
     assert "[/b]" in shown
     assert ":smile:" in shown
     assert "http://elsewhere" in shown
+
+
+def test_an_array_in_the_place_of_plain_values_is_refused():
+    for kind in (dict[str, float], list[str], str, History):
+        with pytest.raises(BadContentError, match="The attribute"):
+            typed(np.zeros(3), kind, "The attribute")
 
 
 def test_a_linear_map_without_an_inverse_is_named():

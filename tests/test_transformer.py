@@ -65,6 +65,8 @@ def test_wrong_sources_and_options():
     transformer = ECRTTransformer(random_state=0).fit(X, y)
     with pytest.raises(InputError, match="3 columns; there are 4 sources"):
         transformer.inverse_transform(np.zeros((2, 3)))
+    with pytest.raises(InputError, match="S contains NaN"):
+        transformer.inverse_transform(np.full((2, 2), np.nan))
     with pytest.raises(ValueError, match="demixing"):
         ECRTTransformer(demixing="auto").fit(X, y)
     with pytest.raises(ValueError, match="requires y"):

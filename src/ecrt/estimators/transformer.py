@@ -127,7 +127,10 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
         With the identity encoder these are the columns of X as numbers (``table_.names_out`` names them).
         """
         check_is_fitted(self)
-        s = check_array(S, dtype=np.float64)
+        try:
+            s = check_array(S, dtype=np.float64, input_name="S")
+        except ValueError as error:
+            raise InputError(str(error)) from error
         if s.shape[1] != self._n_features_out:
             raise InputError(f"S has {s.shape[1]} columns; there are {self._n_features_out} sources.")
         with torch.no_grad():

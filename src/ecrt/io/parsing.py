@@ -55,13 +55,15 @@ def typed(value: Any, kind: Any, where: str) -> Any:
         found = msgspec.convert(value, kind)
         _check_fields(value, found)
         return found
-    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: letters that UTF-8 does not have
+    except (msgspec.MsgspecError, AttributeError, ValueError) as error:  # of arrays, and letters that UTF-8 lacks
         raise BadContentError(f"{where}: {str(error)[:300]}.") from error
 
 
 def _check_fields(plain: Any, found: Any) -> None:
-    """Refuse fields that a dataclass does not have, which msgspec would leave out."""
-    if is_dataclass(found) and isinstance(plain, dict):
+    """Refuse what msgspec would leave out: fields that a dataclass does not have, and values that have no fields."""
+    if is_dataclass(found) and plain is not found:
+        if not isinstance(plain, dict):
+            raise ValueError(f"{type(found).__name__} cannot be made from a {type(plain).__name__}")
         if unknown := plain.keys() - {field.name for field in fields(found)}:
             raise ValueError(f"{type(found).__name__} has no fields {sorted(unknown)[:5]}")
         for name, part in plain.items():

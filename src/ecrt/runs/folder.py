@@ -14,6 +14,7 @@ from msgspec import Meta
 from ecrt.disk import NewFolder, free_name, plain_bytes, recover, write_json
 from ecrt.errors import InputError, ModelFileError
 from ecrt.io import read_json
+from ecrt.io.parsing import MOST_JSON_BYTES
 
 MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE = "model", "config.yaml", "target.json", "run.json"
 HISTORY_FILE, VERSIONS_FILE = "history.json", "versions.json"
@@ -23,8 +24,8 @@ NOT_SEALED = re.compile(r"run\.json|report\.html|plots/.*|.*\.npz|model/.*\.safe
 """Pages and what they are made from, and tensors, whose digest is in ``model.json``."""
 
 FORMAT = 1
-MOST_FILES, MOST_BYTES = 12, 2**26
-"""Of a run's sealed files: their number, and the bytes of each."""
+MOST_FILES = 12
+"""Sealed files of a run; none of them may be longer than the JSON that is read."""
 
 
 class _Seal(msgspec.Struct, forbid_unknown_fields=True):
@@ -102,6 +103,6 @@ def _sealed(folder: Path) -> dict[str, str] | None:
 
 def _digest(file: Path) -> str:
     try:
-        return hashlib.sha256(plain_bytes(file, MOST_BYTES)).hexdigest()
+        return hashlib.sha256(plain_bytes(file, MOST_JSON_BYTES)).hexdigest()
     except OSError as error:
         raise ModelFileError(file, f"It cannot be read: {error.strerror or error}.") from error
