@@ -13,8 +13,8 @@ PYTEST_ARGS ?=
 # The lowest versions have an environment of their own, and the tests in it are those that lean on other libraries most;
 # for all of them: make test-floor FLOOR_TESTS=tests
 FLOOR := .venv-floor
-FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,baselines comparison demo embedding evaluation files \
-	floors flows hostile images inverse layouts metrics metrics_predictions multilabel regression runs saved start \
+FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,comparison demo embedding evaluation files \
+	floors flows hostile images inverse layouts metrics metrics_predictions multilabel regression rivals runs saved start \
 	tables transformer))
 
 # Each test process keeps to one thread: more would only fight over the same cores.

@@ -56,3 +56,11 @@ def test_pages_name_the_lowest_python(page):
     named = re.findall(r"Python (3\.[\d.]*\d) or newer", text)
     assert named
     assert {f">={version}" for version in named} == {PROJECT["requires-python"]}
+
+
+def test_the_tests_on_the_lowest_versions_exist():
+    listed = re.search(r"\.py,((?:[^\n]*\\\n)*[^\n]*)\)\)", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert listed
+    names = listed[1].replace("\\", " ").split()
+    assert [name for name in names if not (ROOT / f"tests/test_{name}.py").is_file()] == []
+    assert len(names) > 10
