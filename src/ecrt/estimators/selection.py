@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from numbers import Integral
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from ecrt.estimators.base import EstimatorBase
 from ecrt.estimators.selection_evidence import Losses, Options, Tried, by_class, clearly_better, gain_of
 from ecrt.metrics import nll_per_sample
 from ecrt.stages import Part, Role
-from ecrt.stages.parts import Rule, changed_options
+from ecrt.stages.parts import Positive, Rule, changed_options
 from ecrt.training import Progress, stop_requested, stopped_at
 
 __all__ = ["PLAIN", "SELECTION", "PseudoMinority", "Question", "Selection", "Tried", "questions", "select"]
@@ -48,7 +48,6 @@ LIKELY = 0.84
 """Confidence that an answer must be worse with to be dropped early: one standard error."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class PseudoMinority(Part):
     """Selection of options on majority classes that are cut down to minority size.
 
@@ -60,14 +59,10 @@ class PseudoMinority(Part):
         Seconds that it may take, without ``trials``.
     """
 
-    kind: ClassVar[str] = "pseudo-minority"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "trials": [None, Interval(Integral, 4, None, closed="left")],
-        "budget": [Interval(Real, 0, None, closed="neither")],
-    }
+    kind = "pseudo-minority"
 
-    trials: int | None = None
-    budget: float = 180.0
+    trials: Annotated[int, Interval(Integral, 4, None, closed="left")] | None = None
+    budget: Positive = 180.0
 
     def rules(self) -> Iterator[Rule]:
         """Options that have an effect only under conditions."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any, ClassVar
+from numbers import Integral
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ecrt.augmentation import borrowed, parametric, permutation
 from ecrt.flows import within_class_residuals
-from ecrt.stages.parts import Part, Role
+from ecrt.stages.parts import Count, Part, Positive, Role, Share
 from ecrt.training import torch_generator
 
 __all__ = [
@@ -38,18 +38,14 @@ Labels = NDArray[np.int64]
 
 LEAST_SYNTHETIC = 20
 
-WEIGHT = {
-    "weight": [Interval(Real, 0, 1, closed="both")],
-    "n_synthetic": [None, Interval(Integral, 1, 10**7, closed="both")],
-}
-PSEUDO_SAMPLES = {"pseudo_samples": [Interval(Real, 0, None, closed="neither")]}
+SyntheticCount = Annotated[int, Interval(Integral, 1, 10**7, closed="both")]
 
 
 class Augmentation(Part):
     """A way to synthetic sources, with ``weight``: the share of a class's mass that its synthetic samples hold."""
 
-    weight: Any
-    n_synthetic: Any
+    weight: Share = 0.5
+    n_synthetic: SyntheticCount | None = None
 
     def draw(
         self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
@@ -64,16 +60,15 @@ class Augmentation(Part):
         raise NotImplementedError
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class NoAugmentation(Augmentation):
     """No synthetic samples."""
 
-    kind: ClassVar[str] = "none"
+    kind = "none"
+
     weight: ClassVar[float] = 0.0  # type: ignore[misc]
     n_synthetic: ClassVar[int | None] = None  # type: ignore[misc]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Parametric(Augmentation):
     """Synthetic sources of a minority class from a Gaussian.
 
@@ -88,12 +83,9 @@ class Parametric(Augmentation):
         How many samples the common variance counts for in the variance of a class.
     """
 
-    kind: ClassVar[str] = "parametric"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = WEIGHT | PSEUDO_SAMPLES
+    kind = "parametric"
 
-    weight: float = 0.5
-    n_synthetic: int | None = None
-    pseudo_samples: float = 10.0
+    pseudo_samples: Positive = 10.0
 
     def draw(
         self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
@@ -102,7 +94,6 @@ class Parametric(Augmentation):
         return parametric(s_nd, size, generator, variance_d, self.pseudo_samples)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Permutation(Augmentation):
     """Synthetic sources by shuffling coordinates within a minority class (Eq. 2).
 
@@ -112,11 +103,7 @@ class Permutation(Augmentation):
         As in ``Parametric``.
     """
 
-    kind: ClassVar[str] = "permutation"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = WEIGHT
-
-    weight: float = 0.5
-    n_synthetic: int | None = None
+    kind = "permutation"
 
     def draw(
         self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
@@ -125,7 +112,6 @@ class Permutation(Augmentation):
         return permutation(s_nd, size, generator)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Borrowed(Augmentation):
     """Synthetic sources around the mean of a minority class, with residuals of the majority classes.
 
@@ -135,12 +121,9 @@ class Borrowed(Augmentation):
         As in ``Parametric``.
     """
 
-    kind: ClassVar[str] = "borrowed"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = WEIGHT | PSEUDO_SAMPLES
+    kind = "borrowed"
 
-    weight: float = 0.5
-    n_synthetic: int | None = None
-    pseudo_samples: float = 10.0
+    pseudo_samples: Positive = 10.0
 
     def draw(
         self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
@@ -151,7 +134,6 @@ class Borrowed(Augmentation):
         return borrowed(s_nd, size, generator, variance_d, self.pseudo_samples, residuals_rd)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Interpolated(Part):
     """Synthetic rows between neighbours in source space, for a continuous target.
 
@@ -164,13 +146,11 @@ class Interpolated(Part):
         The kernel of the slopes has half the distance to this many nearest targets as its bandwidth.
     """
 
-    kind: ClassVar[str] = "interpolated"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_donors": [Interval(Integral, 1, None, closed="left")]}
+    kind = "interpolated"
 
-    n_donors: int = 20
+    n_donors: Count = 20
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Donors(Part):
     """Synthetic rows for a continuous target with every source from a donor of its own (supplement B).
 
@@ -184,12 +164,11 @@ class Donors(Part):
         The kernel that weighs donors has half the distance to this many nearest targets as its bandwidth.
     """
 
-    kind: ClassVar[str] = "donors"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = WEIGHT | Interpolated._parameter_constraints
+    kind = "donors"
 
-    weight: float = 0.5
-    n_synthetic: int | None = None
-    n_donors: int = 20
+    weight: Share = 0.5
+    n_synthetic: SyntheticCount | None = None
+    n_donors: Count = 20
 
 
 AUGMENTATION = Role((NoAugmentation, Parametric, Permutation, Borrowed), open_to=Augmentation)

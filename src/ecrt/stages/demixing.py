@@ -7,15 +7,13 @@ labels (Eq. 1, 4 and 5).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
@@ -38,7 +36,7 @@ from ecrt.flows import (
 from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.nn import Critic, CriticName, column_extent, column_spread, make_critic
 from ecrt.nn.randomness import generator_on
-from ecrt.stages.parts import Part, Role, Rule, whole_numbers
+from ecrt.stages.parts import BatchSize, Count, NonNegative, Part, Positive, Role, Rule, Sizes, whole_numbers
 from ecrt.training import (
     History,
     IndexBatches,
@@ -84,7 +82,6 @@ FEW_SOURCES = 8
 """Up to this many sources a second restart and a wider critic cost little and pay."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Demixing(Part):
     """What all ways of finding sources have in common.
 
@@ -98,22 +95,15 @@ class Demixing(Part):
         How many samples the common variance counts for in the variance of a class's prior.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "learn_from": [StrOptions({"auto", "majority", "all"})],
-        "source_prior": [StrOptions({"per-class", "shared"})],
-        "pseudo_samples": [Interval(Real, 0, None, closed="neither")],
-    }
-
     learn_from: Literal["auto", "majority", "all"] = "auto"
     source_prior: SourcePrior = "per-class"
-    pseudo_samples: float = 10.0
+    pseudo_samples: Positive = 10.0
 
     def rules(self) -> Iterator[Rule]:
         """Options that have an effect only under conditions."""
         yield "pseudo_samples", self.source_prior == "per-class", "source_prior='per-class'"
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class NoDemixing(Demixing):
     """Standardised features instead of sources: no transfer, for comparison.
 
@@ -126,15 +116,11 @@ class NoDemixing(Demixing):
         As in ``Linear``.
     """
 
-    kind: ClassVar[str] = "none"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = Demixing._parameter_constraints | {
-        "scaling": [StrOptions({"columns", "one"})]
-    }
+    kind = "none"
 
     scaling: Literal["columns", "one"] = "columns"
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Linear(Demixing):
     """Sources by a linear map that whitens features within classes.
 
@@ -152,17 +138,12 @@ class Linear(Demixing):
         How many samples the common variance counts for in the variance of a class's prior.
     """
 
-    kind: ClassVar[str] = "linear"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = Demixing._parameter_constraints | {
-        "n_sources": [None, Interval(Integral, 1, None, closed="left")],
-        "rotation": [StrOptions({"symmetric", "discriminant"})],
-    }
+    kind = "linear"
 
-    n_sources: int | None = None
+    n_sources: Count | None = None
     rotation: Literal["symmetric", "discriminant"] = "symmetric"
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Flow(Demixing):
     """Sources by a masked autoregressive flow, trained on top of the linear map with a critic.
 
@@ -199,36 +180,21 @@ class Flow(Demixing):
         As in ``Linear``; the prior is also part of the likelihood.
     """
 
-    kind: ClassVar[str] = "flow"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = Demixing._parameter_constraints | {
-        "n_sources": [None, Interval(Integral, 1, None, closed="left")],
-        "objective": [StrOptions({"fdv", "gcl", "infonce"})],
-        "label_marginal": [StrOptions({"auto", "exact", "batch"})],
-        "critic": [StrOptions({"additive", "cosine", "label-network"})],
-        "critic_width": [None, Interval(Integral, 1, None, closed="left")],
-        "likelihood_weight": [Interval(Real, 0, None, closed="left")],
-        "n_restarts": [None, Interval(Integral, 1, None, closed="left")],
-        "blocks": [Interval(Integral, 1, None, closed="left"), "array-like"],
-        "hidden": ["array-like"],
-        "epochs": [Interval(Integral, 1, None, closed="left")],
-        "batch_size": [Interval(Integral, 2, None, closed="left")],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "patience": [Interval(Integral, 1, None, closed="left")],
-    }
+    kind = "flow"
 
-    n_sources: int | None = None
+    n_sources: Count | None = None
     objective: Literal["fdv", "gcl", "infonce"] = "fdv"
     label_marginal: Literal["auto", "exact", "batch"] = "auto"
     critic: CriticName = "additive"
-    critic_width: int | None = None
-    likelihood_weight: float = 1.0
-    n_restarts: int | None = None
-    blocks: int | Sequence[int] = 1
-    hidden: Sequence[int] = (128, 128)
-    epochs: int = 100
-    batch_size: int = 256
-    learning_rate: float = 2e-3
-    patience: int = 15
+    critic_width: Count | None = None
+    likelihood_weight: NonNegative = 1.0
+    n_restarts: Count | None = None
+    blocks: Count | Sizes = 1
+    hidden: Sizes = (128, 128)
+    epochs: Count = 100
+    batch_size: BatchSize = 256
+    learning_rate: Positive = 2e-3
+    patience: Count = 15
 
     def check(self) -> None:
         """Raise an error if an option cannot be what it is, or was set and would have no effect."""

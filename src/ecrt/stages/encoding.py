@@ -6,8 +6,8 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, NamedTuple
+from numbers import Integral
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,12 +20,23 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.data.images import crop_and_flip
 from ecrt.errors import InputError
-from ecrt.losses import LOSS_OPTIONS, LossName, LossRule, loss_rule
+from ecrt.losses import LossName, LossRule, loss_rule
 from ecrt.losses.mixing import mix, mixed_loss
 from ecrt.nn import AutoEncoder, BalancedHead, CosineHead, RowEncoder, make_encoder
 from ecrt.nn.randomness import generator_on
 from ecrt.stages.holdout import halves
-from ecrt.stages.parts import Part, Role, Rule
+from ecrt.stages.parts import (
+    BatchSize,
+    Count,
+    MixupAlpha,
+    NonNegative,
+    Part,
+    Positive,
+    Role,
+    Rule,
+    Share,
+    ShareBelowOne,
+)
 from ecrt.training import (
     History,
     IndexBatches,
@@ -61,8 +72,9 @@ RESIDENT_BYTES = 8 * 2**30
 ROWS_FOR_MOMENTS = 2**17
 """Centre, spread and bounds of columns are learned from no more rows than these."""
 
+NetworkName = Annotated[str, StrOptions({"identity", "mlp", "resnet18", "autoencoder"})]
 
-@dataclass(kw_only=True, eq=False, repr=False)
+
 class Encoder(Part):
     """An encoder z = e(x), and how it is trained.
 
@@ -111,52 +123,29 @@ class Encoder(Part):
         Epochs without a better held-out loss after which training stops.
     """
 
-    kind: ClassVar[str] = "encoder"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "network": [StrOptions({"identity", "mlp", "resnet18", "autoencoder"}), nn.Module],
-        "n_features": [Interval(Integral, 1, None, closed="left")],
-        "train": ["boolean"],
-        "learn_from": [StrOptions({"auto", "majority", "all"})],
-        "holdout": [Interval(Real, 0, 1, closed="left")],
-        "loss": [StrOptions(set(LOSS_OPTIONS)), LossRule],
-        "loss_options": [None, dict],
-        "head": [StrOptions({"linear", "cosine"})],
-        "mixup": [Interval(Real, 0, 1e6, closed="both")],
-        "mixup_off": [Interval(Real, 0, 1, closed="both")],
-        "crop_padding": [Interval(Integral, 0, None, closed="left")],
-        "flip": ["boolean"],
-        "precision": [StrOptions({"auto", "float32", "bfloat16"})],
-        "epochs": [Interval(Integral, 1, None, closed="left")],
-        "batch_size": [Interval(Integral, 2, None, closed="left")],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
-        "gradient_norm": [Interval(Real, 0, None, closed="neither")],
-        "optimizer": [StrOptions({"adamw", "sgd"})],
-        "momentum": [Interval(Real, 0, 1, closed="left")],
-        "patience": [Interval(Integral, 1, None, closed="left")],
-    }
+    kind = "encoder"
 
-    network: str | nn.Module = field(default="mlp", kw_only=False)
-    n_features: int = 32
+    network: NetworkName | nn.Module = field(default="mlp", kw_only=False)
+    n_features: Count = 32
     train: bool = True
     learn_from: Literal["auto", "majority", "all"] = "auto"
-    holdout: float = 0.2
+    holdout: ShareBelowOne = 0.2
     loss: LossName | LossRule = "cross-entropy"
     loss_options: dict[str, float] | None = None
     head: Literal["linear", "cosine"] = "linear"
-    mixup: float = 0.0
-    mixup_off: float = 0.0
-    crop_padding: int = 0
+    mixup: MixupAlpha = 0.0
+    mixup_off: Share = 0.0
+    crop_padding: Annotated[int, Interval(Integral, 0, None, closed="left")] = 0
     flip: bool = False
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    epochs: int = 60
-    batch_size: int = 256
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-4
-    gradient_norm: float = 5.0
+    epochs: Count = 60
+    batch_size: BatchSize = 256
+    learning_rate: Positive = 1e-3
+    weight_decay: NonNegative = 1e-4
+    gradient_norm: Positive = 5.0
     optimizer: Literal["adamw", "sgd"] = "adamw"
-    momentum: float = 0.9
-    patience: int = 15
+    momentum: ShareBelowOne = 0.9
+    patience: Count = 15
 
     def check(self) -> None:
         """Raise an error if an option cannot be what it is, or was set and would have no effect."""

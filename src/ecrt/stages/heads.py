@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from numbers import Integral, Real
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
@@ -22,7 +21,19 @@ from ecrt.losses.mixing import mix, mixed_loss
 from ecrt.metrics.calibration import LEAST_LOG_PROBABILITY, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians, make_head
 from ecrt.nn.randomness import generator_on
-from ecrt.stages.parts import Part, Role, Rule, whole_numbers
+from ecrt.stages.parts import (
+    BatchSize,
+    Count,
+    MixupAlpha,
+    NonNegative,
+    Part,
+    Positive,
+    Role,
+    Rule,
+    ShareBelowOne,
+    Sizes,
+    whole_numbers,
+)
 from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, torch_generator, train
 
 __all__ = [
@@ -174,7 +185,6 @@ class Target(Protocol):
         """How often classes count in the loss, on the device; empty where there are none."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Head(Part):
     """A head on the sources."""
 
@@ -185,27 +195,16 @@ class Head(Part):
         raise NotImplementedError
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class NetworkHead(Head):
     """What linear and MLP heads have in common; ``LinearHead`` describes the options."""
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "loss": [LOSSES, LossRule],
-        "loss_options": [None, dict],
-        "class_mass": [StrOptions({"training", "tempered", "balanced"})],
-        "mixup": [Interval(Real, 0, 1e6, closed="both")],
-        "weight_decay": [None, Interval(Real, 0, None, closed="left")],
-        "epochs": [Interval(Integral, 1, None, closed="left")],
-        "learning_rate": [None, Interval(Real, 0, None, closed="neither")],
-    }
-
-    loss: str | LossRule = "auto"
+    loss: Annotated[str, LOSSES] | LossRule = "auto"
     loss_options: dict[str, float] | None = None
     class_mass: ClassMass = "training"
-    mixup: float = 0.0
-    weight_decay: float | None = None
-    epochs: int = 100
-    learning_rate: float | None = None
+    mixup: MixupAlpha = 0.0
+    weight_decay: NonNegative | None = None
+    epochs: Count = 100
+    learning_rate: Positive | None = None
 
     @property
     def class_loss(self) -> LossRule:
@@ -260,7 +259,6 @@ class NetworkHead(Head):
         )
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class LinearHead(NetworkHead):
     """A linear head.
 
@@ -289,7 +287,7 @@ class LinearHead(NetworkHead):
         Of training by steps; ``None`` for 0.008, for numbers 0.004, and ten times as much for a linear head.
     """
 
-    kind: ClassVar[str] = "linear"
+    kind = "linear"
 
     def rules(self) -> Iterator[Rule]:
         """Options that have an effect only under conditions."""
@@ -318,7 +316,6 @@ class LinearHead(NetworkHead):
         return self.fitter_by_steps(target, (), 0.0, training, rng, progress)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class MLPHead(NetworkHead):
     """A head with hidden layers.
 
@@ -335,16 +332,11 @@ class MLPHead(NetworkHead):
         As in ``LinearHead``.
     """
 
-    kind: ClassVar[str] = "mlp"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = NetworkHead._parameter_constraints | {
-        "hidden": [None, "array-like"],
-        "dropout": [None, Interval(Real, 0, 1, closed="left")],
-        "batch_size": [None, Interval(Integral, 2, None, closed="left")],
-    }
+    kind = "mlp"
 
-    hidden: Sequence[int] | None = None
-    dropout: float | None = None
-    batch_size: int | None = None
+    hidden: Sizes | None = None
+    dropout: ShareBelowOne | None = None
+    batch_size: BatchSize | None = None
 
     def check(self) -> None:
         """Raise an error if an option cannot be what it is, or was set and would have no effect."""
@@ -365,11 +357,10 @@ class MLPHead(NetworkHead):
         return self.fitter_by_steps(target, hidden, dropout, training, rng, progress)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class GaussianHead(Head):
     """Gaussians of classes in closed form, from real rows alone; held-out rows choose how far variances are shared."""
 
-    kind: ClassVar[str] = "gaussian"
+    kind = "gaussian"
 
     def fitter(
         self, target: Target, rng: np.random.Generator, device: torch.device, progress: Progress | None

@@ -1,35 +1,68 @@
 """Parts: the options of one stage, which are the options of the estimators at the same time.
 
-A part is declared beside the function that uses it. What the estimators do with all of their parts alike (short names,
+A part is declared beside the function that uses it. What the estimators do with all of their parts (short names,
 checks, plain values for files and for the command line) is here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
 from ecrt.errors import InputError
 
-__all__ = [
-    "Composed",
-    "Part",
-    "Role",
-    "Rule",
-    "changed_options",
-    "known_parts",
-    "part_classes",
-    "refuse_idle",
-    "whole_numbers",
-]
+Count = Annotated[int, Interval(Integral, 1, None, closed="left")]
+Positive = Annotated[float, Interval(Real, 0, None, closed="neither")]
+NonNegative = Annotated[float, Interval(Real, 0, None, closed="left")]
+Share = Annotated[float, Interval(Real, 0, 1, closed="both")]
+ShareBelowOne = Annotated[float, Interval(Real, 0, 1, closed="left")]
+Sizes = Annotated[Sequence[int], "array-like"]
+BatchSize = Annotated[int, Interval(Integral, 2, None, closed="left")]
+MixupAlpha = Annotated[float, Interval(Real, 0, 1e6, closed="both")]
 
 Rule = tuple[str, bool, str]
 """Options, with blanks between; whether they have an effect; and what they need to have one."""
+
+
+def _constraints(hint: Any) -> list[Any]:
+    """The constraints of a type: those that it is annotated with, the values of a ``Literal``, or the type itself."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return list(hint.__metadata__)
+    if origin in (Union, UnionType):
+        return [constraint for one in get_args(hint) for constraint in _constraints(one)]
+    if origin is Literal:
+        return [StrOptions(set(get_args(hint)))]
+    return [{NoneType: None, bool: "boolean"}.get(hint, origin or hint)]
+
+
+class _AllowedValues:
+    """Which values the options of a class may have, as scikit-learn's validation wants it: their types tell."""
+
+    def __get__(self, instance: Any, kind: type[Composed]) -> dict[str, list[Any]]:
+        hints = get_type_hints(kind, include_extras=True)
+        found = {name: _constraints(hints[name]) for name in kind._get_param_names()}
+        for name in found.keys() & kind._roles.keys():
+            found[name] = kind._roles[name].constraint() + ([None] if None in found[name] else [])
+        return found
 
 
 class Composed(BaseEstimator):
@@ -37,6 +70,7 @@ class Composed(BaseEstimator):
 
     _roles: ClassVar[dict[str, Role]] = {}
     """What the options take that take parts, by name."""
+    _parameter_constraints: ClassVar[Any] = _AllowedValues()
 
     def set_params(self, **params: Any) -> Self:
         """Set options; those of a part as ``demixing__objective``, where a short name is made its part first."""
@@ -70,16 +104,21 @@ class Composed(BaseEstimator):
         })  # fmt: skip
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 class Part(Composed):
     """The options of one stage, as keyword arguments.
 
-    Subclasses are dataclasses with ``eq=False, repr=False``; scikit-learn's ``BaseEstimator`` gives them
-    ``get_params``, ``set_params``, ``clone`` and a ``repr`` of what differs from the defaults.
+    The fields of a subclass are its options, as in a dataclass. The type of a field says which values are allowed.
+    scikit-learn's ``BaseEstimator`` gives them ``get_params``, ``set_params``, ``clone`` and a ``repr`` of what differs
+    from the defaults.
     """
 
     kind: ClassVar[str]
     """Short name, for a part with all its defaults."""
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclass(kw_only=True, eq=False, repr=False)(cls)
 
     def check(self) -> None:
         """Raise an error if an option has a value that it cannot have, or was set and would have no effect."""
