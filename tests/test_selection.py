@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from ecrt import ECRTClassifier, Flow, LinearHead, Parametric, PseudoMinority
 from ecrt.augmentation import borrowed
-from ecrt.data.pseudo_minority import MOST_ROWS, cross_validation_problem, pseudo_minority_problem
 from ecrt.errors import DivergenceError, ECRTWarning, InputError
-from ecrt.estimators.selection import PLAIN, questions, select
+from ecrt.selection import PLAIN
+from ecrt.selection.problems import MOST_ROWS, cross_validation_problem, pseudo_minority_problem
+from ecrt.selection.pseudo_minority import answers
 from ecrt.training import SilentProgress, stop_requested, stopped_at
 
 LARGE, SMALL = 40, 6
@@ -25,34 +26,32 @@ def labels(n_large=9, n_small=4):
     return np.repeat(np.arange(len(counts)), counts), np.arange(len(counts)) >= n_large
 
 
-class Candidate:
-    """Stands for a fitted estimator: options, and the rows it has seen."""
-
-    def __init__(self, options, learn):
-        self.options, self.learn = options, learn
-
-
-def run(quality, *, y=None, minority=None, trials=60, budget=1e9, seed=0, n_columns=8):
-    """``select`` with fits that take no work: ``quality`` says how sure the true class is, from the options."""
+def choose(margin, *, clf=None, y=None, minority=None, trials=80, budget=180.0, seed=0, n_columns=8):
+    """A selection whose fits take no work: ``margin`` of a candidate and a problem is the score of the true class."""
     if y is None:
         y, minority = labels()
-    fits = []
 
-    def fit(clf, rows, rare):
-        fits.append((clf.get_params(), rows, rare))
-        return Candidate(clf.get_params(), rows)
-
-    def log_proba(candidate, rows):
-        margin = quality(candidate.options) + 0.1 * np.sin(np.arange(len(rows)))
-        scores = np.zeros((len(rows), len(minority)))
-        scores[np.arange(len(rows)), y[rows]] = margin
+    def log_proba(candidate, problem):
+        scores = np.zeros((len(problem.check), len(minority)))
+        scores[np.arange(len(problem.check)), y[problem.check]] = margin(candidate, problem)
         return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
 
-    found = select(
-        ECRTClassifier(), fit, log_proba, y, minority, n_columns, trials=trials, budget=budget,
-        rng=np.random.default_rng(seed), progress=SilentProgress(),
+    how = PseudoMinority(budget=budget) if trials is None else PseudoMinority(trials=trials)
+    return how.select(
+        clf or ECRTClassifier(), log_proba, y, minority, n_columns, rng=np.random.default_rng(seed),
+        progress=SilentProgress(),
     )  # fmt: skip
-    return found, fits
+
+
+def run(quality, *, trials=60, **options):
+    """A selection where ``quality`` says how sure the true class is, from the options; and the fits that it made."""
+    fits = []
+
+    def margin(candidate, problem):
+        fits.append((candidate.get_params(), problem.learn, candidate.minority))
+        return quality(candidate.get_params()) + 0.1 * np.sin(np.arange(len(problem.check)))
+
+    return choose(margin, trials=trials, **options), fits
 
 
 @given(seed=st.integers(0, 10_000), n_large=st.integers(6, 12), n_small=st.integers(1, 5))
@@ -61,10 +60,10 @@ def test_a_problem_hides_rows_of_majority_classes(seed, n_large, n_small):
     y, minority = labels(n_large, n_small)
     problem = pseudo_minority_problem(y, minority, np.random.default_rng(seed))
     assert len(np.intersect1d(problem.learn, problem.check)) == 0
-    played_down = np.flatnonzero(problem.minority & ~minority)
+    cut_down = np.flatnonzero(problem.minority & ~minority)
     learned = np.bincount(y[problem.learn], minlength=len(minority))
-    assert len(played_down) == n_large // 3
-    assert (learned[played_down] == SMALL).all()
+    assert len(cut_down) == n_large // 3
+    assert (learned[cut_down] == SMALL).all()
     assert (learned[minority] == SMALL).all()
     assert not minority[y[problem.check]].any()
     assert problem.weight.sum() == pytest.approx(1)
@@ -124,20 +123,14 @@ def test_without_a_gain_plain_logit_adjustment_is_chosen():
 
 
 def run_by_kind(gain_of_majority, gain_of_minority):
-    """``select`` with fits that take no work, where transfer does one thing to frequent classes, another to rare."""
+    """A selection where transfer does one thing to frequent classes, another to rare ones."""
     y, minority = labels()
 
-    def log_proba(candidate, rows):
-        transfer = candidate.options["demixing"] != "none"
-        gain = np.where(minority[y[rows]], gain_of_minority, gain_of_majority)
-        scores = np.zeros((len(rows), len(minority)))
-        scores[np.arange(len(rows)), y[rows]] = 1.0 + transfer * gain + 0.01 * np.cos(np.arange(len(rows)))
-        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+    def margin(candidate, problem):
+        gain = np.where(minority[y[problem.check]], gain_of_minority, gain_of_majority)
+        return 1.0 + (candidate.demixing != "none") * gain + 0.01 * np.cos(np.arange(len(problem.check)))
 
-    return select(
-        ECRTClassifier(), lambda clf, rows, rare: Candidate(clf.get_params(), rows), log_proba, y, minority, 8,
-        trials=80, budget=1.0, rng=np.random.default_rng(0), progress=SilentProgress(),
-    )  # fmt: skip
+    return choose(margin)
 
 
 @pytest.mark.parametrize("gain", [-0.02, 0.0, 0.002, 0.004, 0.006, 0.02])
@@ -145,16 +138,7 @@ def test_the_interval_that_is_shown_is_the_one_that_decides(gain):
     """Noise from class to class, of which gains are a small part: some intervals hold 0."""
     y, minority = labels()
     noise = np.random.default_rng(3).normal(0, 0.01, len(minority))
-
-    def log_proba(candidate, rows):
-        scores = np.zeros((len(rows), len(minority)))
-        scores[np.arange(len(rows)), y[rows]] = 1 + (candidate.options["demixing"] != "none") * (gain + noise[y[rows]])
-        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
-
-    found = select(
-        ECRTClassifier(), lambda clf, rows, rare: Candidate(clf.get_params(), rows), log_proba, y, minority, 8,
-        trials=80, budget=1.0, rng=np.random.default_rng(0), progress=SilentProgress(),
-    )  # fmt: skip
+    found = choose(lambda clf, problem: 1 + (clf.demixing != "none") * (gain + noise[y[problem.check]]))
     assert found.transfer == (found.low > 0 and not found.vetoed)
 
 
@@ -172,44 +156,26 @@ def test_what_serves_the_real_minority_alone_is_chosen():
 
 
 def test_transfer_that_fails_on_the_real_classes_is_not_chosen():
-    y, minority = labels()
+    _, minority = labels()
 
-    def fit(clf, rows, rare):
-        if clf.demixing != "none" and not set(rare) - set(np.flatnonzero(minority)):  # no class is played down
+    def margin(candidate, problem):
+        if candidate.demixing != "none" and not (problem.minority & ~minority).any():  # no class is cut down
             raise DivergenceError("flow", 3, "loss")
-        return Candidate(clf.get_params(), rows)
+        return 1.0 + (candidate.demixing != "none")
 
-    def log_proba(candidate, rows):
-        scores = np.zeros((len(rows), len(minority)))
-        scores[np.arange(len(rows)), y[rows]] = 1.0 + (candidate.options["demixing"] != "none")
-        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
-
-    found = select(
-        ECRTClassifier(), fit, log_proba, y, minority, 8, trials=80, budget=1.0, rng=np.random.default_rng(0),
-        progress=SilentProgress(),
-    )  # fmt: skip
+    found = choose(margin)
     assert found.options == PLAIN
     assert "could not be trained" in found.sentence
 
 
 def test_problems_that_chose_the_winner_do_not_judge_it():
-    y, minority = labels()
     seeds: dict[int, None] = {}
 
-    def fit(clf, rows, rare):
-        seeds.setdefault(clf.random_state)  # each problem has a seed of its own; the first two choose
-        return Candidate(clf.get_params(), rows)
+    def margin(candidate, problem):
+        seeds.setdefault(candidate.random_state)  # each problem has a seed of its own; the first two choose
+        return 1.0 + 2.0 * (candidate.random_state in list(seeds)[:2] and candidate.demixing != "none")
 
-    def log_proba(candidate, rows):
-        lucky = candidate.options["random_state"] in list(seeds)[:2] and candidate.options["demixing"] != "none"
-        scores = np.zeros((len(rows), len(minority)))
-        scores[np.arange(len(rows)), y[rows]] = 1.0 + 2.0 * lucky
-        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
-
-    found = select(
-        ECRTClassifier(), fit, log_proba, y, minority, 8, trials=80, budget=1.0, rng=np.random.default_rng(0),
-        progress=SilentProgress(),
-    )  # fmt: skip
+    found = choose(margin)
     assert found.gain == pytest.approx(0, abs=1e-12)
     assert not found.transfer
 
@@ -228,7 +194,7 @@ def test_trials_bound_the_fits_and_fix_the_result():
 
 def test_a_budget_ends_in_time(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("ecrt.estimators.selection.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("ecrt.selection.pseudo_minority.time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def quality(options):  # asked once a fit, which takes a second
         clock[0] += 1.0
@@ -242,7 +208,7 @@ def test_a_budget_ends_in_time(monkeypatch):
 
 def test_a_budget_too_small_for_anything_leaves_plain_logit_adjustment(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("ecrt.estimators.selection.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("ecrt.selection.pseudo_minority.time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def quality(options):
         clock[0] += 5.0
@@ -256,7 +222,7 @@ def test_a_budget_too_small_for_anything_leaves_plain_logit_adjustment(monkeypat
 
 def test_a_slow_candidate_does_not_stop_the_others(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("ecrt.estimators.selection.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("ecrt.selection.pseudo_minority.time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def quality(options):  # a flow would take all the time there is
         clock[0] += 60.0 if options["demixing"] == "flow" else 1.0
@@ -280,7 +246,7 @@ def test_answers_without_effect_are_not_measured():
         any(name in key for key in options for name in ("objective", "critic", "likelihood", "pseudo_samples"))
         for options in tried
     )
-    seeds = {(tuple(rows), params["random_state"]) for params, rows, _ in fits if params["selection"] is None}
+    seeds = {(tuple(rows), params["random_state"]) for params, rows, _ in fits}
     assert len(seeds) == len({rows for rows, _ in seeds})  # one seed for each problem
 
 
@@ -303,11 +269,10 @@ def test_two_classes_are_cross_validated():
 
 def test_options_that_the_user_set_are_left_alone():
     clf = ECRTClassifier(demixing=Flow(n_sources=3), head="linear")
-    asked = [answer for question in questions(clf, 1000, 10) for answer in question.answers]
+    asked = answers(clf, 1000, 10)
     assert not any({"head", "demixing", "demixing__n_sources"} & answer.keys() for answer in asked)
     assert {"demixing__objective": "gcl"} in asked  # what is at its default in a part is open
-    first = next(questions(ECRTClassifier(demixing="linear"), 1000, 10))
-    assert first.answers == ({},)
+    assert answers(ECRTClassifier(demixing="linear"), 1000, 10)[0] == {}
 
 
 @pytest.mark.parametrize(("size", "asked"), [(40, True), (2000, False)])
@@ -318,21 +283,11 @@ def test_sources_are_not_counted_where_most_classes_are_left_out(size, asked):
 
 
 def test_transfer_as_it_was_asked_for_can_win():
-    y, minority = labels()
+    def margin(candidate, problem):
+        better = candidate.demixing == "linear" and candidate.get_params().get("augmentation__weight") == 0.3
+        return 1.0 + better + 0.01 * np.cos(np.arange(len(problem.check)))
 
-    def fit(clf, rows, rare):
-        return Candidate(clf.get_params(), rows)
-
-    def log_proba(candidate, rows):
-        better = candidate.options["demixing"] == "linear" and candidate.options.get("augmentation__weight") == 0.3
-        scores = np.zeros((len(rows), len(minority)))
-        scores[np.arange(len(rows)), y[rows]] = 1.0 + better + 0.01 * np.cos(np.arange(len(rows)))
-        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
-
-    found = select(
-        ECRTClassifier(demixing="linear", augmentation=Parametric(weight=0.3)), fit, log_proba, y, minority, 8,
-        trials=40, budget=1.0, rng=np.random.default_rng(0), progress=SilentProgress(),
-    )  # fmt: skip
+    found = choose(margin, clf=ECRTClassifier(demixing="linear", augmentation=Parametric(weight=0.3)), trials=40)
     assert found.transfer
     assert "demixing" not in found.options
 

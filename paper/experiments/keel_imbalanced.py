@@ -16,8 +16,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from ecrt.estimators import ECRTClassifier
-from ecrt.estimators.selection import PseudoMinority
 from ecrt.metrics import PriorName
+from ecrt.selection import PseudoMinority
 from paper.experiments.keel import DIRECT_MODELS, on_columns, predicted_folds
 from paper.statistics import estimate
 

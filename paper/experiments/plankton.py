@@ -19,9 +19,9 @@ from sklearn.model_selection import train_test_split
 from ecrt.data import stratified_holdout
 from ecrt.errors import ECRTWarning
 from ecrt.estimators import ECRTClassifier
-from ecrt.estimators.selection import PseudoMinority
 from ecrt.metrics import class_prior_of, mean_over_classes, nll_per_sample, shift_prior
 from ecrt.rivals import BaselineClassifier
+from ecrt.selection import PseudoMinority
 from paper.data import load_embeddings
 from paper.statistics import class_bootstrap_text, resplit_estimate
 

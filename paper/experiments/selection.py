@@ -19,8 +19,8 @@ from ecrt.data import Split, exponential_imbalance, step_imbalance, toy_sources
 from ecrt.data.example_data import rare_feature_data
 from ecrt.errors import ECRTWarning
 from ecrt.estimators import ECRTClassifier
-from ecrt.estimators.selection import PseudoMinority
 from ecrt.metrics import prediction_metrics
+from ecrt.selection import PseudoMinority
 from ecrt.stages import MLPHead
 from paper.data import load_embeddings
 from paper.data.images import load_mnist

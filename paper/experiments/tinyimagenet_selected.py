@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
-from ecrt.estimators.selection import PseudoMinority
 from ecrt.metrics import nll_per_sample
+from ecrt.selection import PseudoMinority
 from ecrt.stages import Flow, Linear, LinearHead
 from paper.data import load_embeddings
 from paper.experiments.selection import development_rows

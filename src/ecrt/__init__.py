@@ -8,9 +8,9 @@ from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError, Mod
 if TYPE_CHECKING:
     from ecrt.comparison import compare
     from ecrt.estimators import ECRTClassifier, ECRTRegressor, ECRTTransformer, load
-    from ecrt.estimators.selection import PseudoMinority
     from ecrt.rivals import BaselineClassifier
     from ecrt.runs import diagnose
+    from ecrt.selection import PseudoMinority
     from ecrt.stages import (
         Borrowed,
         Donors,
@@ -64,7 +64,7 @@ _ROOMS = {
     "ECRTClassifier": "ecrt.estimators",
     "ECRTRegressor": "ecrt.estimators",
     "ECRTTransformer": "ecrt.estimators",
-    "PseudoMinority": "ecrt.estimators.selection",
+    "PseudoMinority": "ecrt.selection",
     **dict.fromkeys(
         (
             "Borrowed",

@@ -39,10 +39,10 @@ from ecrt.estimators.inputs import (
     read_target_arrays,
     targets_to_score,
 )
-from ecrt.estimators.selection import SELECTION, PseudoMinority, select
 from ecrt.flows import ClassPrior, Demixer, class_moments
 from ecrt.losses import label_odds, row_mass
 from ecrt.metrics import best_thresholds
+from ecrt.selection import SELECTION, Problem, PseudoMinority
 from ecrt.stages import (
     AUGMENTATION,
     DEMIXING,
@@ -506,12 +506,10 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         n_classes = len(self.classes_)
         minority = minority_mask(np.bincount(labels, minlength=n_classes), self.classes_, self.minority)
 
-        def fit(candidate: Any, rows: Labels, rare: list[int]) -> Any:
-            return candidate.set_params(minority=rare, class_prior="balanced").fit(*_rows_of(items, labels, rows))
-
-        def log_proba(candidate: Any, rows: Labels) -> Array:
-            found = np.full((len(rows), n_classes), -np.inf)
-            found[:, candidate.classes_] = candidate.predict_log_proba(_rows_of(items, labels, rows)[0])
+        def log_proba(candidate: Any, problem: Problem) -> Array:
+            candidate.fit(*_rows_of(items, labels, problem.learn))
+            found = np.full((len(problem.check), n_classes), -np.inf)
+            found[:, candidate.classes_] = candidate.predict_log_proba(_rows_of(items, labels, problem.check)[0])
             return found
 
         def unfamiliar() -> bool:
@@ -522,9 +520,9 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
         how: PseudoMinority = self._parts("selection")[0]
         with self._session() as session:
-            selection = select(
-                self, fit, log_proba, labels, minority, _n_columns(items), unfamiliar=unfamiliar, trials=how.trials,
-                budget=how.budget, rng=session.rng, progress=session.progress,
+            selection = how.select(
+                self, log_proba, labels, minority, _n_columns(items), unfamiliar=unfamiliar, rng=session.rng,
+                progress=session.progress,
             )  # fmt: skip
         if not selection.transfer:
             warn_user(selection.sentence)

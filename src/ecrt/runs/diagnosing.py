@@ -36,10 +36,10 @@ from ecrt.diagnostics import (
 )
 from ecrt.errors import InputError, not_told
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
-from ecrt.estimators.selection import PLAIN, PseudoMinority, Selection
 from ecrt.metrics import nll_per_sample
 from ecrt.runs.diagnosis import Diagnosis
 from ecrt.runs.targets import labelled, read_target
+from ecrt.selection import PLAIN, PseudoMinority, Selection
 from ecrt.stages import sources_of
 from ecrt.training import BarProgress, Progress, SilentProgress
 

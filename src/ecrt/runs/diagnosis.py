@@ -23,7 +23,7 @@ from ecrt.diagnostics import (
     UniqueFeature,
 )
 from ecrt.disk import write_json
-from ecrt.estimators.selection import Selection
+from ecrt.selection import Selection
 
 DIAGNOSIS_FILE = "diagnosis.json"
 FORMAT = 1

@@ -1,4 +1,4 @@
-"""Small problems with known answers: majority classes played down to minority ones, the rest of their rows hidden."""
+"""Small problems with known answers: majority classes cut down to minority size, the rest of their rows hidden."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ecrt.data.imbalance import stratified_holdout, thin_out
+from ecrt.data import stratified_holdout, thin_out
 
 Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 MOST_ROWS = 8000
 """Rows that a problem may have to learn from. Whole classes are left out beyond; where these are too few to choose
 from, rows of the largest."""
 
 FEWEST_MAJORITY = 6
-"""Majority classes that it takes: a third are played down, and de-mixing needs at least three of the others."""
+"""Majority classes that it takes: a third are cut down, and de-mixing needs at least three of the others."""
 
 CHECK_SHARE = 0.2
 """Share of the other rows that is held out."""
 
 MOST_CHECKED = 200
-"""Rows of a class that are checked at most: more would cost time and tell nothing new."""
+"""Rows of a class that are checked at most: more would take time and show nothing new."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,20 +33,20 @@ class Problem:
     Attributes
     ----------
     learn, check : indices of rows.
-    minority : mask over classes, those played down included.
-    weight : of the checked rows; classes of a kind count alike, and both kinds as much as they do in the real data.
+    minority : mask over classes, those cut down included.
+    weight : of the checked rows. Classes of a kind count the same, and both kinds as much as in the real data.
     """
 
     learn: Labels
     check: Labels
-    minority: NDArray[np.bool_]
+    minority: Mask
     weight: NDArray[np.float64]
 
 
-def pseudo_minority_problem(y: Labels, minority: NDArray[np.bool_], rng: np.random.Generator) -> Problem | None:
+def pseudo_minority_problem(y: Labels, minority: Mask, rng: np.random.Generator) -> Problem | None:
     """Hide most samples of a third of the majority classes; ``None`` where there are too few classes for it.
 
-    A class that is played down keeps as many rows as some real minority class has. Its hidden rows are checked on, and
+    A class that is cut down keeps as many rows as some real minority class has. Its hidden rows are checked on, and
     a fifth of the rows of the other majority classes; the real minority is learned from, but too small to check on.
 
     Parameters
@@ -53,28 +54,24 @@ def pseudo_minority_problem(y: Labels, minority: NDArray[np.bool_], rng: np.rand
     y : class indices of all rows.
     minority : mask over classes.
     """
-    counts = np.bincount(y, minlength=len(minority))
-    majority, rare = (np.flatnonzero(mask & (counts > 0)) for mask in (~minority, minority))
+    majority, rare = _classes_that_fit(y, minority, rng)
     if len(majority) < FEWEST_MAJORITY or len(rare) == 0:
         return None
-    majority, rare = _classes_that_fit(majority, rare, counts, rng)
-    played_down = np.sort(rng.permutation(majority)[: max(len(majority) // 3, 1)])
-    kept = rng.choice(counts[rare], len(played_down))
-    others = np.setdiff1d(majority, played_down)
+    cut_down = np.sort(rng.permutation(majority)[: max(len(majority) // 3, 1)])
+    kept = rng.choice(np.bincount(y)[rare], len(cut_down))
 
     rows = _rows_that_fit(y, np.concatenate([majority, rare]), rng)
-    counts = np.bincount(y[rows], minlength=len(minority))
-    kept = np.minimum(kept, counts[played_down] // 2)
-    sizes = dict(zip(played_down.tolist(), np.maximum(kept, 1).tolist(), strict=True))
+    kept = np.minimum(kept, np.bincount(y[rows])[cut_down] // 2)
+    sizes = dict(zip(cut_down.tolist(), np.maximum(kept, 1).tolist(), strict=True))
     visible = rows[thin_out(y[rows], sizes, rng)]
     hidden = np.setdiff1d(rows, visible)
     held_out = visible[stratified_holdout(y[visible], CHECK_SHARE, rng)[1]]
-    held_out = held_out[np.isin(y[held_out], others)]
+    held_out = held_out[np.isin(y[held_out], np.setdiff1d(majority, cut_down))]
     check = np.concatenate([hidden, held_out])
     check = check[thin_out(y[check], dict.fromkeys(np.unique(y).tolist(), MOST_CHECKED), rng)]
 
     is_minority = minority.copy()
-    is_minority[played_down] = True
+    is_minority[cut_down] = True
     return Problem(
         learn=np.setdiff1d(visible, held_out),
         check=check,
@@ -83,25 +80,27 @@ def pseudo_minority_problem(y: Labels, minority: NDArray[np.bool_], rng: np.rand
     )
 
 
-def cross_validation_problem(y: Labels, minority: NDArray[np.bool_], rng: np.random.Generator) -> Problem:
-    """The real data with a fifth of every class held out, all classes counted alike; thinned out where it is large."""
-    counts = np.bincount(y, minlength=len(minority))
-    majority, rare = (np.flatnonzero(mask & (counts > 0)) for mask in (~minority, minority))
-    if len(majority) >= FEWEST_MAJORITY and len(rare) > 0:
-        majority, rare = _classes_that_fit(majority, rare, counts, rng)
-    rows = _rows_that_fit(y, np.concatenate([majority, rare]), rng)
+def cross_validation_problem(y: Labels, minority: Mask, rng: np.random.Generator) -> Problem:
+    """The real data with a fifth of every class held out; all classes count the same. Thinned out where it is large."""
+    rows = _rows_that_fit(y, np.concatenate(_classes_that_fit(y, minority, rng)), rng)
     learn, check = (rows[part] for part in stratified_holdout(y[rows], CHECK_SHARE, rng))
-    share = len(np.unique(y[check][minority[y[check]]])) / max(len(np.unique(y[check])), 1)
+    checked = np.unique(y[check])
+    share = float(minority[checked].mean()) if len(checked) else 0.0
     return Problem(learn=learn, check=check, minority=minority, weight=_weights(y[check], minority, share))
 
 
-def _classes_that_fit(
-    majority: Labels, rare: Labels, counts: NDArray[np.int64], rng: np.random.Generator
-) -> tuple[Labels, Labels]:
-    """Both kinds thinned out alike until their rows are few enough, with enough majority classes left."""
-    share = min(MOST_ROWS / max(int(counts[majority].sum() + counts[rare].sum()), 1), 1.0)
+def _classes_that_fit(y: Labels, minority: Mask, rng: np.random.Generator) -> tuple[Labels, Labels]:
+    """Majority and minority classes, the same share of both, so that their rows are few enough.
+
+    None is left out where the majority classes are too few to choose from.
+    """
+    counts = np.bincount(y, minlength=len(minority))
+    majority, rare = (np.flatnonzero(kind & (counts > 0)) for kind in (~minority, minority))
+    if len(majority) < FEWEST_MAJORITY or len(rare) == 0:
+        return majority, rare
+    share = min(MOST_ROWS / len(y), 1.0)
     n_majority = max(int(np.ceil(share * len(majority))), FEWEST_MAJORITY)
-    n_rare = max(int(np.ceil(share * len(rare))), 1)
+    n_rare = int(np.ceil(share * len(rare)))
     return np.sort(rng.permutation(majority)[:n_majority]), np.sort(rng.permutation(rare)[:n_rare])
 
 
@@ -119,10 +118,9 @@ def _rows_that_fit(y: Labels, classes: Labels, rng: np.random.Generator) -> Labe
     return rows[thin_out(y[rows], dict.fromkeys(classes.tolist(), limit), rng)]
 
 
-def _weights(y: Labels, minority: NDArray[np.bool_], minority_share: float) -> NDArray[np.float64]:
+def _weights(y: Labels, minority: Mask, minority_share: float) -> NDArray[np.float64]:
     counts = np.bincount(y, minlength=len(minority))
     weight = 1.0 / np.maximum(counts, 1)
     for kind, share in ((minority, minority_share), (~minority, 1 - minority_share)):
-        present = int((kind & (counts > 0)).sum())
-        weight[kind] *= share / max(present, 1)
+        weight[kind] *= share / max(int((kind & (counts > 0)).sum()), 1)
     return np.asarray(weight[y] / weight[y].sum())
