@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from ecrt.cli.terminal import Terminal, one_line_errors, run_app, tell
-from ecrt.disk import Journal, check_writable, write_text
+from ecrt.disk import check_writable, write_text
 from ecrt.embedding import embed, make_backbone
 from ecrt.errors import InputError
 from ecrt.estimators.inputs import resolve_device
@@ -19,6 +19,7 @@ from ecrt.training import BarProgress
 from paper import recipes
 from paper.data import CATALOGUE, KnownData, RemoteFile, data_folder, default_folder, fetch, published_items
 from paper.data.loaders import EMBEDDINGS
+from paper.journal import Journal
 from paper.page import write_paper_page
 from paper.result_files import is_full_run, journal_of, results_folder
 from paper.terminal import experiment_tables

@@ -13,7 +13,6 @@ from typing import Any
 import joblib
 import torch
 
-from ecrt.disk import Journal
 from ecrt.errors import InputError
 from ecrt.training import Progress, SilentProgress
 from paper.experiments import (
@@ -36,6 +35,7 @@ from paper.experiments import (
     toy,
     toy_figures,
 )
+from paper.journal import Journal
 
 __all__ = ["RECIPES", "Recipe", "run"]
 

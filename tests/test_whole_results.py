@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, cli
 from ecrt.cli import app
-from ecrt.disk import Journal, NewFolder, folders, locked, recover, remove_litter, replacing, write_json, write_text
-from ecrt.errors import ECRTWarning, InputError, StoppedError
+from ecrt.disk import NewFolder, locked, recover, remove_litter, replacing, write_json, write_text, writing
+from ecrt.errors import InputError, StoppedError
 from ecrt.training import IndexBatches, TrainingConfig, stop_on_interrupt, torch_generator, train
 from stopping import QUICK, blank_figure, make_jobs, make_pairs, make_sources, prepare, run_pair, snapshot, stop_once
 
@@ -67,23 +67,6 @@ def test_litter_goes_but_not_what_is_being_written(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".ecrt-notes.tmp", "a.txt"]
 
 
-def test_journals_survive_torn_and_doubled_lines_and_a_second_interruption(tmp_path):
-    file = tmp_path / "journal.jsonl"
-    with Journal(file) as journal:
-        journal.add({"cell": 1})
-        with pytest.raises(InputError, match="Another command is writing"), Journal(file):
-            pass
-    with file.open("a") as lines:
-        lines.write('{"cell": 1}\n{"cell": ')
-    for _ in range(2):
-        with pytest.warns(ECRTWarning, match="line 3 cannot be read"), Journal(file) as journal:
-            journal.add({"cell": len(journal.rows)})
-    with pytest.warns(ECRTWarning, match="line 3"), Journal(file) as journal:
-        journal.remove()
-    assert journal.rows == [{"cell": 1}, {"cell": 1}, {"cell": 2}, {"cell": 3}]
-    assert not file.exists()
-
-
 # --- folders ------------------------------------------------------------------------------------------------------
 
 
@@ -97,7 +80,7 @@ def old_folder(place: Path) -> Path:
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_new_folder_takes_the_place_of_the_old_and_keeps_what_is_the_users(tmp_path, monkeypatch, at_once):
     if not at_once:
-        monkeypatch.setattr(folders, "_exchange_names", lambda first, second: False)
+        monkeypatch.setattr(writing, "_exchange_names", lambda first, second: False)
     with NewFolder(old_folder(tmp_path / "run"), own=["ours.txt", "gone.txt"]) as new:
         (new.path / "ours.txt").write_text("new")
         assert (tmp_path / "run" / "ours.txt").read_text() == "old"

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 
-from ecrt.disk import Journal
-from ecrt.errors import InputError
+from ecrt.errors import ECRTWarning, InputError
 from ecrt.stages import MLPHead
 from ecrt.training import TrainingConfig
 from paper.experiments import diagnose, regression, table_one, toy
@@ -20,6 +19,7 @@ from paper.experiments.arxiv import METHODS, TUNED
 from paper.experiments.regression_rivals import RIVALS
 from paper.experiments.regression_rivals import fit_rival as fit_regression_rival
 from paper.experiments.table_one import fit_paper, fit_rival
+from paper.journal import Journal
 from paper.recipes import RECIPES, run
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -73,6 +73,23 @@ def test_smoke_runs_end_and_sum_up(name, tmp_path):
     with Journal(file) as journal:
         again = run(name, smoke=True, journal=journal)  # nothing is run twice
     assert again["rows"] == result["rows"]
+
+
+def test_journals_survive_torn_and_doubled_lines_and_a_second_interruption(tmp_path):
+    file = tmp_path / "journal.jsonl"
+    with Journal(file) as journal:
+        journal.add({"cell": 1})
+        with pytest.raises(InputError, match="Another command is writing"), Journal(file):
+            pass
+    with file.open("a") as lines:
+        lines.write('{"cell": 1}\n{"cell": ')
+    for _ in range(2):
+        with pytest.warns(ECRTWarning, match="line 3 cannot be read"), Journal(file) as journal:
+            journal.add({"cell": len(journal.rows)})
+    with pytest.warns(ECRTWarning, match="line 3"), Journal(file) as journal:
+        journal.remove()
+    assert journal.rows == [{"cell": 1}, {"cell": 1}, {"cell": 2}, {"cell": 3}]
+    assert not file.exists()
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))

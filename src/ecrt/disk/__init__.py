@@ -1,25 +1,26 @@
 """Reading and writing files: files are written whole, by one writer at a time, and only plain files are read."""
 
-from ecrt.disk.files import (
+from ecrt.disk.reading import open_plain, plain_bytes, read_arrays
+from ecrt.disk.writing import (
+    NewFolder,
     check_writable,
+    free_name,
+    hold,
+    locked,
+    recover,
     remove_litter,
     replacing,
-    sync_folder,
     write_arrays,
     write_bytes,
     write_json,
     write_text,
 )
-from ecrt.disk.folders import NewFolder, free_name, recover
-from ecrt.disk.journal import Journal
-from ecrt.disk.locks import locked
-from ecrt.disk.plain import open_plain, plain_bytes, read_arrays
 
 __all__ = [
-    "Journal",
     "NewFolder",
     "check_writable",
     "free_name",
+    "hold",
     "locked",
     "open_plain",
     "plain_bytes",
@@ -27,7 +28,6 @@ __all__ = [
     "recover",
     "remove_litter",
     "replacing",
-    "sync_folder",
     "write_arrays",
     "write_bytes",
     "write_json",

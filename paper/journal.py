@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ecrt.disk.locks import hold
+from ecrt.disk import hold
 from ecrt.errors import InputError, warn_user
 
 
