@@ -208,6 +208,8 @@ def stop_once(job: Job, root: Path, signum: int, rng: random.Random) -> str:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(job.old, folder)
         before = snapshot(folder / job.output)
+        log_file = root / "stopped.log.txt"
+        log_file.write_text("")  # the last one's, which a process that is stopped before its work has begun leaves
         child, began = start(lambda: call(job.words("b")), folder), time.perf_counter()
         time.sleep(rng.uniform(0, 1.1 * job.seconds))
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -216,7 +218,7 @@ def stop_once(job: Job, root: Path, signum: int, rng: random.Random) -> str:
             continue
         os.kill(child, signum)
         status = wait(child)
-        log = (root / "stopped.log.txt").read_text()
+        log = log_file.read_text()
         if status != NOT_BEGUN or log:
             break
     after = without_litter(snapshot(folder / job.output))
