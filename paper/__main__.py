@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from ecrt.cli.terminal import Terminal, one_line_errors, run_app, tell
+from ecrt.cli.terminal import Command, Terminal, run_app, tell
 from ecrt.disk import check_writable, write_text
 from ecrt.embedding import embed, make_backbone
 from ecrt.errors import InputError
@@ -39,16 +39,13 @@ app = typer.Typer(
 
 @app.callback()
 def options(
-    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Keep the option that every command shares."""
-    context.obj = debug
+    """Option that every command shares."""
 
 
-@app.command("data")
+@app.command("data", cls=Command)
 def download_data(
-    context: typer.Context,
     names: Annotated[
         list[str] | None, typer.Argument(help="Data sets to download, such as mnist; without one, all are listed.")
     ] = None,
@@ -60,17 +57,16 @@ def download_data(
     ] = False,
 ) -> None:
     """Download public data sets of the paper and verify them; or list what is known."""
-    with one_line_errors(debug=context.obj, program=PROGRAM):
-        for name in names or ():
-            if name not in CATALOGUE:
-                raise InputError(f"No data set is called {name!r}. Known: {', '.join(CATALOGUE)}.")
-        for known in [CATALOGUE[name] for name in names or CATALOGUE]:
-            if not names or show or known.files:
-                _describe(known)
-            if names and not show:
-                _download(known, output or default_folder())
-        if not names:
-            tell(f"Download one with: {PROGRAM} data NAME. The same command goes on where it stopped.")
+    for name in names or ():
+        if name not in CATALOGUE:
+            raise InputError(f"No data set is called {name!r}. Known: {', '.join(CATALOGUE)}.")
+    for known in [CATALOGUE[name] for name in names or CATALOGUE]:
+        if not names or show or known.files:
+            _describe(known)
+        if names and not show:
+            _download(known, output or default_folder())
+    if not names:
+        tell(f"Download one with: {PROGRAM} data NAME. The same command goes on where it stopped.")
 
 
 def _describe(known: KnownData) -> None:
@@ -97,9 +93,8 @@ def _download(known: KnownData, folder: Path) -> None:
     tell(f"Next: export ECRT_DATA={folder}; {known.next_step}")
 
 
-@app.command("embed")
+@app.command("embed", cls=Command)
 def embed_data(
-    context: typer.Context,
     name: Annotated[str, typer.Argument(help="Data set: tiny_imagenet, inaturalist or arxiv.")],
     backbone: Annotated[str, typer.Option(metavar="NAME", help="Network, as for ecrt embed.")],
     batch_size: Annotated[int, typer.Option(min=1, help="Items that the network sees at once.")] = 64,
@@ -110,39 +105,34 @@ def embed_data(
     ] = None,
 ) -> None:
     """Turn a downloaded data set into features, where recipes look for them."""
-    with one_line_errors(debug=context.obj, program=PROGRAM):
-        items = published_items(name, data_folder())
-        network = make_backbone(backbone, device=resolve_device(device), weights=weights)
-        file = data_folder() / name / EMBEDDINGS
-        with BarProgress() as progress:
-            found = embed(items, network, file, batch_size=batch_size, threads=threads, progress=progress)
-        tell(f"{found.rows} rows of {found.features} features: {file}")
+    items = published_items(name, data_folder())
+    network = make_backbone(backbone, device=resolve_device(device), weights=weights)
+    file = data_folder() / name / EMBEDDINGS
+    with BarProgress() as progress:
+        found = embed(items, network, file, batch_size=batch_size, threads=threads, progress=progress)
+    tell(f"{found.rows} rows of {found.features} features: {file}")
 
 
-@app.command("page")
+@app.command("page", cls=Command)
 def write_page(
-    context: typer.Context,
     output: Annotated[Path | None, typer.Option(help="HTML or Markdown file; page.html beside the results.")] = None,
 ) -> None:
     """Write all results beside the paper's, and judge its claims."""
-    with one_line_errors(debug=context.obj, program=PROGRAM):
-        folder = results_folder()
-        tell(f"Page: {write_paper_page(folder, (output or folder / 'page.html').resolve())}")
+    folder = results_folder()
+    tell(f"Page: {write_paper_page(folder, (output or folder / 'page.html').resolve())}")
 
 
 def _command_of(name: str) -> Callable[..., None]:
     """The command that runs a recipe."""
 
     def command(
-        context: typer.Context,
         smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that all works.")] = False,
         output: Annotated[
             Path | None, typer.Option(help="JSON file; NAME.json in ECRT_RESULTS, or else in paper/results.")
         ] = None,
         jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     ) -> None:
-        with one_line_errors(debug=context.obj, program=PROGRAM):
-            _run(name, smoke, output, jobs)
+        _run(name, smoke, output, jobs)
 
     return command
 
@@ -175,7 +165,7 @@ def _a_line_each(result: dict[str, Any]) -> str:
 
 
 for _name, _recipe in recipes.RECIPES.items():
-    app.command(_name, help=_recipe.title, rich_help_panel="Recipes")(_command_of(_name))
+    app.command(_name, cls=Command, help=_recipe.title, rich_help_panel="Recipes")(_command_of(_name))
 
 
 def main() -> None:

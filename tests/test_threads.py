@@ -29,7 +29,7 @@ from ecrt import (
     MLPHead,
     PseudoMinority,
 )
-from ecrt.errors import ECRTWarning, not_told, warn_user
+from ecrt.errors import ECRTWarning, hide_warnings, warn_user
 from ecrt.rivals import ConditionalGAN
 from ecrt.training import all_threads, one_thread, stop_on_interrupt, stop_requested
 
@@ -216,7 +216,7 @@ def test_a_stop_asked_for_by_one_thread_does_not_reach_the_others():
 
 def test_warnings_kept_quiet_in_one_thread_are_told_in_others():
     filters = list(warnings.filters)
-    with warnings.catch_warnings(record=True) as told, not_told("of a trial"):
+    with warnings.catch_warnings(record=True) as told, hide_warnings("of a trial"):
         warnings.simplefilter("always", ECRTWarning)
         warn_user("of a trial")
         thread = threading.Thread(target=warn_user, args=("of a trial, from outside",))

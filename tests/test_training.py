@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
-from ecrt.errors import DivergenceError
+from ecrt.errors import DivergenceError, InputError, ModelFileError, StoppedError
 from ecrt.losses import cross_entropy
 from ecrt.nn import MLP, make_head
 from ecrt.nn.randomness import Dropout
@@ -171,10 +171,14 @@ def test_recorded_steps_equal_plain_ones():
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-def test_a_divergence_survives_the_way_back_from_a_worker_process():
-    error = pickle.loads(pickle.dumps(DivergenceError("encoder", 7, "gradient")))
-    assert (error.stage, error.step, error.quantity) == ("encoder", 7, "gradient")
-    assert str(error) == str(DivergenceError("encoder", 7, "gradient"))
+@pytest.mark.parametrize(
+    "error",
+    [DivergenceError("encoder", 7, "gradient"), StoppedError("head"), ModelFileError("a.json", "It is empty."),
+     InputError("No rows.")],
+)  # fmt: skip
+def test_an_error_survives_the_way_back_from_a_worker_process(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
 def test_gradients_are_scaled_down_to_the_norm():

@@ -60,43 +60,22 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "BaselineClassifier": "ecrt.rivals",
-    "ECRTClassifier": "ecrt.estimators",
-    "ECRTRegressor": "ecrt.estimators",
-    "ECRTTransformer": "ecrt.estimators",
-    "PseudoMinority": "ecrt.selection",
-    **dict.fromkeys(
-        (
-            "Borrowed",
-            "Donors",
-            "Encoder",
-            "Flow",
-            "GaussianHead",
-            "Interpolated",
-            "Linear",
-            "LinearHead",
-            "MLPHead",
-            "NoAugmentation",
-            "NoDemixing",
-            "Parametric",
-            "Permutation",
-        ),
-        "ecrt.stages",
-    ),
-    "compare": "ecrt.comparison",
-    "diagnose": "ecrt.runs",
-    "load": "ecrt.estimators",
+    "BaselineClassifier": "rivals",
+    "ECRTClassifier": "estimators",
+    "ECRTRegressor": "estimators",
+    "ECRTTransformer": "estimators",
+    "PseudoMinority": "selection",
+    "compare": "comparison",
+    "diagnose": "runs",
+    "load": "estimators",
 }
-"""Where to find what costs seconds to import: it is imported when it is first asked for."""
+"""Where to find what costs seconds to import, when it is first asked for; the parts are in ``stages``."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        value: Any = _version()
-    elif name in _ROOMS:
-        value = getattr(import_module(_ROOMS[name]), name)
-    else:
+    if name not in __all__:
         raise AttributeError(f"module 'ecrt' has no attribute {name!r}")
+    value = _version() if name == "__version__" else getattr(import_module(f"ecrt.{_ROOMS.get(name, 'stages')}"), name)
     globals()[name] = value
     return value
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 NOT_THE_USER = {"ecrt", "contextlib", "functools", "imblearn", "joblib", "sklearn"}
 """Packages that a call of the user's may go through before something of ours warns."""
@@ -14,6 +15,11 @@ NOT_THE_USER = {"ecrt", "contextlib", "functools", "imblearn", "joblib", "sklear
 
 class ECRTError(Exception):
     """Base class of every error raised on purpose by this package."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default an exception is made again from its message alone: constructors with other arguments would fail on
+        # the way back from a worker.
+        return Exception.__new__, (type(self), *self.args), vars(self)
 
 
 class InputError(ECRTError, ValueError):
@@ -33,20 +39,12 @@ class DivergenceError(ECRTError, ArithmeticError):
             f"state so far was kept. Try a smaller learning_rate, or look for extreme values in the input."
         )
 
-    def __reduce__(self) -> tuple[type[DivergenceError], tuple[str, int, str]]:
-        # By default an exception is rebuilt from its message alone, which would fail on the way back from a worker.
-        return type(self), (self.stage, self.step, self.quantity)
-
 
 class StoppedError(ECRTError):
     """Training was asked to stop before it had a finished state to keep."""
 
     def __init__(self, stage: str) -> None:
-        self.stage = stage
         super().__init__(f"{stage}: stopped before anything was finished.")
-
-    def __reduce__(self) -> tuple[type[StoppedError], tuple[str]]:
-        return type(self), (self.stage,)
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -67,33 +65,30 @@ class ModelFileError(ECRTError):
         self.path, self.problem, self.advice = str(path), problem, advice
         super().__init__(f"{self.path}: {problem} {advice}")
 
-    def __reduce__(self) -> tuple[type[ModelFileError], tuple[str, str, str]]:
-        return type(self), (self.path, self.problem, self.advice)
-
 
 class ECRTWarning(UserWarning):
     """Something was handled by a documented rule that the user should know about."""
 
 
-_not_told: ContextVar[tuple[str, ...]] = ContextVar("not_told", default=())
+_hidden: ContextVar[tuple[str, ...]] = ContextVar("hidden", default=())
 
 
 @contextmanager
-def not_told(beginning: str = "") -> Iterator[None]:
+def hide_warnings(beginning: str = "") -> Iterator[None]:
     """Hide the warnings of this package that begin in this way, in this block and on this thread.
 
     Filters of the ``warnings`` module belong to the process: fits in several threads would leave each other's behind.
     """
-    token = _not_told.set((*_not_told.get(), beginning))
+    token = _hidden.set((*_hidden.get(), beginning))
     try:
         yield
     finally:
-        _not_told.reset(token)
+        _hidden.reset(token)
 
 
 def warn_user(message: str) -> None:
     """Warn by an ``ECRTWarning`` that names the line of the user's own code, however deep the call is."""
-    if message.startswith(_not_told.get()):
+    if message.startswith(_hidden.get()):
         return
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in NOT_THE_USER:

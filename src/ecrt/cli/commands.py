@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecrt.cli.terminal import Terminal, one_line_errors, tell, warn
+from ecrt.cli.terminal import Command, Terminal, tell, warn
 from ecrt.errors import InputError, StoppedError
 
 if TYPE_CHECKING:  # at run time it would take seconds
     from collections.abc import Sequence
 
     from ecrt.comparison import Comparison
-    from ecrt.data import ColumnReading
+    from ecrt.data import ColumnReading, ReadOptions
     from ecrt.runs import Evaluation, Measured
 
 LONGEST_CARD = 2**16
@@ -55,36 +55,63 @@ Costs = Annotated[
     typer.Option(metavar="MISS:FALSE_ALARM", help="Two classes: what the two mistakes cost, such as 10:1."),
 ]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes; one on each core if not given.")]
+NewFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")]
+KeptFolder = Annotated[
+    Path, typer.Option("--output", "-o", metavar="DIR", help="Folder; the same command goes on where it stopped.")
+]
+
+app = typer.Typer(
+    name="ecrt",
+    help="Learning from imbalanced data by causal representation transfer.",
+    epilog=(
+        "Exit status: 0 if all went well; 1 after an error, which is printed in one line; 2 if the command line could "
+        "not be understood; 130 after Ctrl-C and 143 after SIGTERM. An interrupted fit may have saved a model beside "
+        "the old one: see its last lines."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 
 
-def demo(
-    context: typer.Context,
-    output: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder; the same command goes on where it stopped.")
-    ] = Path("ecrt-demo"),
-    jobs: Jobs = None,
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from ecrt import __version__
+
+        tell(f"ecrt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
+    """Options that every command shares."""
+
+
+def demo(output: KeptFolder = Path("ecrt-demo"), jobs: Jobs = None) -> None:
     """Compare ECRT with its baselines on data that need no download; write a report and a picture."""
-    with one_line_errors(debug=context.obj):
-        import joblib
+    import joblib
 
-        from ecrt.disk import write_bytes
-        from ecrt.report import toy_png, write_comparison_page
-        from ecrt.runs.demo import compare_digits, toy_picture
-        from ecrt.training import BarProgress
+    from ecrt.disk import write_bytes
+    from ecrt.report import toy_png, write_comparison_page
+    from ecrt.runs.demo import compare_digits, toy_picture
+    from ecrt.training import BarProgress
 
-        with BarProgress() as progress:
-            found = compare_digits(output, jobs=jobs or joblib.cpu_count(), progress=progress)
-        page, picture = write_comparison_page(output), output / "sources.png"
-        if not picture.exists():
-            write_bytes(picture, toy_png(toy_picture()))
-        _print_comparison(found)
-        tell(f"Report: {page}")
-        tell(f"Picture of the sources that ECRT finds in the toy of its paper: {picture}")
+    with BarProgress() as progress:
+        found = compare_digits(output, jobs=jobs or joblib.cpu_count(), progress=progress)
+    page, picture = write_comparison_page(output), output / "sources.png"
+    if not picture.exists():
+        write_bytes(picture, toy_png(toy_picture()))
+    _print_comparison(found)
+    tell(f"Report: {page}")
+    tell(f"Picture of the sources that ECRT finds in the toy of its paper: {picture}")
 
 
 def fit(
-    context: typer.Context,
     file: Annotated[
         Path, typer.Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), NPZ, or folder of images.")
     ],
@@ -94,9 +121,7 @@ def fit(
     task: Annotated[
         str | None, typer.Option(help="classification, multilabel or regression; found from the target if not given.")
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")] = Path(
-        "ecrt-model"
-    ),
+    output: NewFolder = Path("ecrt-model"),
     config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
     settings: Annotated[
         list[str] | None,
@@ -116,46 +141,44 @@ def fit(
     force: Annotated[bool, typer.Option("--force", help="Write to a folder that holds other files.")] = False,
 ) -> None:
     """Fit a model on a file; write it, its figures and a report to a folder."""
-    with one_line_errors(debug=context.obj):
-        from ecrt.report import write_model_page
-        from ecrt.runs import fit_file, open_output, publish_run, read_config, read_costs, read_prior
-        from ecrt.training import stop_on_interrupt
+    from ecrt.report import write_model_page
+    from ecrt.runs import fit_file, open_output, publish_run, read_config, read_costs, read_prior
+    from ecrt.training import stop_on_interrupt
 
-        target = target or (["y"] if file.suffix == ".npz" else None)
-        chosen = read_config(
-            config, settings or [], target=target, task=task, id=ids, drop=drop, seed=seed, device=device,
-            encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
-            class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
-        )  # fmt: skip
-        console = Terminal(stderr=True)
+    target = target or (["y"] if file.suffix == ".npz" else None)
+    chosen = read_config(
+        config, settings or [], target=target, task=task, id=ids, drop=drop, seed=seed, device=device,
+        encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
+        class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
+    )  # fmt: skip
+    console = Terminal(stderr=True)
 
-        with open_output(output, force=force) as new:
-            with stop_on_interrupt(warn) as stop:
-                try:
-                    fitted = fit_file(file, new.path, chosen, say=console.print, show=_print_columns)
-                except StoppedError as error:
-                    if not stop.signal:
-                        raise
-                    warn(f"Interrupted: {error} Nothing is saved.")
-                    raise typer.Exit(128 + stop.signal) from None
-                status = 128 + stop.signal if fitted.interrupted else 0
-            if fitted.found is not None:
-                _print_metrics(fitted.found)
-                write_model_page(new.path)
-            place = publish_run(new, interrupted=bool(fitted.interrupted))
-        # As it was given, unless it went elsewhere.
-        place = output if place == output.resolve() else place
+    with open_output(output, force=force) as new:
+        with stop_on_interrupt(warn) as stop:
+            try:
+                fitted = fit_file(file, new.path, chosen, say=console.print, show=_print_columns)
+            except StoppedError as error:
+                if not stop.signal:
+                    raise
+                warn(f"Interrupted: {error} Nothing is saved.")
+                raise typer.Exit(128 + stop.signal) from None
+            status = 128 + stop.signal if fitted.interrupted else 0
         if fitted.found is not None:
-            tell(f"Report: {place / 'report.html'}")
-        tell(f"Model: {place / 'model'}")
-        if status:
-            kept = "" if place == output else f" {output} is as it was."
-            warn(f"Interrupted: {fitted.interrupted}.{kept}")
-            raise typer.Exit(status)
+            _print_metrics(fitted.found)
+            write_model_page(new.path)
+        place = publish_run(new, interrupted=bool(fitted.interrupted))
+    # As it was given, unless it went elsewhere.
+    place = output if place == output.resolve() else place
+    if fitted.found is not None:
+        tell(f"Report: {place / 'report.html'}")
+    tell(f"Model: {place / 'model'}")
+    if status:
+        kept = "" if place == output else f" {output} is as it was."
+        warn(f"Interrupted: {fitted.interrupted}.{kept}")
+        raise typer.Exit(status)
 
 
 def predict(
-    context: typer.Context,
     model: Model,
     file: Annotated[Path, typer.Argument(help="Data like those of the fit, with or without labels.")],
     output: Annotated[
@@ -169,21 +192,17 @@ def predict(
     allow_unreadable: AllowUnreadable = False,
 ) -> None:
     """Predict the rows of a file: ids, the label, and the probability of each class."""
-    with one_line_errors(debug=context.obj):
-        from ecrt.data import ReadOptions
-        from ecrt.runs import check_predictions, open_run, predict_file, read_costs, read_prior, write_predictions
+    from ecrt.runs import check_predictions, open_run, predict_file, read_costs, read_prior, write_predictions
 
-        check_predictions(output, file)
-        run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
-        reading = ReadOptions(encoding=encoding, decimal=decimal)
-        table = predict_file(run, file, reading=reading, allow_unreadable=allow_unreadable)
-        write_predictions(table, output)
-        tell(f"{len(table)} rows predicted.")
-        tell(f"Predictions: {output}")
+    check_predictions(output, file)
+    run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+    table = predict_file(run, file, reading=_reading(encoding, decimal), allow_unreadable=allow_unreadable)
+    write_predictions(table, output)
+    tell(f"{len(table)} rows predicted.")
+    tell(f"Predictions: {output}")
 
 
 def evaluate(
-    context: typer.Context,
     model: Model,
     file: Annotated[Path, typer.Argument(help="Labelled data like those of the fit.")],
     output: Annotated[
@@ -197,49 +216,46 @@ def evaluate(
     allow_unreadable: AllowUnreadable = False,
 ) -> None:
     """Measure a model on labelled data it has not seen."""
-    with one_line_errors(debug=context.obj):
-        from ecrt.data import ReadOptions
-        from ecrt.report import write_model_page
-        from ecrt.runs import evaluate_file, open_report, open_run, read_costs, read_prior
+    from ecrt.report import write_model_page
+    from ecrt.runs import evaluate_file, open_report, open_run, read_costs, read_prior
 
-        with nullcontext() if output is None else open_report(output) as new:
-            run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
-            reading = ReadOptions(encoding=encoding, decimal=decimal)
-            found, decided = evaluate_file(run, file, reading=reading, allow_unreadable=allow_unreadable)
-            _print_metrics(found, decided)
-            if new is not None:
-                found.write(new.path)
-                write_model_page(new.path)
-                new.publish()
-                tell(f"Figures: {output / 'report.html' if output else ''}")
+    with nullcontext() if output is None else open_report(output) as new:
+        run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+        found, decided = evaluate_file(
+            run, file, reading=_reading(encoding, decimal), allow_unreadable=allow_unreadable
+        )
+        _print_metrics(found, decided)
+        if new is not None:
+            found.write(new.path)
+            write_model_page(new.path)
+            new.publish()
+            tell(f"Figures: {output / 'report.html' if output else ''}")
 
 
-def inspect_model(context: typer.Context, model: Model) -> None:
+def inspect(model: Model) -> None:
     """Describe a model: data, classes, choices, diagnostics."""
-    with one_line_errors(debug=context.obj):
-        from rich.markdown import Markdown
+    from rich.markdown import Markdown
 
-        from ecrt.runs import card_of
+    from ecrt.runs import card_of
 
-        card = card_of(model)
-        Terminal().print(Markdown(card, hyperlinks=False) if len(card) <= LONGEST_CARD else card)
+    card = card_of(model)
+    Terminal().print(Markdown(card, hyperlinks=False) if len(card) <= LONGEST_CARD else card)
 
 
 def compare(
-    context: typer.Context,
     file: TableFile,
     target: ClassColumn = None,
     methods: Annotated[
         str, typer.Option(metavar="NAMES", help="Names with commas between them, default, or all.")
     ] = "default",
-    metric: Annotated[str, typer.Option(help="What tuning and verdict go by, such as macro-f1 or nll.")] = (
-        "balanced-accuracy"
-    ),
+    metric: Annotated[
+        str, typer.Option(help="What tuning and verdict go by, such as macro-f1 or nll.")
+    ] = "balanced-accuracy",
     prior: Annotated[str, typer.Option(help="Class prior they go by: balanced or training.")] = "balanced",
     seeds: Annotated[int, typer.Option(min=1, help="Splits, one for each seed.")] = 5,
     group: Annotated[
         str | None, typer.Option(metavar="COL", help="Rows with the same value stay on one side of a split.")
-    ] = (None),
+    ] = None,
     time: Annotated[str | None, typer.Option(metavar="COL", help="Train before, test after, by this column.")] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help="Settings to try for each method and split; 10 without --budget.")
@@ -256,36 +272,31 @@ def compare(
     decimal: Decimal = None,
     na: Missing = None,
     types: Types = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder; the same command goes on where it stopped.")
-    ] = Path("ecrt-comparison"),
+    output: KeptFolder = Path("ecrt-comparison"),
     jobs: Jobs = None,
     cluster: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler to run on instead.")] = None,
 ) -> None:
     """Find the best method for a table: the same splits and tuning for all, and tests for more than noise."""
-    with one_line_errors(debug=context.obj):
-        import joblib
+    import joblib
 
-        from ecrt.comparison import dask_cluster
-        from ecrt.data import ReadOptions
-        from ecrt.report import write_comparison_page
-        from ecrt.runs import compare_file
-        from ecrt.training import BarProgress
+    from ecrt.comparison import dask_cluster
+    from ecrt.report import write_comparison_page
+    from ecrt.runs import compare_file
+    from ecrt.training import BarProgress
 
-        reading = ReadOptions(encoding=encoding, decimal=decimal, na=tuple(na or ()), types=_split_types(types))
-        processes = None if cluster else jobs or joblib.cpu_count()
-        with dask_cluster(cluster), BarProgress() as progress:
-            found = compare_file(
-                file, output, target=_class_column(target, file), methods=methods, metric=metric, prior=prior,
-                seeds=seeds, group=group, time=time, trials=trials, budget=budget, reference=reference,
-                ids=ids or (), drop=drop or (), reading=reading, jobs=processes, progress=progress,
-            )  # fmt: skip
-        _print_comparison(found)
-        tell(f"Report: {write_comparison_page(output)}")
+    processes = None if cluster else jobs or joblib.cpu_count()
+    with dask_cluster(cluster), BarProgress() as progress:
+        found = compare_file(
+            file, output, target=_class_column(target, file), methods=methods, metric=metric, prior=prior,
+            seeds=seeds, group=group, time=time, trials=trials, budget=budget, reference=reference,
+            ids=ids or (), drop=drop or (), reading=_reading(encoding, decimal, na, types), jobs=processes,
+            progress=progress,
+        )  # fmt: skip
+    _print_comparison(found)
+    tell(f"Report: {write_comparison_page(output)}")
 
 
 def diagnose(
-    context: typer.Context,
     file: TableFile,
     target: ClassColumn = None,
     seen: Annotated[
@@ -300,35 +311,27 @@ def diagnose(
     na: Missing = None,
     types: Types = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result, unless --budget is used.")] = 0,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")] = Path(
-        "ecrt-diagnosis"
-    ),
+    output: NewFolder = Path("ecrt-diagnosis"),
 ) -> None:
     """Find out whether transfer helps on a table, by how much, and why."""
-    with one_line_errors(debug=context.obj):
-        from ecrt.data import ReadOptions
-        from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_diagnosis_page
-        from ecrt.runs import diagnose_file, open_report
+    from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_diagnosis_page
+    from ecrt.runs import diagnose_file, open_report
 
-        reading = ReadOptions(encoding=encoding, decimal=decimal, na=tuple(na or ()), types=_split_types(types))
-        with open_report(output) as new:
-            found = diagnose_file(
-                file, target=_class_column(target, file), seen=seen, ids=ids or (), drop=drop or (), reading=reading,
-                random_state=seed, trials=None if budget else trials, budget=budget or 180.0, verbose=True,
-            )  # fmt: skip
-            Terminal().print(rich_table(diagnosis_table(found)))
-            tell(recommendation_text(found))
-            write_diagnosis_page(found, new.path)
-            new.publish()
-        tell(f"Report: {output / 'report.html'}")
+    with open_report(output) as new:
+        found = diagnose_file(
+            file, target=_class_column(target, file), seen=seen, ids=ids or (), drop=drop or (),
+            reading=_reading(encoding, decimal, na, types), random_state=seed, trials=None if budget else trials,
+            budget=budget or 180.0, verbose=True,
+        )  # fmt: skip
+        Terminal().print(rich_table(diagnosis_table(found)))
+        tell(recommendation_text(found))
+        write_diagnosis_page(found, new.path)
+        new.publish()
+    tell(f"Report: {output / 'report.html'}")
 
 
-def embed_source(
-    context: typer.Context,
-    source: Annotated[
-        Path,
-        typer.Argument(help="Folder of images, or a table with a text column."),
-    ],
+def embed(
+    source: Annotated[Path, typer.Argument(help="Folder of images, or a table with a text column.")],
     backbone: Annotated[
         str, typer.Option(metavar="NAME", help="Network, such as torchvision:resnet18; a wrong name lists all kinds.")
     ],
@@ -349,29 +352,21 @@ def embed_source(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Turn images or text into features; stop it at any time, and the same command goes on."""
-    with one_line_errors(debug=context.obj):
-        from ecrt.embedding import embed, make_backbone, read_items
-        from ecrt.estimators.inputs import resolve_device
-        from ecrt.training import BarProgress
+    from ecrt.embedding import embed, make_backbone, read_items
+    from ecrt.estimators.inputs import resolve_device
+    from ecrt.training import BarProgress
 
-        if output.suffix != ".npz":
-            raise InputError(f"The features are written as .npz, not {output.suffix or 'without an ending'}.")
-        if output.exists() and not force:
-            raise InputError(f"{output} is there already; --force writes it anew.")
-        items = read_items(
-            source,
-            text=text,
-            target=target,
-            split=split,
-            rows=rows,
-            seed=seed,
-        )
-        network = make_backbone(backbone, device=resolve_device(device), weights=weights)
-        with BarProgress() as progress:
-            found = embed(items, network, output, batch_size=batch_size, threads=threads, progress=progress)
-        kept = f", {found.kept} of them from an earlier run" if found.kept else ""
-        tell(f"{found.rows} rows of {found.features} features{kept}.")
-        tell(f"Features: {found.file}")
+    if output.suffix != ".npz":
+        raise InputError(f"The features are written as .npz, not {output.suffix or 'without an ending'}.")
+    if output.exists() and not force:
+        raise InputError(f"{output} is there already; --force writes it anew.")
+    items = read_items(source, text=text, target=target, split=split, rows=rows, seed=seed)
+    network = make_backbone(backbone, device=resolve_device(device), weights=weights)
+    with BarProgress() as progress:
+        found = embed(items, network, output, batch_size=batch_size, threads=threads, progress=progress)
+    kept = f", {found.kept} of them from an earlier run" if found.kept else ""
+    tell(f"{found.rows} rows of {found.features} features{kept}.")
+    tell(f"Features: {found.file}")
 
 
 def _class_column(target: str | None, file: Path) -> str:
@@ -379,6 +374,14 @@ def _class_column(target: str | None, file: Path) -> str:
     if target is None and file.suffix != ".npz":
         raise InputError("Name the column with the class: --target COL.")
     return target or "y"
+
+
+def _reading(
+    encoding: str | None, decimal: str | None, na: list[str] | None = None, types: list[str] | None = None
+) -> ReadOptions:
+    from ecrt.data import ReadOptions
+
+    return ReadOptions(encoding=encoding, decimal=decimal, na=tuple(na or ()), types=_split_types(types))
 
 
 def _split_types(types: list[str] | None) -> dict[str, str]:
@@ -429,3 +432,7 @@ def _print_comparison(found: Comparison) -> None:
     Terminal().print(rich_table(comparison_table(found)))
     for sentence in found.verdict():
         tell(sentence)
+
+
+for command in (demo, fit, predict, evaluate, compare, diagnose, inspect, embed):  # in the order of the help
+    app.command(cls=Command, short_help=command.__doc__)(command)

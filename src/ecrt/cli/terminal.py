@@ -8,10 +8,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from typer.core import TyperCommand
 
 from ecrt.errors import ECRTError, ECRTWarning, TerminatedError
 
@@ -81,6 +83,16 @@ def warn(message: str) -> None:
     Terminal(stderr=True).print(message, style="bold red", soft_wrap=True)
 
 
+class Command(TyperCommand):
+    """A command that ends with one line after an error; its app has the option ``--debug``."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        root = ctx.find_root()
+        with _one_line_errors(root.info_name, debug=root.params["debug"]):
+            return super().invoke(ctx)
+
+
 def _notes() -> Callable[..., None]:
     """How warnings are shown: our own as notes, each once; what libraries say among themselves is not for users."""
     shown: set[str] = set()
@@ -94,8 +106,8 @@ def _notes() -> Callable[..., None]:
 
 
 @contextmanager
-def one_line_errors(*, debug: bool, program: str = "ecrt") -> Iterator[None]:
-    """Errors told in one line, with the exit status that goes with them; warnings as notes."""
+def _one_line_errors(program: str, *, debug: bool) -> Iterator[None]:
+    """Print errors in one line and exit with the status that goes with them; print warnings as notes."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", ECRTWarning)
@@ -112,10 +124,8 @@ def one_line_errors(*, debug: bool, program: str = "ecrt") -> Iterator[None]:
         if _received:
             warn("Interrupted.")
             raise typer.Exit(128 + _received[0]) from None
-        if isinstance(error, ECRTError):
-            warn("Error: " + _one_line(error))
-            raise typer.Exit(1) from None
-        warn(f"Error: {_one_line(error)} ({type(error).__name__}; {program} --debug shows where)")
+        where = "" if isinstance(error, ECRTError) else f" ({type(error).__name__}; {program} --debug shows where)"
+        warn(f"Error: {_one_line(error)}{where}")
         raise typer.Exit(1) from None
 
 

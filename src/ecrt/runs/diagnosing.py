@@ -34,7 +34,7 @@ from ecrt.diagnostics import (
     source_stability,
     unique_feature,
 )
-from ecrt.errors import InputError, not_told
+from ecrt.errors import InputError, hide_warnings
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
 from ecrt.metrics import nll_per_sample
 from ecrt.runs.diagnosis import Diagnosis
@@ -103,7 +103,7 @@ def diagnose(
 
     how = PseudoMinority(budget=budget) if trials is None else PseudoMinority(trials=trials)
     chosen = clone(template).set_params(selection=how, verbose=verbose)
-    with not_told("Plain logit adjustment"):  # the recommendation says it
+    with hide_warnings("Plain logit adjustment"):  # the recommendation says it
         chosen.fit(X, labels)
     selection = Selection(**chosen.selection_)
     rare = chosen.minority_classes_.tolist()
@@ -111,7 +111,7 @@ def diagnose(
     model = clone(template).set_params(**options, minority=rare, selection=None, verbose=False)
     with ExitStack() as stack:
         progress: Progress = stack.enter_context(BarProgress()) if verbose else SilentProgress()
-        stack.enter_context(not_told())  # the first fit has said it
+        stack.enter_context(hide_warnings())  # the first fit has said it
         progress.start("diagnosis", 5 + refits + HEAD_SPLITS)
         found = _Examination(X, labels, chosen, model, options, rng, progress).run(selection, mask, refits, title)
     return replace(found, columns=columns)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval
 
-from ecrt.errors import DivergenceError, StoppedError, not_told
+from ecrt.errors import DivergenceError, StoppedError, hide_warnings
 from ecrt.metrics import half_width, nll_per_sample
 from ecrt.selection.problems import Problem, cross_validation_problem, pseudo_minority_problem
 from ecrt.stages import Part, Role
@@ -378,7 +378,7 @@ class _Race:
         candidate = clone(self.clf).set_params(**tried.options, selection=None, verbose=False, random_state=seed)
         candidate.set_params(minority=present[problem.minority[present]].tolist(), class_prior="balanced")
         try:
-            with stopped_at(until), not_told():
+            with stopped_at(until), hide_warnings():
                 log_p = self.log_proba(candidate, problem)
         except StoppedError:
             return False
