@@ -26,7 +26,7 @@ from ecrt.disk import locked
 from ecrt.errors import InputError
 from ecrt.metrics import corrected_estimate, holm, paired
 from ecrt.rivals import BaselineClassifier
-from ecrt.rivals.ranges import Choice, Number
+from ecrt.rivals.base import Choice, Number
 
 pytest.importorskip("optuna", reason="Optuna is not installed")
 

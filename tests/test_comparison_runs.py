@@ -27,7 +27,7 @@ from ecrt.comparison.methods import Method
 from ecrt.comparison.splits import make_splitter
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.metrics import class_prior_of, read_predictions, shift_prior
-from ecrt.rivals.ranges import Number
+from ecrt.rivals.base import Number
 
 pytest.importorskip("optuna", reason="Optuna is not installed")
 

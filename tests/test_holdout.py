@@ -10,7 +10,7 @@ from sklearn.datasets import make_classification
 from ecrt import BaselineClassifier, ECRTClassifier, Encoder, LinearHead
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.nn import AutoEncoder, MLPEncoder
-from ecrt.rivals import resampling
+from ecrt.rivals import synthetic_rows
 from ecrt.rivals.second_steps import TwoStepFitter
 from ecrt.stages import Flow, Linear, NoDemixing, demix, encode
 from ecrt.stages.holdout import Watched, across_halves, halves, head_folds
@@ -118,7 +118,7 @@ def test_smote_makes_rows_of_what_the_encoder_learns_from_alone(rows, monkeypatc
         given.append(len(labels))
         return x[:1], labels[:1]
 
-    monkeypatch.setattr(resampling, "smote", smote)
+    monkeypatch.setattr(synthetic_rows, "smote", smote)
     clf = BaselineClassifier(encoder=Encoder("mlp", holdout=0.4, epochs=1), method="smote", random_state=0)
     clf.fit(X, y)
     assert given[0] == pytest.approx(0.6 * len(y), abs=4)
@@ -170,7 +170,7 @@ def test_a_second_step_is_judged_by_rows_that_did_not_choose_the_first():
 
     made = []
     watched = Watched(losses_on, np.full(30, 1 / 30), halves(np.arange(30) // 10))
-    fitter = TwoStepFitter(GivenHeads(heads), lambda head, sample, setting: head, (0.0,))
+    fitter = TwoStepFitter(GivenHeads(heads), lambda sample, setting, head: head, (0.0,))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ecrt.rivals.second_steps.copy.deepcopy", copied)
         ((_, head),) = fitter.path(None, watched)

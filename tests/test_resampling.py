@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ecrt.errors import InputError
-from ecrt.rivals.calibration import calibrated_distribution, tukey_power
-from ecrt.rivals.resampling import smote
+from ecrt.rivals import DistributionCalibration
+from ecrt.rivals.synthetic_rows import calibrated_distribution, smote
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
     return rng.standard_normal((len(y), 3)) + 4 * y[:, None], y
 
 
-def test_smote_makes_classes_alike_whatever_their_size(rows):
+def test_smote_makes_classes_equally_large_whatever_their_size(rows):
     x, y = rows
     drawn, labels = smote(x, y, np.random.default_rng(1))
     assert np.bincount(np.concatenate([y, labels])).tolist() == [60] * 5
@@ -41,7 +41,7 @@ def calibrated(x, y, rng):
 
 
 @pytest.mark.parametrize("draw", [smote, calibrated])
-def test_draws_are_told_by_the_seed(rows, draw):
+def test_draws_depend_on_the_seed_alone(rows, draw):
     first, again, other = (draw(*rows, np.random.default_rng(seed))[0] for seed in (1, 1, 2))
     assert (first == again).all()
     assert (first != other).any()
@@ -68,7 +68,9 @@ def test_calibration_divides_draws_among_the_rows_of_a_class(rows):
         calibrated_distribution(x, y, np.zeros(5, dtype=bool), np.random.default_rng(0))
 
 
-def test_tukey_power_leaves_columns_with_negative_values():
-    z = np.array([[4.0, -4.0], [9.0, 9.0]])
-    assert tukey_power(z).tolist() == [[2.0, -4.0], [3.0, 9.0]]
-    assert tukey_power(z, 0.0)[:, 0] == pytest.approx(np.log1p([4.0, 9.0]))
+def test_the_tukey_transform_leaves_columns_that_were_negative_in_the_fit():
+    z, nonnegative = np.array([[4.0, -4.0], [9.0, 9.0], [-1.0, 1.0]]), np.array([True, False])
+    rooted = DistributionCalibration().transform(z, nonnegative)
+    assert rooted.tolist() == [[2.0, -4.0], [3.0, 9.0], [0.0, 1.0]]
+    logged = DistributionCalibration(power=0.0).transform(z, nonnegative)
+    assert logged[:, 0] == pytest.approx(np.log1p([4.0, 9.0, 0.0]))

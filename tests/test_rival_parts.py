@@ -5,12 +5,17 @@ import math
 import pytest
 import torch
 
-from ecrt.losses import make_class_loss
+from ecrt.losses import cross_entropy, make_class_loss
 from ecrt.losses.mixing import mix, mixed_loss
-from ecrt.rivals.cgan import discriminator_loss, generator_loss
-from ecrt.rivals.isda import isda_loss, isda_shift
-from ecrt.rivals.mixup import remix_label_share
-from ecrt.rivals.vat import adversarial_direction, bernoulli_divergence, kl_divergence, virtual_adversarial_loss
+from ecrt.rivals.risks import (
+    adversarial_direction,
+    bernoulli_divergence,
+    isda_shift,
+    kl_divergence,
+    remix_label_share,
+    virtual_adversarial_loss,
+)
+from ecrt.rivals.synthetic_rows import discriminator_loss, generator_loss
 
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 B, M, D = 5, 3, 4
@@ -75,7 +80,7 @@ def test_isda_is_its_loop(dtype):
     root = random(M, D, D, dtype=dtype, seed=2)
     covariance = root @ root.transpose(1, 2)
     logits = features @ weight.T
-    found = isda_loss(logits, Y, isda_shift(weight, covariance), 0.7)
+    found = cross_entropy(logits + 0.35 * isda_shift(weight, covariance)[Y], Y)
     w, sigma = weight.tolist(), covariance.tolist()
     for i, y in enumerate(Y.tolist()):
         total = 0.0
@@ -96,7 +101,8 @@ def test_isda_with_variances_is_isda_with_diagonal_covariances():
 def test_isda_bounds_the_loss_of_features_drawn_with_that_covariance():
     weight, z = random(M, D, dtype=torch.float64), random(1, D, dtype=torch.float64, seed=1)
     root = 0.5 * random(M, D, D, dtype=torch.float64, seed=2)
-    bound = isda_loss(z @ weight.T, torch.tensor([1]), isda_shift(weight, root @ root.transpose(1, 2)), 1.0)
+    shift = isda_shift(weight, root @ root.transpose(1, 2))
+    bound = cross_entropy(z @ weight.T + 0.5 * shift[1], torch.tensor([1]))
     noise = random(20_000, D, dtype=torch.float64, seed=3) @ root[1].T
     drawn = make_class_loss("cross-entropy", torch.ones(M))((z + noise) @ weight.T, torch.ones(20_000).long()).mean()
     plain = make_class_loss("cross-entropy", torch.ones(M))(z @ weight.T, torch.tensor([1]))

@@ -29,8 +29,8 @@ from ecrt.estimators import ECRTClassifier
 from ecrt.estimators.inputs import resolve_device
 from ecrt.losses import label_odds, row_mass
 from ecrt.metrics import bce_per_row, best_thresholds, multilabel_metrics, top_k_accuracy
-from ecrt.rivals import vat
-from ecrt.rivals.cgan import generate_rows
+from ecrt.rivals import risks
+from ecrt.rivals.synthetic_rows import generate_rows
 from ecrt.stages import (
     Augmentation,
     DemixResult,
@@ -225,7 +225,7 @@ class LabelRival:
         augmentation: Augmentation = parts["augmentation"]
         if self.method == VAT:
             augmentation = NoAugmentation()
-            head = vat.VAT(epsilon=self.options["epsilon"]).head(head)
+            head = risks.VAT(epsilon=self.options["epsilon"]).head(head)
         wanted = np.repeat(np.flatnonzero(roles.augmented & (roles.counts > 0)), self.options.get("n_synthetic", 0))
 
         def made_from(part: DemixResult, learn: Labels) -> Callable[[Labels], Synthetic]:

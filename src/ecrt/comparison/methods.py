@@ -21,8 +21,8 @@ from ecrt.data import TableEncoder
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier
 from ecrt.rivals import BaselineClassifier, Rival, known_rivals
-from ecrt.rivals.ranges import Choice, Number, Space
-from ecrt.rivals.resampling import smote
+from ecrt.rivals.base import Choice, Number, Space
+from ecrt.rivals.synthetic_rows import smote
 from ecrt.stages import LinearHead, MLPHead, Parametric
 
 Array = NDArray[np.float64]

@@ -18,7 +18,7 @@ import numpy as np
 from ecrt.comparison.methods import Method
 from ecrt.comparison.store import Trial, Validation, read_trial, write_trial
 from ecrt.errors import InputError
-from ecrt.rivals.ranges import Choice, Space
+from ecrt.rivals.base import Choice, Space
 
 STARTUP_TRIALS = 5
 """Trials drawn at random before those that went well say where to look (Optuna's TPE)."""

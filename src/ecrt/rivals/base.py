@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -18,41 +18,64 @@ from ecrt.data import ClassRoles
 from ecrt.errors import InputError
 from ecrt.estimators.base import Session
 from ecrt.losses import LossName, LossRule
+from ecrt.metrics.priors import shift_prior
 from ecrt.nn import BalancedHead
-from ecrt.rivals.ranges import Space
 from ecrt.stages import Augmentation, Encoder, EncodeResult, LinearHead, MLPHead, NoAugmentation, Part, Role, Synthetic
 from ecrt.stages.choosing import Draw
 from ecrt.stages.heads import BatchRisk, ClassTarget, HeadFitter, HeadLoss, NetworkHead, Target, plain_risk
 from ecrt.stages.parts import known_parts
 from ecrt.training import Progress
 
-__all__ = ["METHOD", "Rival", "RivalHead", "known_rivals"]
-
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number to tune between two bounds, whole if they are; on a logarithmic scale if ``log``.
+
+    ``first`` is tried first; ``None`` for the default of the option.
+    """
+
+    low: float
+    high: float
+    first: float | None = None
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few plain values to tune; ``first`` is tried first, and ``None`` is the default of the option."""
+
+    values: tuple[Any, ...]
+    first: Any = None
+
+
+Space = Mapping[str, Number | Choice]
+"""What may be tuned, by the name of the option."""
 
 
 class Rival(Part):
     """Somebody else's method for imbalanced classes.
 
     Features are scaled, and a head learns from them; held-out rows choose its setting. A subclass says what its method
-    does otherwise, by overriding one hook or several:
+    does differently, by overriding one or more hooks:
 
     - ``loss``: another loss.
     - ``risk``: what a step of training minimises, made from the loss.
     - ``synthetic``: rows that are learned from beside the real ones.
     - ``second_step``: what is made of the head once it is fitted.
-    - ``fit_model`` and ``scores``: a model of its own in place of a head.
+    - ``fit_model`` and ``scores``: another model in place of a head.
 
     With an encoder that is trained, a rival acts on the features of rows that the encoder has not seen, or trains
-    encoder and head together: see ``trains_encoder`` and the hooks after it. The options of a rival are the fields of
-    its dataclass. The docstring says under "References" where the method comes from.
+    encoder and head together: see ``trains_encoder`` and the hooks after it. The fields of a rival are its options. The
+    docstring says under "References" where the method comes from.
     """
 
     label: ClassVar[str]
     """Name for readers."""
     usual_loss: ClassVar[LossName] = "cross-entropy"
-    """Loss that the method was published with, if it has none of its own and the head names none."""
+    """Loss that the method was published with; used if the rival has no ``loss`` and the head names none."""
     tuned: ClassVar[Space | None] = {}
     """Options that a comparison tunes; ``None`` leaves the method out of comparisons."""
 
@@ -102,7 +125,7 @@ class Rival(Part):
 
     @property
     def trains_encoder(self) -> bool:
-        """Whether encoder and head are trained together, by default under a loss of the rival's own."""
+        """Whether encoder and head are trained together; by default, where the rival is a loss."""
         return self.overrides("loss")
 
     def encoder(self, config: Encoder) -> Encoder:
@@ -122,15 +145,21 @@ class Rival(Part):
     learns_from_encoded_rows: ClassVar[bool] = False
     """Whether a rival that does not train the encoder learns from rows that the encoder has seen, too."""
 
-    # --- a model of its own -----------------------------------------------------------------------------------------
+    # --- another model ----------------------------------------------------------------------------------------------
 
     def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
         """A fitted model in place of a head, from scaled features and class indices, which all occur."""
         raise NotImplementedError
 
     def scores(self, model: Any, s: Array, counts: Labels) -> Array:
-        """Log-probabilities of that model for equally frequent classes; ``counts`` are those of its fit."""
-        raise NotImplementedError
+        """Log-probabilities of that model for equally frequent classes.
+
+        By default, what its decision function gives, without the class frequencies that ``counts`` of its fit tell.
+        """
+        scores = np.asarray(model.decision_function(s), dtype=np.float64)
+        if scores.ndim == 1:
+            scores = np.column_stack([np.zeros_like(scores), scores])
+        return shift_prior(scores, counts, np.ones(len(counts)))
 
     scale_free: ClassVar[bool] = False
     """Whether the scale of features means nothing to the model."""
@@ -138,7 +167,7 @@ class Rival(Part):
     # --- what is made of all this -----------------------------------------------------------------------------------
 
     def overrides(self, hook: str) -> bool:
-        """Whether the rival has a hook of its own."""
+        """Whether the rival overrides a hook."""
         return getattr(type(self), hook) is not getattr(Rival, hook)
 
     @property
@@ -160,14 +189,14 @@ class Rival(Part):
 
     @classmethod
     def reference(cls) -> str:
-        """Where the method comes from: what its docstring says under "References", or else its first line."""
-        text = inspect.getdoc(cls) or ""
-        summary, _, rest = text.partition("\n")
-        _, _, references = rest.partition("References\n----------\n")
-        return " ".join(references.partition("\n\n")[0].split()) or summary
+        """Where the method comes from: "References" of its docstring, or of the rival that it extends, or a line."""
+        for kind in cls.__mro__[: cls.__mro__.index(Rival)]:
+            _, _, references = (inspect.getdoc(kind) or "").partition("References\n----------\n")
+            if references:
+                return " ".join(references.partition("\n\n")[0].split())
+        return (inspect.getdoc(cls) or "").partition("\n")[0]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class RivalHead(NetworkHead):
     """A head that is trained as a rival says.
 
@@ -178,44 +207,38 @@ class RivalHead(NetworkHead):
         As in ``LinearHead``.
     """
 
-    rival: Rival | None = None
-
-    @property
-    def _rival(self) -> Rival:
-        return cast(Rival, self.rival)
+    rival: Rival = field(default_factory=Rival)
 
     def risk(self, loss: HeadLoss, counts_m: Tensor) -> BatchRisk:
         """What a step minimises."""
-        return self._rival.risk(loss, counts_m)
+        return self.rival.risk(loss, counts_m)
 
     @property
     def plain(self) -> bool:
         """Whether the risk is the loss itself."""
-        return not self._rival.overrides("risk")
+        return not self.rival.overrides("risk")
 
     @property
     def recordable(self) -> bool:
         """Whether a step asks nothing of the host."""
-        return self.plain or self._rival.recordable
+        return self.plain or self.rival.recordable
 
     def fitter(
         self, target: Target, rng: np.random.Generator, device: torch.device, progress: Progress | None
     ) -> HeadFitter:
         """What fits the head, and takes the second step."""
         first = super().fitter(target, rng, device, progress)
-        if not self._rival.overrides("second_step"):
+        if not self.rival.overrides("second_step"):
             return first
         if not isinstance(target, ClassTarget):
-            raise InputError(f"{type(self._rival).__name__} is for rows with one class each.")
-        return self._rival.second_step(first, target, self)
+            raise InputError(f"{type(self.rival).__name__} is for rows with one class each.")
+        return self.rival.second_step(first, target, self)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class LinearRivalHead(RivalHead, LinearHead):
     """A linear head that is trained as a rival says."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class MLPRivalHead(RivalHead, MLPHead):
     """A head with hidden layers that is trained as a rival says."""
 

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from numbers import Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from sklearn.base import clone
-from sklearn.utils._param_validation import Interval
 
-from ecrt.losses import LossName, LossRule, loss_rule
-from ecrt.rivals.base import Rival
-from ecrt.rivals.ranges import Choice, Number, Space
+from ecrt.losses import LossRule, loss_rule
+from ecrt.rivals.base import Choice, Number, Rival, Space
 from ecrt.stages import Encoder
-
-__all__ = ["ERM", "LDAM", "LDAMDRW", "ClassBalanced", "Focal", "Hinge", "LogitAdjusted", "Weighted"]
-
-ANY = [Interval(Real, 0, None, closed="left")]
-MARGINS: Space = {"largest_margin": Number(0.1, 5.0, log=True)}
+from ecrt.stages.parts import NonNegative, ShareBelowOne
 
 
 class NamedLoss(Rival):
     """A loss that heads and encoders take by name; its options are those of the rival."""
 
-    loss_name: ClassVar[LossName]
+    loss_name: ClassVar[str] = ""
+    """Its name there, if that is not the short name of the rival."""
 
     def _options(self) -> dict[str, float]:
         return {name: value for name, value in self.get_params(deep=False).items() if value is not None}
 
     def loss(self) -> LossRule:
         """The loss with these options."""
-        return loss_rule(self.loss_name, self._options())
+        return loss_rule(self.loss_name or self.kind, self._options())
 
     def encoder(self, config: Encoder) -> Encoder:
         """By name, because LDAM's margins are in the units of the encoder's head."""
-        return clone(config).set_params(loss=self.loss_name, loss_options=self._options())
+        return clone(config).set_params(loss=self.loss_name or self.kind, loss_options=self._options())
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class ERM(NamedLoss):
     """Empirical risk minimisation: softmax cross-entropy. With ``head="mlp"`` this is a plain MLP."""
 
-    kind: ClassVar[str] = "erm"
-    label: ClassVar[str] = "ERM"
-    loss_name: ClassVar[LossName] = "cross-entropy"
+    kind = "erm"
+    label = "ERM"
+    loss_name = "cross-entropy"
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Hinge(NamedLoss):
     """The best wrong score must stay one below the true one. Not smooth, so a linear head is trained by steps.
 
@@ -55,22 +46,18 @@ class Hinge(NamedLoss):
     Crammer, Singer: On the algorithmic implementation of multiclass kernel-based vector machines, JMLR 2001.
     """
 
-    kind: ClassVar[str] = "hinge"
-    label: ClassVar[str] = "Hinge loss"
-    loss_name: ClassVar[LossName] = "hinge"
-    tuned: ClassVar[Space | None] = None
+    kind = "hinge"
+    label = "Hinge loss"
+    tuned = None
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Weighted(NamedLoss):
     """Importance weighting: every class has the same weight. A linear head is class-weighted logistic regression."""
 
-    kind: ClassVar[str] = "weighted"
-    label: ClassVar[str] = "Importance weighting"
-    loss_name: ClassVar[LossName] = "weighted"
+    kind = "weighted"
+    label = "Importance weighting"
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class ClassBalanced(NamedLoss):
     """Weights by the effective number of samples. The mean weight of a sample, not of a class, is one.
 
@@ -84,16 +71,13 @@ class ClassBalanced(NamedLoss):
     Cui, Jia, Lin, Song, Belongie: Class-balanced loss based on effective number of samples, CVPR 2019.
     """
 
-    kind: ClassVar[str] = "class-balanced"
-    label: ClassVar[str] = "Class-balanced weights"
-    loss_name: ClassVar[LossName] = "class-balanced"
+    kind = "class-balanced"
+    label = "Class-balanced weights"
     tuned: ClassVar[Space | None] = {"beta": Choice((0.9, 0.99, 0.999, 0.9999))}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"beta": [Interval(Real, 0, 1, closed="left")]}
 
-    beta: float = 0.9999
+    beta: ShareBelowOne = 0.9999
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Focal(NamedLoss):
     """Cross-entropy that fades for samples that are already right, without class weights.
 
@@ -107,16 +91,13 @@ class Focal(NamedLoss):
     Lin, Goyal, Girshick, He, Dollar: Focal loss for dense object detection, ICCV 2017.
     """
 
-    kind: ClassVar[str] = "focal"
-    label: ClassVar[str] = "Focal loss"
-    loss_name: ClassVar[LossName] = "focal"
+    kind = "focal"
+    label = "Focal loss"
     tuned: ClassVar[Space | None] = {"gamma": Number(0.5, 5.0)}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"gamma": ANY}
 
-    gamma: float = 2.0
+    gamma: NonNegative = 2.0
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class LDAM(NamedLoss):
     """The true score is lowered by a margin, as n_m^(-1/4), which is largest for the rarest class.
 
@@ -134,18 +115,15 @@ class LDAM(NamedLoss):
     NeurIPS 2019.
     """
 
-    kind: ClassVar[str] = "ldam"
-    label: ClassVar[str] = "LDAM"
-    loss_name: ClassVar[LossName] = "ldam"
-    tuned: ClassVar[Space | None] = MARGINS
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"largest_margin": ANY, "scale": [None, *ANY]}
+    kind = "ldam"
+    label = "LDAM"
+    tuned: ClassVar[Space | None] = {"largest_margin": Number(0.1, 5.0, log=True)}
 
-    largest_margin: float = 0.5
-    scale: float | None = None
+    largest_margin: NonNegative = 0.5
+    scale: NonNegative | None = None
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class LDAMDRW(NamedLoss):
+class LDAMDRW(LDAM):
     """LDAM with class-balanced weights in the last part of the training, which never stops early.
 
     A linear head that is fitted at once has these weights from the start.
@@ -158,31 +136,15 @@ class LDAMDRW(NamedLoss):
         Of the weights, as in ``ClassBalanced``.
     reweight_from : float, default=0.8
         Share of the training after which classes are weighted.
-
-    References
-    ----------
-    Cao, Wei, Gaidon, Arechiga, Ma: Learning imbalanced datasets with label-distribution-aware margin loss,
-    NeurIPS 2019.
     """
 
-    kind: ClassVar[str] = "ldam-drw"
-    label: ClassVar[str] = "LDAM-DRW"
-    loss_name: ClassVar[LossName] = "ldam-drw"
-    tuned: ClassVar[Space | None] = MARGINS
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "largest_margin": ANY,
-        "scale": [None, *ANY],
-        "beta": [Interval(Real, 0, 1, closed="left")],
-        "reweight_from": ANY,
-    }
+    kind = "ldam-drw"
+    label = "LDAM-DRW"
 
-    largest_margin: float = 0.5
-    scale: float | None = None
-    beta: float = 0.9999
-    reweight_from: float = 0.8
+    beta: ShareBelowOne = 0.9999
+    reweight_from: NonNegative = 0.8
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class LogitAdjusted(NamedLoss):
     """Log frequencies are added to the scores in training. With ``tau=1`` this is also balanced softmax.
 
@@ -196,9 +158,7 @@ class LogitAdjusted(NamedLoss):
     Menon, Jayasumana, Rawat, Jain, Veit, Kumar: Long-tail learning via logit adjustment, ICLR 2021.
     """
 
-    kind: ClassVar[str] = "logit-adjusted"
-    label: ClassVar[str] = "Logit adjustment"
-    loss_name: ClassVar[LossName] = "logit-adjusted"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"tau": ANY}
+    kind = "logit-adjusted"
+    label = "Logit adjustment"
 
-    tau: float = 1.0
+    tau: NonNegative = 1.0

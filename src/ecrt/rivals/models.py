@@ -4,45 +4,27 @@ from __future__ import annotations
 
 import threading
 import warnings
-from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any, ClassVar
+from numbers import Integral
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.covariance import ledoit_wolf
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 
 from ecrt.errors import InputError
 from ecrt.metrics.priors import shift_prior
-from ecrt.rivals.base import Rival
-from ecrt.rivals.ranges import Choice, Number, Space
-
-__all__ = ["LDA", "QDA", "BalancedForest", "GradientBoosting"]
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
+from ecrt.rivals.base import Array, Choice, Labels, Number, Rival, Space
+from ecrt.stages.parts import Count, NonNegative, Positive, Share
 
 MOST_BORROWED = 500
 """Residuals of other classes that a class of one row borrows in QDA."""
-
-COUNT = [Interval(Integral, 1, None, closed="left")]
 
 _filters = threading.Lock()
 """Filters of warnings belong to the process: two threads that change and restore them would mix them up."""
 
 
-def _balanced_decision(model: Any, s: Array, counts: Array | Labels) -> Array:
-    """What the decision function gives, freed from the prior that it assumes."""
-    scores = np.asarray(model.decision_function(s), dtype=np.float64)
-    if scores.ndim == 1:
-        scores = np.column_stack([np.zeros_like(scores), scores])
-    return shift_prior(scores, counts, np.ones(len(counts)))
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
 class LDA(Rival):
     """Linear discriminant analysis (scikit-learn's) with a pooled covariance that is shrunk; priors as in training.
 
@@ -56,14 +38,11 @@ class LDA(Rival):
     Ledoit, Wolf: Honey, I shrunk the sample covariance matrix, Journal of Portfolio Management 2004.
     """
 
-    kind: ClassVar[str] = "lda"
-    label: ClassVar[str] = "Shrinkage LDA"
+    kind = "lda"
+    label = "Shrinkage LDA"
     tuned: ClassVar[Space | None] = {"shrinkage": Choice(("auto", 0.01, 0.1, 0.3, 0.6, 0.9))}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "shrinkage": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")]
-    }
 
-    shrinkage: str | float = "auto"
+    shrinkage: Literal["auto"] | Share = "auto"
 
     def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
         """The fitted model."""
@@ -72,12 +51,7 @@ class LDA(Rival):
             warnings.filterwarnings("ignore", message="Only one sample available", category=UserWarning)
             return LinearDiscriminantAnalysis(solver="lsqr", shrinkage=self.shrinkage).fit(s, y)
 
-    def scores(self, model: Any, s: Array, counts: Labels) -> Array:
-        """Log-probabilities without the frequencies of training."""
-        return _balanced_decision(model, s, counts)
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
 class QDA(Rival):
     """Quadratic discriminant analysis (scikit-learn's): a covariance for each class, shrunk; priors as in training.
 
@@ -93,12 +67,11 @@ class QDA(Rival):
     Ledoit, Wolf: Honey, I shrunk the sample covariance matrix, Journal of Portfolio Management 2004.
     """
 
-    kind: ClassVar[str] = "qda"
-    label: ClassVar[str] = "Shrinkage QDA"
+    kind = "qda"
+    label = "Shrinkage QDA"
     tuned: ClassVar[Space | None] = {"ridge": Number(1e-4, 1.0, log=True)}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"ridge": [Interval(Real, 0, None, closed="left")]}
 
-    ridge: float = 1e-3
+    ridge: NonNegative = 1e-3
 
     def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
         """The fitted model."""
@@ -107,12 +80,7 @@ class QDA(Rival):
         )
         return model.fit(*_borrow_residuals(s, y, rng))
 
-    def scores(self, model: Any, s: Array, counts: Labels) -> Array:
-        """Log-probabilities without the frequencies of training."""
-        return _balanced_decision(model, s, counts)
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
 class GradientBoosting(Rival):
     """Histogram gradient boosting (scikit-learn's) with balanced class weights and no early stopping.
 
@@ -128,8 +96,8 @@ class GradientBoosting(Rival):
     Ke et al.: LightGBM: a highly efficient gradient boosting decision tree, NeurIPS 2017.
     """
 
-    kind: ClassVar[str] = "gradient-boosting"
-    label: ClassVar[str] = "Weighted gradient boosting"
+    kind = "gradient-boosting"
+    label = "Weighted gradient boosting"
     tuned: ClassVar[Space | None] = {
         "learning_rate": Number(0.02, 0.3, log=True),
         "max_iter": Number(50, 300, log=True),
@@ -137,21 +105,13 @@ class GradientBoosting(Rival):
         "min_samples_leaf": Number(2, 50, log=True),
         "l2_regularization": Number(1e-3, 10.0, first=1e-3, log=True),
     }
-    scale_free: ClassVar[bool] = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": COUNT,
-        "max_leaf_nodes": [None, Interval(Integral, 2, None, closed="left")],
-        "min_samples_leaf": COUNT,
-        "l2_regularization": [Interval(Real, 0, None, closed="left")],
-        "options": [None, dict],
-    }
+    scale_free = True
 
-    learning_rate: float = 0.1
-    max_iter: int = 100
-    max_leaf_nodes: int | None = 31
-    min_samples_leaf: int = 20
-    l2_regularization: float = 0.0
+    learning_rate: Positive = 0.1
+    max_iter: Count = 100
+    max_leaf_nodes: Annotated[int, Interval(Integral, 2, None, closed="left")] | None = 31
+    min_samples_leaf: Count = 20
+    l2_regularization: NonNegative = 0.0
     options: dict[str, Any] | None = None
 
     def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
@@ -163,10 +123,9 @@ class GradientBoosting(Rival):
 
     def scores(self, model: Any, s: Array, counts: Labels) -> Array:
         """Log-probabilities; the weighted trees assume no prior."""
-        return _balanced_decision(model, s, np.ones(len(counts)))
+        return super().scores(model, s, np.ones_like(counts))
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class BalancedForest(Rival):
     """Balanced random forest (imbalanced-learn's): every tree sees as many rows of each class as the rarest has.
 
@@ -185,24 +144,18 @@ class BalancedForest(Rival):
     Chen, Liaw, Breiman: Using random forest to learn imbalanced data, 2004.
     """
 
-    kind: ClassVar[str] = "balanced-forest"
-    label: ClassVar[str] = "Balanced random forest"
+    kind = "balanced-forest"
+    label = "Balanced random forest"
     tuned: ClassVar[Space | None] = {
         "n_estimators": Number(50, 400, log=True),
         "max_features": Choice(("sqrt", 0.3, 0.6)),
         "min_samples_leaf": Number(1, 20, log=True),
     }
-    scale_free: ClassVar[bool] = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_estimators": COUNT,
-        "max_features": [StrOptions({"sqrt", "log2"}), None, Interval(Real, 0, None, closed="neither")],
-        "min_samples_leaf": [Interval(Real, 0, None, closed="neither")],
-        "options": [None, dict],
-    }
+    scale_free = True
 
-    n_estimators: int = 100
-    max_features: str | float | None = "sqrt"
-    min_samples_leaf: int | float = 1
+    n_estimators: Count = 100
+    max_features: Literal["sqrt", "log2"] | Positive | None = "sqrt"
+    min_samples_leaf: Positive = 1
     options: dict[str, Any] | None = None
 
     def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:

@@ -6,20 +6,16 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Real
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.utils._param_validation import Interval
 from torch import nn
 
 from ecrt.losses import make_class_loss
 from ecrt.metrics import nll_per_sample
 from ecrt.nn import BalancedHead
-from ecrt.rivals.base import Rival
-from ecrt.rivals.ranges import Space
+from ecrt.rivals.base import Labels, Rival
 from ecrt.stages import EncodeResult, head_outputs
 from ecrt.stages.heads import (
     WEIGHT_DECAYS,
@@ -32,16 +28,12 @@ from ecrt.stages.heads import (
     last_layer,
 )
 from ecrt.stages.holdout import Watched
-
-__all__ = ["CRT", "NORM_POWERS", "FirstHeads", "PostHoc", "TauNorm", "TwoStepFitter", "normalise_last_layer"]
-
-Labels = NDArray[np.int64]
+from ecrt.stages.parts import NonNegative
 
 NORM_POWERS = tuple(np.linspace(0, 1, 11).round(1).tolist())
 """Powers tried by tau-normalisation."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class CRT(Rival):
     """Classifier re-training: the last layer is fitted anew, with every class at the same weight.
 
@@ -54,27 +46,30 @@ class CRT(Rival):
     recognition, ICLR 2020.
     """
 
-    kind: ClassVar[str] = "crt"
-    label: ClassVar[str] = "Decoupling, cRT"
-    learns_from_encoded_rows: ClassVar[bool] = True
+    kind = "crt"
+    label = "Decoupling, cRT"
+    learns_from_encoded_rows = True
 
     def second_step(self, first: HeadFitter, target: ClassTarget, head: NetworkHead) -> HeadFitter:
         """All layers but the last are kept."""
         counts_m = target.counts_of(head)
-        nothing_m = torch.zeros(len(counts_m), device=counts_m.device)
         refit = LinearFitter(len(counts_m), make_class_loss("weighted", counts_m))
         settings = WEIGHT_DECAYS if head.weight_decay is None else (head.weight_decay,)
 
-        def adapt(module: nn.Module, sample: HeadSample, setting: float) -> nn.Module:
+        def adapt(sample: HeadSample, setting: float, module: nn.Module) -> nn.Module:
             with torch.no_grad():
                 body, _ = last_layer(module.eval())
                 features = HeadSample(body(sample.s), sample.y, sample.weight, sample.synthetic)
-            return BalancedHead(_with_last(module, refit.fit(features, setting)), nothing_m)
+            last = refit.fit(features, setting)
+            if not isinstance(module, nn.Linear):
+                whole = cast(nn.Sequential, copy.deepcopy(module))
+                whole[-1] = last
+                last = whole
+            return _unadjusted(last, target)
 
         return TwoStepFitter(first, adapt, settings)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class TauNorm(Rival):
     """The weights of each class are divided by a power of their norm, and biases are dropped.
 
@@ -87,23 +82,15 @@ class TauNorm(Rival):
     recognition, ICLR 2020.
     """
 
-    kind: ClassVar[str] = "tau-norm"
-    label: ClassVar[str] = "Decoupling, tau-normalised"
+    kind = "tau-norm"
+    label = "Decoupling, tau-normalised"
+    trains_encoder = True
 
     def second_step(self, first: HeadFitter, target: ClassTarget, head: NetworkHead) -> HeadFitter:
         """The last layer is normalised."""
-        counts_m = target.counts_of(head)
-        nothing_m = torch.zeros(len(counts_m), device=counts_m.device)
         return TwoStepFitter(
-            first,
-            lambda module, sample, setting: BalancedHead(normalise_last_layer(module, setting), nothing_m),
-            NORM_POWERS,
+            first, lambda _, power, module: _unadjusted(normalise_last_layer(module, power), target), NORM_POWERS
         )
-
-    @property
-    def trains_encoder(self) -> bool:
-        """Yes; the head is then normalised."""
-        return True
 
     @torch.no_grad()
     def adapt(self, head: BalancedHead, encoded: EncodeResult, labels: Labels) -> nn.Module:
@@ -112,7 +99,7 @@ class TauNorm(Rival):
         y = labels[rows]
 
         def normed(power: float) -> nn.Module:
-            return BalancedHead(normalise_last_layer(head.head, power), torch.zeros(labels.max() + 1).double())
+            return BalancedHead(normalise_last_layer(head.head, power), torch.zeros_like(head.log_mass_m))
 
         if len(rows) == 0:
             return normed(1.0)
@@ -125,7 +112,6 @@ class TauNorm(Rival):
         return normed(min(NORM_POWERS, key=loss))
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class PostHoc(Rival):
     """Post-hoc logit adjustment: tau times the log frequencies is taken off the scores of ERM.
 
@@ -139,37 +125,26 @@ class PostHoc(Rival):
     Menon, Jayasumana, Rawat, Jain, Veit, Kumar: Long-tail learning via logit adjustment, ICLR 2021.
     """
 
-    kind: ClassVar[str] = "post-hoc"
-    label: ClassVar[str] = "Post-hoc logit adjustment"
-    tuned: ClassVar[Space | None] = None
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"tau": [Interval(Real, 0, None, closed="left")]}
+    kind = "post-hoc"
+    label = "Post-hoc logit adjustment"
+    tuned = None
+    trains_encoder = True
 
-    tau: float = 1.0
+    tau: NonNegative = 1.0
 
     def second_step(self, first: HeadFitter, target: ClassTarget, head: NetworkHead) -> HeadFitter:
         """A share of the log prior is taken off."""
         log_prior_m = torch.log(target.prior_left_by(head)).float()
-        return TwoStepFitter(
-            first, lambda module, sample, setting: BalancedHead(module, setting * log_prior_m), (self.tau,)
-        )  # fmt: skip
-
-    @property
-    def trains_encoder(self) -> bool:
-        """Yes; the head is then adjusted."""
-        return True
+        return TwoStepFitter(first, lambda _, tau, module: BalancedHead(module, tau * log_prior_m), (self.tau,))
 
     def adapt(self, head: BalancedHead, encoded: EncodeResult, labels: Labels) -> nn.Module:
         """The same share of what was taken off."""
         return BalancedHead(head.head, self.tau * head.log_mass_m)
 
 
-def _with_last(head: nn.Module, last: nn.Module) -> nn.Module:
-    """A copy of a head with another last layer."""
-    if isinstance(head, nn.Linear):
-        return last
-    changed = cast(nn.Sequential, copy.deepcopy(head))
-    changed[-1] = last
-    return changed
+def _unadjusted(module: nn.Module, target: ClassTarget) -> nn.Module:
+    """A head whose scores are balanced as they are."""
+    return BalancedHead(module, torch.zeros(target.n_outputs, device=target.device))
 
 
 @torch.no_grad()
@@ -225,13 +200,13 @@ class TwoStepFitter:
     Parameters
     ----------
     first : fits the first head, under the setting that held-out rows like best.
-    adapt : first head, sample and setting to the second head.
+    adapt : from the sample, a setting and the first head to the second head.
     settings : of the second step.
     first_settings : those found, of which the final fit takes the median.
     """
 
     first: HeadFitter
-    adapt: Callable[[nn.Module, HeadSample, float], nn.Module]
+    adapt: Callable[[HeadSample, float, nn.Module], nn.Module]
     settings: tuple[float, ...]
     first_settings: list[float] = field(default_factory=list)
     chooses_on_path: ClassVar[bool] = True
@@ -244,12 +219,8 @@ class TwoStepFitter:
         tried = [(first(head), setting) for setting, head in self.first.path(sample, first)]
         self.first_settings.append(min(tried)[1])
         for setting in self.settings:
-            yield setting, first.second(partial(self.second, sample, setting))
+            yield setting, first.second(partial(self.adapt, sample, setting))
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """Both steps on all rows."""
-        return self.second(sample, setting, self.first.fit(sample, float(np.median(self.first_settings))))
-
-    def second(self, sample: HeadSample, setting: float, first: nn.Module) -> nn.Module:
-        """The second head, made from a first one."""
-        return self.adapt(first, sample, setting)
+        return self.adapt(sample, setting, self.first.fit(sample, float(np.median(self.first_settings))))
