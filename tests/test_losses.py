@@ -20,7 +20,6 @@ from ecrt.losses import (
     hinge,
     infonce_in_batch,
     logit_adjusted,
-    paper_augmentation_weight,
     sample_weights,
 )
 
@@ -360,15 +359,3 @@ def test_class_mass():
     counts = torch.tensor([6, 3, 1])
     assert class_mass(counts, "training").tolist() == pytest.approx([0.6, 0.3, 0.1], abs=1e-15)
     assert class_mass(counts, "balanced").tolist() == pytest.approx([1 / 3] * 3, abs=1e-15)
-
-
-def test_paper_strength_is_a_share_of_all_mass():
-    """lambda n / n_m of class m, and never more than all of it."""
-    counts = torch.tensor([80, 15, 5])
-    assert paper_augmentation_weight(0.1, counts).tolist() == pytest.approx([0.125, 2 / 3, 1.0])
-
-
-@given(strength=st.floats(0, 1), counts=st.lists(st.integers(1, 1000), min_size=1, max_size=6))
-def test_paper_strength_gives_shares_between_zero_and_one(strength, counts):
-    weight_m = paper_augmentation_weight(strength, torch.tensor(counts))
-    assert ((weight_m >= 0) & (weight_m <= 1)).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ from ecrt import (
     MLPHead,
     Parametric,
 )
+from ecrt.data import assign_roles
 from ecrt.flows import fit_linear_demixing, within_class_residuals, within_label_moments
 from ecrt.losses import label_odds, masked_bce, row_mass
 from ecrt.losses.multilabel import (
@@ -47,7 +49,8 @@ from ecrt.metrics import (
     top_k_accuracy,
 )
 from ecrt.stages import Labelled, NoDemixing, Permutation, augment_labels, demix
-from ecrt.stages.labels import _sample
+from ecrt.stages.labels import LabelTarget
+from ecrt.stages.targets import View
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(size=(40, 6)).round(1)  # rounded, so that some are equal
@@ -206,11 +209,12 @@ def test_row_mass_with_one_label_a_row_is_the_mass_of_classes():
 def test_augmentation_leaves_the_mass_of_positives_as_it_was(weight, mass):
     labelled = Labelled(sparse.csr_array(PRESENT_NM.astype(np.int8)))
     augmented = np.array([False, True, True, False, False, True])
+    roles = replace(assign_roles(labelled.counts, np.arange(6)), augmented=augmented)
     config = Parametric(weight=weight, n_synthetic=7)
-    s = RNG.normal(size=(40, 3))
-    drawn = augment_labels(s, labelled.indicator, augmented, np.ones(3), config, np.random.default_rng(0))
-    rows = row_mass(labelled.indicator, mass)
-    sample = _sample(s, labelled, drawn, np.ones(3), rows, config, torch.device("cpu"))
+    target = LabelTarget(labelled, roles, config, np.random.default_rng(0), torch.device("cpu"))
+    rows = np.arange(40)
+    demixed = target.demix(RNG.normal(size=(40, 3)), rows, rows[:0], Linear())
+    sample = View(target, demixed).sample(rows, LinearHead(class_mass=mass))
     assert len(sample.s) == 40 + 3 * 7
     share = 1 - weight * augmented
     expected = labelled.indicator.T @ row_mass(labelled.indicator, mass)

@@ -340,7 +340,7 @@ def test_ridge_is_where_the_gradient_vanishes():
     s, y = (torch.randn(40, k, generator=generator, dtype=torch.float64) for k in (3, 2))
     w = torch.rand(40, generator=generator, dtype=torch.float64)
     sample = HeadSample(s, y, w / w.sum(), torch.zeros(40, dtype=torch.bool))
-    head = NumberTarget(2, 40).linear_fitter(LinearHead()).fit(sample, 0.3)
+    head = NumberTarget(y.numpy()).linear_fitter(LinearHead()).fit(sample, 0.3)
     loss = regression_loss("squared", head(s), y) @ sample.weight + 0.15 * (head.weight**2).sum()
     loss.backward()
     assert max(p.grad.abs().max().item() for p in head.parameters()) < 1e-9

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from ecrt.losses import cross_entropy, make_class_loss
-from ecrt.losses.mixing import mix, mixed_loss
+from ecrt.losses import cross_entropy, make_class_loss, mix, mixed_loss
 from ecrt.rivals.risks import (
     adversarial_direction,
     bernoulli_divergence,

@@ -12,7 +12,7 @@ from ecrt.flows import Demixer, LinearDemixing, LowRank, MaskedFlow, SharedPrior
 from ecrt.metrics import fit_temperature
 from ecrt.nn import BalancedHead, ClassGaussians, Standardise, make_head
 from ecrt.stages import LinearHead, head_outputs, sources_of
-from ecrt.stages.heads import ClassTarget
+from ecrt.stages.heads import temperature_of
 from ecrt.stages.scoring import _saves_work, predict_outputs, predict_sources
 
 D, KEPT, N_SIGNAL, N_CLASSES = 7, 5, 4, 3
@@ -120,12 +120,11 @@ def test_the_temperature_of_a_head_is_that_of_its_probabilities() -> None:
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(N_CLASSES), [300, 60, 20])
     s = np.eye(N_CLASSES, N_SIGNAL)[y] + rng.normal(size=(len(y), N_SIGNAL))
-    head, counts = heads()["linear"], np.bincount(y)
+    head = heads()["linear"]
     with torch.no_grad():
         head.weight.copy_(5 * torch.eye(N_CLASSES, N_SIGNAL))
-    target = ClassTarget(torch.from_numpy(counts), len(y), torch.device("cpu"))
-    found = target.temperature(head, LinearHead(loss="ldam"), torch.from_numpy(s), y)
+    prior_m = LinearHead(loss="ldam").class_loss.prior(torch.from_numpy(np.bincount(y)))
+    found = temperature_of(head, prior_m, torch.from_numpy(s), y)
     expected = fit_temperature(log_softmax(head_outputs(head, s), axis=1), y)  # LDAM leaves the training frequencies
     assert found == pytest.approx(expected, rel=1e-4)
     assert found > 1.5
-    assert target.temperature(head, LinearHead(), torch.from_numpy(s), y) == 1

@@ -41,12 +41,12 @@ from ecrt.stages import (
     NoDemixing,
     Parametric,
     Synthetic,
-    choose_label_head,
-    demix_labels,
+    choose_head,
     head_outputs,
 )
 from ecrt.stages.choosing import Draw
 from ecrt.stages.heads import NetworkHead
+from ecrt.stages.labels import LabelTarget
 from ecrt.training import seeded
 from paper.data import load_arxiv
 from paper.experiments.frequency import BY_CLASS, by_label
@@ -198,15 +198,15 @@ class LabelRival:
         train_rows, held_out_rows = stratified_holdout(labelled.rarest, 0.2, rng)
         z = X.astype(np.float64)
         with seeded(self.seed):
-            self.demixed = demix_labels(
-                z, labelled, train_rows, roles, NoDemixing(), rng, torch.device("cpu")
-            )  # fmt: skip
-            choice, logits, judged = self._choose(labelled, (train_rows, held_out_rows), roles, rng, device)
+            target = LabelTarget(labelled, roles, NoAugmentation(), rng, torch.device("cpu"))
+            self.demixed = target.demix(z, train_rows, held_out_rows, NoDemixing())
+            choice = self._choose(labelled, (train_rows, held_out_rows), roles, rng, device)
             self.head: nn.Module = choice.fit()
         self.odds = {
             "training": label_odds(labelled.indicator),
             "balanced": label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced")),
         }
+        logits, judged = choice.trial()
         self.thresholds = best_thresholds(logits, labelled[judged].present(), -self.odds["balanced"])
         self.history_ = {"head_candidates": choice.candidates, "head_setting": choice.setting}
         return self
@@ -218,8 +218,8 @@ class LabelRival:
         roles: ClassRoles,
         rng: np.random.Generator,
         device: torch.device,
-    ) -> tuple[HeadChoice, Array, Labels]:
-        """The network that held-out rows choose, and its logits of rows."""
+    ) -> HeadChoice:
+        """The network that held-out rows choose."""
         parts = parts_of({name: value for name, value in self.options.items() if name != "epsilon"})
         head: NetworkHead = parts["head"]
         augmentation: Augmentation = parts["augmentation"]
@@ -240,8 +240,9 @@ class LabelRival:
 
             return draw
 
-        return choose_label_head(
-            self.demixed.learned, self.demixed, labelled, *rows, roles, augmentation, [head], rng, device,
+        return choose_head(
+            self.demixed.learned, labelled, train_rows=rows[0], held_out_rows=rows[1], roles=roles,
+            demixed=self.demixed, augmentation=augmentation, heads=[head], rng=rng, device=device,
             draw=Draw(made_from) if self.method == GAN else None,
         )  # fmt: skip
 

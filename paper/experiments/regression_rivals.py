@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from ecrt.errors import InputError
 from ecrt.losses.regression import RegressionLoss, regression_loss
 from ecrt.metrics import mean_over_classes
 from ecrt.stages import Flow, demix
-from ecrt.stages.heads import HeadSample, MLPFitter, head_outputs
+from ecrt.stages.heads import HeadSample, MLPFitter, head_outputs, plain_risk
 from ecrt.training import TrainingConfig, seeded, torch_generator
 
 __all__ = ["RIVALS", "fit_rival"]
@@ -52,8 +51,8 @@ class _Task:
     rng: np.random.Generator
 
     def fitter(self, n_outputs: int) -> MLPFitter:
-        loss = partial(regression_loss, self.loss)
-        return MLPFitter(n_outputs, loss, self.hidden, 0.0, self.training, torch_generator(self.rng))
+        risk = plain_risk(lambda outputs, y, done: regression_loss(self.loss, outputs, y))
+        return MLPFitter(n_outputs, lambda: risk, self.hidden, 0.0, self.training, torch_generator(self.rng))
 
     def sample(self, rows: Rows) -> HeadSample:
         x, y, weight = rows

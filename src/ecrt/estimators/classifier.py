@@ -65,7 +65,6 @@ from ecrt.stages import (
     fit_head,
     sources_of,
     transfer,
-    transfer_labels,
 )
 from ecrt.stages.parts import Rule, changed_options
 from ecrt.stages.scoring import predict_outputs
@@ -481,7 +480,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             encoded = self._encode(items, labelled.rarest, groups, session, labelled.sides())
             z, learned = encoded.features[encoded.learn_rows], labelled[encoded.learn_rows]
             usual = (MLPHead(),) if len(z) > MANY_LABELLED_ROWS else (LinearHead(), MLPHead())
-            result, (logits, present) = transfer_labels(
+            result = transfer(
                 z, learned, roles=roles, candidates=self._demixings(*z.shape), heads=self._parts("head") or usual,
                 augmentation=self._parts("augmentation")[0], validation=self.validation_fraction,
                 fresh=encoded.fresh[encoded.learn_rows], **vars(session),
@@ -493,7 +492,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self._take(encoded, result, counts, roles)
         self.thresholds_ = None
         if self.thresholds == "validation":
-            self.thresholds_ = best_thresholds(logits, present, -self.log_class_prior_)
+            logits, judged = result.choice.trial()
+            self.thresholds_ = best_thresholds(logits, learned[judged].present(), -self.log_class_prior_)
         label, row = learned.label, learned.incidences.row
         most = int(np.clip(LABEL_EXAMPLES // n_labels, 20, 500))
         keep = thin_out(label, dict.fromkeys(range(n_labels), most), session.rng)

@@ -3,9 +3,11 @@
 from ecrt.losses.classification import (
     LOSS_OPTIONS,
     ClassLoss,
+    ClassMass,
     LossName,
     LossRule,
     check_loss,
+    class_mass,
     cross_entropy,
     effective_number_weights,
     effective_prior,
@@ -17,11 +19,20 @@ from ecrt.losses.classification import (
     logit_adjusted,
     loss_rule,
     make_class_loss,
+    mix,
+    mixed_loss,
+    sample_weights,
 )
-from ecrt.losses.contrastive import dv_exact, fdv_in_batch, fdv_own_label, gcl_exact, gcl_in_batch, infonce_in_batch
-from ecrt.losses.likelihood import flow_nll
+from ecrt.losses.contrastive import (
+    dv_exact,
+    fdv_in_batch,
+    fdv_own_label,
+    flow_nll,
+    gcl_exact,
+    gcl_in_batch,
+    infonce_in_batch,
+)
 from ecrt.losses.multilabel import label_odds, masked_bce, row_mass
-from ecrt.losses.risk import ClassMass, class_mass, paper_augmentation_weight, sample_weights
 
 __all__ = [
     "LOSS_OPTIONS",
@@ -51,7 +62,8 @@ __all__ = [
     "loss_rule",
     "make_class_loss",
     "masked_bce",
-    "paper_augmentation_weight",
+    "mix",
+    "mixed_loss",
     "row_mass",
     "sample_weights",
 ]

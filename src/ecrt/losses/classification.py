@@ -1,4 +1,4 @@
-"""Losses for classes, many of them made for imbalanced ones: one value for each sample.
+"""Losses for classes, many of them made for imbalanced ones: one value for each sample, and the weights of samples.
 
 Every loss is a pure function. :func:`loss_rule` gives one by its name, as a :class:`LossRule`: how it is bound to the
 class counts, and what its trained logits mean, so that every method can be asked for the same prior.
@@ -17,26 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-
-__all__ = [
-    "LOSS_OPTIONS",
-    "ClassLoss",
-    "LossName",
-    "LossRule",
-    "check_loss",
-    "cross_entropy",
-    "effective_number_weights",
-    "effective_prior",
-    "focal",
-    "hinge",
-    "importance_weights",
-    "ldam",
-    "ldam_margins",
-    "logit_adjusted",
-    "loss_rule",
-    "make_class_loss",
-    "training_prior",
-]
 
 LossName = Literal[
     "cross-entropy",
@@ -275,3 +255,72 @@ def loss_rule(name: str | LossRule, options: Mapping[str, float] | None = None) 
         smooth=name != "hinge",
         changes=name == "ldam-drw",
     )
+
+
+# --- mixup ----------------------------------------------------------------------------------------------------------
+
+
+def mix(x_n: Tensor, partner_n: Tensor, share_n: Tensor) -> Tensor:
+    r""":math:`\lambda x + (1 - \lambda) x'`, a share for each sample.
+
+    References
+    ----------
+    Zhang, Cisse, Dauphin, Lopez-Paz: mixup: beyond empirical risk minimization, ICLR 2018.
+    """
+    share = share_n.reshape(-1, *[1] * (x_n.ndim - 1)).to(x_n.dtype)
+    return share * x_n + (1 - share) * partner_n
+
+
+def mixed_loss(
+    loss: ClassLoss, logits_nm: Tensor, y_n: Tensor, partner_y_n: Tensor, label_share_n: Tensor, done: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """The losses under either label, each times its share: two values for each sample, so that each may be weighted."""
+    first_n = loss(logits_nm, y_n, done)
+    second_n = loss(logits_nm, partner_y_n, done)
+    share_n = label_share_n.to(first_n.dtype)
+    return share_n * first_n, (1 - share_n) * second_n
+
+
+# --- weights of samples ---------------------------------------------------------------------------------------------
+
+ClassMass = Literal["training", "tempered", "balanced"]
+
+
+def class_mass(counts_m: Tensor, mass: ClassMass) -> Tensor:
+    """w_m: ``"training"`` gives n_m / n (empirical risk), ``"balanced"`` 1 / M (importance weighting); sums to one.
+
+    ``"tempered"`` is their geometric mean, as the square root of n_m.
+    """
+    if mass == "tempered":
+        root_m = counts_m.double().sqrt()
+        return root_m / root_m.sum()
+    if mass == "balanced":
+        return torch.full_like(counts_m, 1 / len(counts_m), dtype=torch.float64)
+    return counts_m.double() / counts_m.sum()
+
+
+def sample_weights(y_n: Tensor, synthetic_n: Tensor, mass_m: Tensor, augmentation_weight_m: Tensor) -> Tensor:
+    r"""Weights under which the sum of losses is the augmented risk, Eq. 3; those of a class sum to its mass exactly.
+
+    .. math:: L = \sum_m w_m [(1 - \lambda_m) \mathrm{mean}_{real} + \lambda_m \mathrm{mean}_{synthetic}]
+
+    Read literally, Eq. 3 gives real minority samples the coefficient n_m/n - lambda, which can be negative, and
+    Algorithm 1 adds mass instead of moving it. Here synthetic samples replace a share lambda_m of a class's mass and
+    never change the mass itself.
+
+    Parameters
+    ----------
+    y_n : labels of real and synthetic samples together.
+    synthetic_n : which of them are synthetic.
+    mass_m : w_m.
+    augmentation_weight_m : lambda_m; it counts as 0 for classes without synthetic samples and as 1 for classes
+        without real ones.
+    """
+    n_classes = len(mass_m)
+    n_real_m = torch.bincount(y_n[~synthetic_n], minlength=n_classes).double()
+    n_synthetic_m = torch.bincount(y_n[synthetic_n], minlength=n_classes).double()
+    share_m = torch.where(n_synthetic_m > 0, augmentation_weight_m.double(), torch.zeros_like(n_real_m))
+    share_m = torch.where(n_real_m > 0, share_m, torch.ones_like(share_m))
+    real_m = mass_m * (1 - share_m) / n_real_m.clamp(min=1)
+    artificial_m = mass_m * share_m / n_synthetic_m.clamp(min=1)
+    return torch.where(synthetic_n, artificial_m[y_n], real_m[y_n])

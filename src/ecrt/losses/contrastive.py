@@ -1,6 +1,6 @@
-"""Contrastive losses for nonlinear ICA: which label belongs to which source vector?
+"""Losses of de-mixing: which label belongs to which source vector (nonlinear ICA), and the likelihood term of Eq. 5.
 
-All take scores g (critic over temperature) and return one value for each sample; nothing is reduced here.
+Contrastive losses take scores g (critic over temperature). All return one value for each sample.
 ``scores_bb[i, j]`` scores sample i against the label of sample j; ``scores_bm[i, m]`` against label m.
 """
 
@@ -10,8 +10,6 @@ import math
 
 import torch
 from torch import Tensor, nn
-
-__all__ = ["dv_exact", "fdv_in_batch", "fdv_own_label", "gcl_exact", "gcl_in_batch", "infonce_in_batch"]
 
 
 def gcl_in_batch(positive_b: Tensor, negative_b: Tensor) -> Tensor:
@@ -87,3 +85,11 @@ def dv_exact(scores_bm: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tensor:
     """
     positive_b = scores_bm.gather(1, y_b[:, None]).squeeze(1)
     return torch.logsumexp(scores_bm + torch.log(label_prior_m), dim=1) - positive_b
+
+
+def flow_nll(log_density_n: Tensor, log_det_n: Tensor, n_features: int) -> Tensor:
+    r"""Negative log-likelihood in feature space, per dimension: :math:`-(\log p(s|y) + \log|\det J_f(z)|) / d`.
+
+    Eq. 5 has no 1/d; dividing makes one likelihood weight serve all dimensions.
+    """
+    return -(log_density_n + log_det_n) / n_features

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from ecrt.losses.classification import ldam_margins
-from ecrt.losses.risk import ClassMass
+from ecrt.losses.classification import ClassMass, ldam_margins
 
 __all__ = [
     "ABSENT",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 from torch import Tensor, nn
@@ -22,8 +21,9 @@ from ecrt.metrics.priors import shift_prior
 from ecrt.nn import BalancedHead
 from ecrt.stages import Augmentation, Encoder, EncodeResult, LinearHead, MLPHead, NoAugmentation, Part, Role, Synthetic
 from ecrt.stages.choosing import Draw
-from ecrt.stages.heads import BatchRisk, ClassTarget, HeadFitter, HeadLoss, NetworkHead, Target, plain_risk
+from ecrt.stages.heads import BatchRisk, HeadFitter, HeadLoss, NetworkHead, Target, plain_risk
 from ecrt.stages.parts import known_parts
+from ecrt.stages.targets import ClassTarget
 from ecrt.training import Progress
 
 Array = NDArray[np.float64]
@@ -223,11 +223,9 @@ class RivalHead(NetworkHead):
         """Whether a step asks nothing of the host."""
         return self.plain or self.rival.recordable
 
-    def fitter(
-        self, target: Target, rng: np.random.Generator, device: torch.device, progress: Progress | None
-    ) -> HeadFitter:
+    def fitter(self, target: Target, rng: np.random.Generator, progress: Progress | None) -> HeadFitter:
         """What fits the head, and takes the second step."""
-        first = super().fitter(target, rng, device, progress)
+        first = super().fitter(target, rng, progress)
         if not self.rival.overrides("second_step"):
             return first
         if not isinstance(target, ClassTarget):

@@ -37,7 +37,7 @@ from ecrt.stages import (
     sources_of,
     transfer,
 )
-from ecrt.stages.heads import ClassTarget, NetworkHead
+from ecrt.stages.heads import NetworkHead, temperature_of, without_prior
 from ecrt.stages.parts import Rule, changed_options, refuse_idle
 
 __all__ = ["BaselineClassifier"]
@@ -287,13 +287,9 @@ def _balanced_head(encoded: EncodeResult, labels: Labels, config: Encoder) -> Ba
     """The encoder's head; of an improper loss at the temperature of rows that the encoder has not looked at."""
     head: Any = encoded.head
     head = head.double().cpu().eval()
-    if not encoded.fresh.any():
+    if not encoded.fresh.any() or config.class_loss.proper:
         return head
-    target = ClassTarget(torch.from_numpy(encoded.head_counts), len(labels), torch.device("cpu"))
+    prior_m = config.class_loss.prior(torch.from_numpy(encoded.head_counts))
     z, y = torch.from_numpy(encoded.features[encoded.fresh]), labels[encoded.fresh]
-    network = LinearHead(loss=config.class_loss)
-    temperature = target.temperature(head.head, network, z, y)
-    if temperature == 1:
-        return head
-    tempered = target.balanced(head.head, network, temperature)
+    tempered = without_prior(head.head, prior_m, temperature_of(head.head, prior_m, z, y))
     return tempered if isinstance(tempered, BalancedHead) else BalancedHead(tempered, torch.zeros_like(head.log_mass_m))

@@ -19,7 +19,6 @@ from ecrt.rivals.base import Labels, Rival
 from ecrt.stages import EncodeResult, head_outputs
 from ecrt.stages.heads import (
     WEIGHT_DECAYS,
-    ClassTarget,
     HeadFitter,
     HeadSample,
     LinearFitter,
@@ -29,6 +28,7 @@ from ecrt.stages.heads import (
 )
 from ecrt.stages.holdout import Watched
 from ecrt.stages.parts import NonNegative
+from ecrt.stages.targets import ClassTarget
 
 NORM_POWERS = tuple(np.linspace(0, 1, 11).round(1).tolist())
 """Powers tried by tau-normalisation."""

@@ -43,7 +43,7 @@ from ecrt.stages.heads import (
     MLPHead,
     head_outputs,
 )
-from ecrt.stages.labels import Labelled, choose_label_head, demix_labels, transfer_labels
+from ecrt.stages.labels import Labelled
 from ecrt.stages.parts import Part, Role
 from ecrt.stages.regression import RegressResult, regress
 
@@ -84,9 +84,7 @@ __all__ = [
     "augment_classes",
     "augment_labels",
     "choose_head",
-    "choose_label_head",
     "demix",
-    "demix_labels",
     "encode",
     "features_of",
     "fit_head",
@@ -94,7 +92,6 @@ __all__ = [
     "regress",
     "sources_of",
     "transfer",
-    "transfer_labels",
 ]
 
 for _module in pkgutil.iter_modules(__path__):

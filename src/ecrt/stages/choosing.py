@@ -5,35 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from ecrt.data import ClassRoles, stratified_holdout
+from ecrt.data import ClassRoles
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
-from ecrt.losses import sample_weights
-from ecrt.stages.augmenting import Augmentation, Synthetic, augment_classes
-from ecrt.stages.demixing import Demixing, DemixResult, demix
-from ecrt.stages.heads import ClassTarget, Head, HeadFitter, HeadSample, device_outputs
+from ecrt.stages.augmenting import Augmentation, Synthetic
+from ecrt.stages.demixing import Demixing, DemixResult
+from ecrt.stages.heads import Head, HeadFitter, HeadSample
 from ecrt.stages.holdout import Watched, across_halves, all_fresh, better_under_weights, halves, head_folds
+from ecrt.stages.labels import Labelled, LabelTarget
+from ecrt.stages.targets import ClassTarget, RowTarget, View
 from ecrt.training import Progress, seeded, stop_requested
-
-__all__ = [
-    "Candidate",
-    "Choice",
-    "Draw",
-    "Fold",
-    "HeadChoice",
-    "TransferResult",
-    "best_transfer",
-    "choose_among",
-    "choose_head",
-    "fit_head",
-    "transfer",
-]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -51,8 +37,9 @@ class HeadChoice:
     held_out_losses : balanced NLL of each of these rows under what the other half of them would have chosen.
     held_out : mean of these, every class with the same weight.
     candidates : held-out balanced NLL, every class with the same weight, of all that was tried.
-    temperature : what logits are divided by; 1 unless the loss gives them a scale of their own.
     fit : fits the choice on all rows: scaled sources to balanced logits, float64 on the CPU.
+    trial : balanced logits of rows that the head on trial had not seen, and these rows.
+    temperature : what logits are divided by; 1 unless the loss gives them a scale of their own.
     """
 
     head: Head
@@ -62,6 +49,7 @@ class HeadChoice:
     held_out: float
     candidates: dict[str, float]
     fit: Callable[[], nn.Module]
+    trial: Callable[[], tuple[Array, Labels]]
     temperature: float = 1.0
 
 
@@ -101,7 +89,7 @@ class TransferResult:
 
 def transfer(
     z: Array,
-    y: Labels,
+    y: Labels | Labelled,
     *,
     roles: ClassRoles,
     candidates: Sequence[Demixing],
@@ -118,35 +106,44 @@ def transfer(
 
     Parameters
     ----------
-    z, y : features and class indices of rows that the encoder was not trained on.
-    validation : share of each class held out to stop, choose and compare.
+    z, y : features of rows that the encoder was not trained on, and their class indices or labels.
+    roles : what every class or label is used for; labels without a positive row are used for nothing.
+    validation : share of each class, or of rows by their rarest label, held out to stop, choose and compare.
     draw_from : features, classes, training rows and held-out rows, to another way to synthetic sources than
-        ``augmentation``, whose weight they have.
+        ``augmentation``, whose weight they have; for classes.
     fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
     """
     fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
-    train_rows, held_out_rows = stratified_holdout(y, validation, rng, eligible=fresh)
+    target = row_target(y, roles, augmentation, rng, device)
+    train_rows, held_out_rows = target.split(validation, fresh)
     if len(held_out_rows) == 0:
         raise InputError(
-            f"No row can be held out of {len(y)} rows in {len(np.unique(y))} classes: one class at least needs two."
+            f"No row can be held out of {len(z)} rows: two rows at least must have the same class, or the same rarest "
+            "label."
         )
-    shared: dict[str, Any] = {
-        "train_rows": train_rows, "held_out_rows": held_out_rows, "rng": rng, "device": device, "progress": progress
-    }  # fmt: skip
 
     def choose_for(demixed: DemixResult) -> HeadChoice:
-        draw = None if draw_from is None else draw_from(z, y, train_rows, held_out_rows)
+        draw = None if draw_from is None else draw_from(z, target.strata, train_rows, held_out_rows)
         return choose_head(
-            demixed.learned, y, roles=roles, demixed=demixed, augmentation=augmentation, heads=heads, draw=draw,
-            fresh=fresh, **shared,
+            demixed.learned, y, train_rows=train_rows, held_out_rows=held_out_rows, roles=roles, demixed=demixed,
+            augmentation=augmentation, heads=heads, rng=rng, device=device, progress=progress, draw=draw, fresh=fresh,
         )  # fmt: skip
 
     return best_transfer(
         candidates,
-        lambda config: demix(z, y, demixed_on=roles.demixed_on, config=config, **shared),
+        lambda config: target.demix(z, train_rows, held_out_rows, config, progress),
         choose_for,
-        lambda rows: (1 / np.maximum(np.bincount(y[rows]), 1))[y[rows]],
+        target.weights,
     )
+
+
+def row_target(
+    y: Labels | Labelled, roles: ClassRoles, augmentation: Augmentation, rng: np.random.Generator, device: torch.device
+) -> RowTarget:
+    """What heads learn from rows with one class each, or with any number of labels."""
+    if isinstance(y, Labelled):
+        return LabelTarget(y, roles, augmentation, rng, device)
+    return ClassTarget(y, roles, augmentation, rng, device)
 
 
 def best_transfer(
@@ -200,7 +197,7 @@ def _better(challenger: HeadChoice, champion: HeadChoice, weights_of: Callable[[
 
 def choose_head(
     s: Array,
-    y: Labels,
+    y: Labels | Labelled,
     *,
     train_rows: Labels,
     held_out_rows: Labels,
@@ -221,32 +218,31 @@ def choose_head(
 
     Parameters
     ----------
-    s, y : sources by ``demixed``, and classes.
+    s, y : sources by ``demixed``, and classes or labels.
     heads : the simplest first; a later one must lower the held-out loss, every class with the same weight, beyond
         noise.
     draw : makes synthetic sources; ``None`` for those of ``augmentation``.
     fresh : rows that earlier stages have not looked at, ``None`` for all.
     """
-    target = ClassTarget(torch.from_numpy(roles.counts), len(s), device)
+    target = row_target(y, roles, augmentation, rng, device)
 
-    def view(part: DemixResult, learn: Labels) -> _View:
-        drawn = None if draw is None else draw.made_from(part, learn)
-        return _View(part, y, roles, target, augmentation, rng, drawn)
+    def view(part: DemixResult, learn: Labels) -> View:
+        return View(target, part, None if draw is None else draw.made_from(part, learn))
 
     final = replace(demixed, learned=s)
     everything = np.concatenate([train_rows, held_out_rows])
     known = all_fresh(fresh, demixed.fresh, None if draw is None else draw.fresh)
-    splits = head_folds(y, train_rows, held_out_rows, rng, known)
+    splits = head_folds(target.strata, train_rows, held_out_rows, rng, known)
     views = [view(final if demixed.refit is None else demixed.refit(learn), learn) for learn, _ in splits]
     folds = [
         Fold(check, partial(one.sample, learn), partial(one.losses, check))
         for one, (learn, check) in zip(views, splits, strict=True)
     ]
     with seeded(int(rng.integers(2**62))):
-        fitters = [(head, head.fitter(target, rng, device, progress)) for head in heads]
-        chosen = choose_among(fitters, folds, y, lambda rows: _balanced(y[rows]))
-    best = chosen.best
-    temperature = views[0].temperature(splits[0][1], best.head, best.module)
+        fitters = [(head, head.fitter(target, rng, progress)) for head in heads]
+        chosen = choose_among(fitters, folds, target.strata, target.weights)
+    best, first, judged = chosen.best, views[0], splits[0][1]
+    temperature = first.temperature(judged, best.head, best.module)
 
     def fit() -> nn.Module:
         with seeded(int(rng.integers(2**62))):
@@ -256,6 +252,7 @@ def choose_head(
     return HeadChoice(
         head=best.head, setting=best.setting, rows=chosen.rows, held_out_losses=chosen.losses, held_out=chosen.loss,
         candidates=chosen.tried, fit=fit, temperature=temperature,
+        trial=lambda: (first.logits(judged, best.head, best.module, temperature).cpu().numpy(), judged),
     )  # fmt: skip
 
 
@@ -274,86 +271,11 @@ def fit_head(
     progress: Progress | None = None,
 ) -> nn.Module:
     """A head under a setting that was chosen before, on all rows; see ``HeadChoice.fit``."""
-    target = ClassTarget(torch.from_numpy(roles.counts), len(s), device)
-    view = _View(replace(demixed, learned=s), y, roles, target, augmentation, rng, None)
+    target = row_target(y, roles, augmentation, rng, device)
+    view = View(target, replace(demixed, learned=s))
     with seeded(int(rng.integers(2**62))):
-        module = head.fitter(target, rng, device, progress).fit(view.sample(np.arange(len(y)), head), setting)
+        module = head.fitter(target, rng, progress).fit(view.sample(np.arange(len(y)), head), setting)
     return target.balanced(module, head, temperature).double().cpu().eval()
-
-
-@dataclass
-class _View:
-    """Rows as one de-mixing shows them to heads: samples to learn from, and losses."""
-
-    demixed: DemixResult
-    y: Labels
-    roles: ClassRoles
-    target: ClassTarget
-    augmentation: Augmentation
-    rng: np.random.Generator
-    drawn: Callable[[Labels], Synthetic] | None
-
-    def __post_init__(self) -> None:
-        # On the device once; on the CPU this is the same memory.
-        self.s_nd = torch.from_numpy(self.demixed.learned).to(self.target.device)
-        self.scale_d = torch.from_numpy(self.demixed.head_scale).to(self.target.device)
-
-    def scaled(self, rows: Labels) -> Tensor:
-        return self.s_nd[torch.from_numpy(rows).to(self.target.device)].mul_(self.scale_d)
-
-    def sample(self, rows: Labels, head: Head) -> HeadSample:
-        """Real and synthetic rows, scaled, with the weights that their classes give them."""
-        demixed, roles = self.demixed, self.roles
-        synthetic = (
-            self.drawn(rows)
-            if self.drawn is not None
-            else augment_classes(
-                demixed.learned, self.y, roles.augmented, demixed.within_variance, self.augmentation, self.rng, rows
-            )
-        )
-        drawn = torch.from_numpy(synthetic.s).to(self.target.device) * self.scale_d
-        labels = torch.from_numpy(np.concatenate([self.y[rows], synthetic.y]))
-        is_synthetic = torch.arange(len(labels)) >= len(rows)
-        share_m = torch.from_numpy(_synthetic_share(self.y[rows], synthetic, roles, self.augmentation.weight))
-        weight = sample_weights(labels, is_synthetic, self.target.mass_of(head), share_m)
-        # Classes that none of these rows belong to (one sample, held out) leave some mass over.
-        weight = weight / weight.sum()
-        variance, device = demixed.within_variance * demixed.head_scale**2, self.target.device
-        return HeadSample(
-            torch.cat([self.scaled(rows).float(), drawn.float()]),
-            labels.to(device),
-            weight.float().to(device),
-            is_synthetic.to(device),
-            variance=torch.from_numpy(variance),
-            between=torch.from_numpy(demixed.signal_to_noise * variance),
-        )
-
-    def temperature(self, rows: Labels, head: Head, module: nn.Module) -> float:
-        if not self.target.needs_temperature(module, head):
-            return 1.0
-        return self.target.temperature(module, head, self.scaled(rows), self.y[rows])
-
-    def losses(self, rows: Labels, head: Head, module: nn.Module) -> Array:
-        """Balanced NLL; where logits need a temperature, each half of the rows has that of the other."""
-
-        def at_temperature_of(mine: Mask) -> Array:
-            ready = self.target.balanced(module, head, self.temperature(rows[mine], head, module))
-            logits = device_outputs(ready, self.scaled(rows))
-            true = torch.from_numpy(self.y[rows]).to(logits.device)
-            return nn.functional.cross_entropy(logits, true, reduction="none").cpu().numpy()
-
-        module = module.eval()
-        if not self.target.needs_temperature(module, head):
-            return at_temperature_of(np.ones(len(rows), dtype=bool))
-        return across_halves(halves(self.y[rows]), at_temperature_of)
-
-
-def _synthetic_share(y: Labels, synthetic: Synthetic, roles: ClassRoles, weight: float) -> Array:
-    """Share of each class's mass that its synthetic samples hold."""
-    if not synthetic.same_weight:
-        return np.asarray(roles.augmented * weight)
-    real, drawn = (np.bincount(labels, minlength=len(roles.counts)) for labels in (y, synthetic.y))
-    return np.asarray(drawn / np.maximum(real + drawn, 1))
 
 
 @dataclass(frozen=True)
@@ -459,11 +381,6 @@ def _best(kinds: list[list[Candidate]], weight: Array) -> Candidate:
 
 def _shares(weight: Array) -> Array:
     return weight / weight.sum()
-
-
-def _balanced(y: Labels) -> Array:
-    """Weights of rows under which every class has the same weight."""
-    return np.asarray((1 / np.maximum(np.bincount(y), 1))[y])
 
 
 def _walk(

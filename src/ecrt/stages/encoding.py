@@ -20,8 +20,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.data.images import crop_and_flip
 from ecrt.errors import InputError
-from ecrt.losses import LossName, LossRule, loss_rule
-from ecrt.losses.mixing import mix, mixed_loss
+from ecrt.losses import LossName, LossRule, loss_rule, mix, mixed_loss
 from ecrt.nn import AutoEncoder, BalancedHead, CosineHead, RowEncoder, make_encoder
 from ecrt.nn.randomness import generator_on
 from ecrt.stages.holdout import halves

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -16,8 +16,7 @@ from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-from ecrt.losses import LOSS_OPTIONS, ClassMass, LossRule, class_mass, loss_rule
-from ecrt.losses.mixing import mix, mixed_loss
+from ecrt.losses import LOSS_OPTIONS, ClassMass, LossRule, loss_rule, mix, mixed_loss
 from ecrt.metrics.calibration import LEAST_LOG_PROBABILITY, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians, make_head
 from ecrt.nn.randomness import generator_on
@@ -35,32 +34,6 @@ from ecrt.stages.parts import (
     whole_numbers,
 )
 from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, torch_generator, train
-
-__all__ = [
-    "HEAD",
-    "TARGET_HEAD",
-    "WEIGHT_DECAYS",
-    "BatchRisk",
-    "ClassTarget",
-    "GaussianFitter",
-    "GaussianHead",
-    "Head",
-    "HeadFitter",
-    "HeadLoss",
-    "HeadSample",
-    "LinearFitter",
-    "LinearHead",
-    "MLPFitter",
-    "MLPHead",
-    "NetworkHead",
-    "Networks",
-    "Target",
-    "device_outputs",
-    "head_outputs",
-    "last_layer",
-    "mixup_risk",
-    "plain_risk",
-]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -164,33 +137,54 @@ class Networks:
     patience: int | None = 15
 
 
-class Target(Protocol):
-    """What a head is to predict: classes, labels or numbers."""
+class Target:
+    """What heads are to predict: classes, labels or numbers."""
+
+    one_class: ClassVar[bool] = False
+    """Whether a row has one class."""
 
     @property
     def n_outputs(self) -> int:
-        """Columns of what the head gives."""
+        """Columns of what a head gives."""
+        raise NotImplementedError
 
     @property
     def networks(self) -> Networks:
         """How heads that are trained by steps are made."""
+        raise NotImplementedError
 
-    def loss_of(self, head: Head) -> HeadLoss:
-        """The loss that the head is trained by, on the device; a loss that means nothing here is refused."""
+    def loss_of(self, head: NetworkHead) -> HeadLoss:
+        """The loss that a head is trained by, on the device; a loss that means nothing here is refused."""
+        raise NotImplementedError
 
     def linear_fitter(self, head: LinearHead) -> LinearFitter:
-        """What fits a linear head at once."""
+        """What fits a linear head at once: L-BFGS, for logistic regression."""
+        decays = WEIGHT_DECAYS if head.weight_decay is None else (head.weight_decay,)
+        return LinearFitter(self.n_outputs, self.loss_of(head), decays)
 
     def counts_of(self, head: Head) -> Tensor:
         """How often classes count in the loss, on the device; empty where there are none."""
+        return torch.empty(0)
 
 
 class Head(Part):
     """A head on the sources."""
 
-    def fitter(
-        self, target: Target, rng: np.random.Generator, device: torch.device, progress: Progress | None
-    ) -> HeadFitter:
+    @property
+    def class_mass(self) -> ClassMass:
+        """Weight of classes in the loss."""
+        return "training"
+
+    @property
+    def class_loss(self) -> LossRule:
+        """The loss where a row has one class."""
+        raise InputError(f"{type(self).__name__} has no loss.")
+
+    def loss_name(self, auto: str, known: Sequence[str], what: str) -> str:
+        """The loss by name; one that means nothing for such a target is refused."""
+        raise InputError(f"{type(self).__name__} has no loss.")
+
+    def fitter(self, target: Target, rng: np.random.Generator, progress: Progress | None) -> HeadFitter:
         """What fits the head to such a target."""
         raise NotImplementedError
 
@@ -234,22 +228,8 @@ class NetworkHead(Head):
         """Whether a step asks nothing of the host, neither how far training is nor a random number."""
         return self.plain
 
-    def fitter_by_steps(
-        self, target: Target, hidden: tuple[int, ...], dropout: float, training: TrainingConfig,
-        rng: np.random.Generator, progress: Progress | None,
-    ) -> HeadFitter:  # fmt: skip
-        """What trains a network with such layers."""
-        classes = isinstance(target, ClassTarget)
-        changes = classes and self.class_loss.changes
-        return MLPFitter(
-            target.n_outputs, target.loss_of(self), hidden, dropout, training, torch_generator(rng), progress,
-            risk_of=partial(self.risk, counts_m=target.counts_of(self)),
-            all_epochs=changes,
-            recordable=classes and self.recordable and not changes,
-        )  # fmt: skip
-
     def training(self, networks: Networks) -> TrainingConfig:
-        """What the training loop is told of an MLP."""
+        """Options of the training loop."""
         return TrainingConfig(
             epochs=self.epochs,
             batch_size=networks.batch_size,
@@ -257,6 +237,20 @@ class NetworkHead(Head):
             weight_decay=1e-2 if self.weight_decay is None else self.weight_decay,
             patience=networks.patience or self.epochs,
         )
+
+    def fitter_by_steps(
+        self, target: Target, training: TrainingConfig, hidden: tuple[int, ...], dropout: float,
+        rng: np.random.Generator, progress: Progress | None,
+    ) -> HeadFitter:  # fmt: skip
+        """What trains a network with such layers."""
+        if self.mixup > 0 and not target.one_class:
+            raise InputError(f"{type(self).__name__}: mixup is for rows with one class each; leave it out here.")
+        changes = target.one_class and self.class_loss.changes
+        return MLPFitter(
+            target.n_outputs, partial(self.risk, target.loss_of(self), target.counts_of(self)), hidden, dropout,
+            training, torch_generator(rng), progress, all_epochs=changes,
+            recordable=target.one_class and self.recordable and not changes,
+        )  # fmt: skip
 
 
 class LinearHead(NetworkHead):
@@ -299,21 +293,17 @@ class LinearHead(NetworkHead):
         smooth = self.loss.smooth if isinstance(self.loss, LossRule) else self.loss != "hinge"
         return not self.plain or not smooth
 
-    def fitter(
-        self, target: Target, rng: np.random.Generator, device: torch.device, progress: Progress | None
-    ) -> HeadFitter:
+    def fitter(self, target: Target, rng: np.random.Generator, progress: Progress | None) -> HeadFitter:
         """L-BFGS or a closed form under a weight decay to choose, or training by steps."""
         if not self.by_steps:
             return target.linear_fitter(self)
-        if not isinstance(target, ClassTarget):
-            raise InputError("LinearHead: mixup and loss='hinge' are for classes; use MLPHead, or leave them out.")
-        training, n_rows = self.training(target.networks), int(target.counts_m.sum())
+        training, n_rows = self.training(target.networks), round(target.counts_of(self).sum().item())
         training = replace(
             training,
             batch_size=min(training.batch_size, max(32, n_rows // 16)),
             learning_rate=self.learning_rate or 10 * training.learning_rate,
         )
-        return self.fitter_by_steps(target, (), 0.0, training, rng, progress)
+        return self.fitter_by_steps(target, training, (), 0.0, rng, progress)
 
 
 class MLPHead(NetworkHead):
@@ -344,9 +334,7 @@ class MLPHead(NetworkHead):
         if self.hidden is not None:
             whole_numbers("MLPHead: hidden", self.hidden)
 
-    def fitter(
-        self, target: Target, rng: np.random.Generator, device: torch.device, progress: Progress | None
-    ) -> HeadFitter:
+    def fitter(self, target: Target, rng: np.random.Generator, progress: Progress | None) -> HeadFitter:
         """Training by steps, stopped early."""
         usual = target.networks
         training = self.training(usual)
@@ -354,7 +342,7 @@ class MLPHead(NetworkHead):
             training = replace(training, batch_size=self.batch_size)
         hidden = usual.hidden if self.hidden is None else whole_numbers("hidden", self.hidden)
         dropout = usual.dropout if self.dropout is None else self.dropout
-        return self.fitter_by_steps(target, hidden, dropout, training, rng, progress)
+        return self.fitter_by_steps(target, training, hidden, dropout, rng, progress)
 
 
 class GaussianHead(Head):
@@ -362,11 +350,9 @@ class GaussianHead(Head):
 
     kind = "gaussian"
 
-    def fitter(
-        self, target: Target, rng: np.random.Generator, device: torch.device, progress: Progress | None
-    ) -> HeadFitter:
+    def fitter(self, target: Target, rng: np.random.Generator, progress: Progress | None) -> HeadFitter:
         """Moments of the classes."""
-        if not isinstance(target, ClassTarget):
+        if not target.one_class:
             raise InputError("GaussianHead predicts one class for each row: use LinearHead or MLPHead.")
         return GaussianFitter(target.n_outputs)
 
@@ -378,97 +364,35 @@ TARGET_HEAD = Role((LinearHead, MLPHead), others=("auto",), several=True)
 """What the parameter ``head`` of a regressor takes."""
 
 
-@dataclass(frozen=True)
-class ClassTarget:
-    """One class for each row.
+def without_prior(module: nn.Module, prior_m: Tensor, temperature: float = 1.0) -> nn.Module:
+    """A module of balanced logits, made from one whose logits, divided by the temperature, assume a class prior."""
+    if temperature != 1:
+        module = copy.deepcopy(module)
+        _, last = last_layer(module)
+        with torch.no_grad():
+            last.weight.div_(temperature)
+            last.bias.div_(temperature)
+    if torch.allclose(prior_m, prior_m.mean(), rtol=1e-12, atol=0.0):
+        return module
+    return BalancedHead(module, torch.log(prior_m).to(next(module.parameters())))
 
-    Parameters
-    ----------
-    counts_m : rows of each class.
-    n_rows : rows that may be learned from.
-    device : of the losses.
+
+@torch.no_grad()
+def temperature_of(module: nn.Module, prior_m: Tensor, s_nd: Tensor, y: Labels) -> float:
+    """What logits are to be divided by, from rows that the module has not seen, before any prior is taken off them.
+
+    Proper losses leave log-probabilities, whose temperature is 1. Those of improper ones have a scale of their own,
+    and a log prior means nothing to them; one number, fitted under the prior that the loss leaves, mends that.
     """
+    prior = prior_m.cpu().numpy()
+    weight = prior[y] / np.bincount(y, minlength=len(prior))[y]
+    log_proba_nm = torch.log_softmax(device_outputs(module, s_nd), dim=1).clamp_(min=LEAST_LOG_PROBABILITY)
+    labels_n, weight_n = (torch.from_numpy(values).to(log_proba_nm.device) for values in (y, weight / weight.sum()))
 
-    counts_m: Tensor
-    n_rows: int
-    device: torch.device
+    def loss(temperature: float) -> float:
+        return float(weight_n @ nn.functional.cross_entropy(log_proba_nm / temperature, labels_n, reduction="none"))
 
-    @property
-    def n_outputs(self) -> int:
-        """One logit for each class."""
-        return len(self.counts_m)
-
-    @property
-    def networks(self) -> Networks:
-        """How heads that are trained by steps are made."""
-        return Networks(batch_size=256 if self.n_rows <= MANY_ROWS else 512)  # many rows make small steps costly
-
-    def mass_of(self, head: Head) -> Tensor:
-        """w_m, the weight of classes in the loss of a head."""
-        return class_mass(self.counts_m, head.class_mass if isinstance(head, NetworkHead) else "training")
-
-    def counts_of(self, head: Head) -> Tensor:
-        """How often classes count in the loss: in proportion to their mass."""
-        if not isinstance(head, NetworkHead) or head.class_mass == "training":
-            return self.counts_m.to(self.device)
-        return (self.mass_of(head) * self.counts_m.sum()).to(self.device)
-
-    def loss_of(self, head: Head) -> HeadLoss:
-        """The loss with the class counts in it."""
-        return self._rule(head).bind(self.counts_of(head))
-
-    def linear_fitter(self, head: LinearHead) -> LinearFitter:
-        """Multinomial logistic regression by L-BFGS."""
-        decays = WEIGHT_DECAYS if head.weight_decay is None else (head.weight_decay,)
-        return LinearFitter(self.n_outputs, self.loss_of(head), decays)
-
-    def prior_left_by(self, head: Head) -> Tensor:
-        """The class prior that logits trained under the loss of a head assume."""
-        return self._rule(head).prior(self.counts_of(head))
-
-    def _rule(self, head: Head) -> LossRule:
-        if not isinstance(head, NetworkHead):
-            raise InputError(f"{type(head).__name__} has no loss.")
-        return head.class_loss
-
-    def needs_temperature(self, module: nn.Module, head: Head) -> bool:
-        """Whether a head's logits have a scale of their own, which has to be found."""
-        proper = not isinstance(head, NetworkHead) or head.class_loss.proper
-        return not proper and not isinstance(module, ClassGaussians | BalancedHead)
-
-    def balanced(self, module: nn.Module, head: Head, temperature: float = 1.0) -> nn.Module:
-        """A module of balanced logits: its logits minus the log prior that its loss leaves in them."""
-        if isinstance(module, ClassGaussians | BalancedHead):
-            return module
-        if temperature != 1:
-            module = copy.deepcopy(module)
-            _, last = last_layer(module)
-            with torch.no_grad():
-                last.weight.div_(temperature)
-                last.bias.div_(temperature)
-        prior_m = self.prior_left_by(head)
-        if torch.allclose(prior_m, prior_m.mean(), rtol=1e-12, atol=0.0):
-            return module
-        return BalancedHead(module, torch.log(prior_m).to(next(iter(module.parameters()))))
-
-    @torch.no_grad()
-    def temperature(self, module: nn.Module, head: Head, s_nd: Tensor, y: Labels) -> float:
-        """What logits are to be divided by, from rows that the head has not seen, before any prior is taken off them.
-
-        Proper losses leave log-probabilities, whose temperature is 1. Those of improper ones have a scale of their own,
-        and a log prior means nothing to them; one number, fitted under the prior that the loss leaves, mends that.
-        """
-        if not self.needs_temperature(module, head):
-            return 1.0
-        prior = self.prior_left_by(head).cpu().numpy()
-        weight = prior[y] / np.bincount(y, minlength=len(prior))[y]
-        log_proba_nm = torch.log_softmax(device_outputs(module, s_nd), dim=1).clamp_(min=LEAST_LOG_PROBABILITY)
-        labels_n, weight_n = (torch.from_numpy(values).to(log_proba_nm.device) for values in (y, weight / weight.sum()))
-
-        def loss(temperature: float) -> float:
-            return float(weight_n @ nn.functional.cross_entropy(log_proba_nm / temperature, labels_n, reduction="none"))
-
-        return lowest_temperature(loss)
+    return lowest_temperature(loss)
 
 
 def last_layer(head: nn.Module) -> tuple[Callable[[Tensor], Tensor], nn.Linear]:
@@ -583,22 +507,20 @@ class MLPFitter:
     Parameters
     ----------
     n_outputs : columns of what the head gives.
-    loss : of each row.
+    new_risk : makes what a step minimises, anew for each run.
     hidden, dropout, training : of the network.
     generator : of the batches.
-    risk_of : what a step minimises, made from the loss, anew for each run.
     all_epochs : never stop early; for losses that change in the course of training.
     recordable : whether a step asks nothing of the host, neither how far training is nor a random number.
     """
 
     n_outputs: int
-    loss: HeadLoss
+    new_risk: Callable[[], BatchRisk]
     hidden: tuple[int, ...]
     dropout: float
     training: TrainingConfig
     generator: torch.Generator
     progress: Progress | None = None
-    risk_of: Callable[[Any], BatchRisk] = plain_risk
     all_epochs: bool = False
     recordable: bool = False
 
@@ -636,12 +558,11 @@ class MLPFitter:
         return make_head(sample.s.shape[1], self.n_outputs, self.hidden, self.dropout).to(sample.s)
 
     def _loss(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], Tensor]:
-        risk, step = self.risk_of(self.loss), count()
+        risk, step = self.new_risk(), count()
         n_steps = len(self._batches(sample)) * self.training.epochs
 
         def loss(batch: Tensor) -> Tensor:
-            losses = risk(head, sample, batch, next(step) / n_steps)
-            return losses.mean() * len(sample.y)
+            return risk(head, sample, batch, next(step) / n_steps).mean() * len(sample.y)
 
         return loss
 

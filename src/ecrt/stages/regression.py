@@ -24,7 +24,6 @@ from ecrt.stages.demixing import Demixing, DemixResult, NoDemixing, demix
 from ecrt.stages.heads import (
     MANY_ROWS,
     TARGET_LOSSES,
-    Head,
     HeadFitter,
     HeadLoss,
     HeadSample,
@@ -32,13 +31,12 @@ from ecrt.stages.heads import (
     LinearHead,
     NetworkHead,
     Networks,
+    Target,
     head_outputs,
 )
 from ecrt.stages.holdout import Watched, across_halves, better_under_weights, halves
 from ecrt.stages.parts import Part
 from ecrt.training import Progress, seeded, stop_requested
-
-__all__ = ["NumberTarget", "Plan", "RegressResult", "regress"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -55,30 +53,30 @@ SMOOTH_CORNER = 0.02
 
 
 @dataclass(frozen=True)
-class NumberTarget:
-    """Standardised numbers, ``n_outputs`` for each of ``n_rows`` rows."""
+class NumberTarget(Target):
+    """Standardised numbers, of which ``y`` holds some for each row."""
 
-    n_outputs: int
-    n_rows: int
+    y: Array
+
+    @property
+    def n_outputs(self) -> int:
+        """One column for each column of the target."""
+        return int(self.y.shape[1])
 
     @property
     def networks(self) -> Networks:
         """How heads that are trained by steps are made."""
-        few = self.n_rows <= MANY_ROWS
+        few = len(self.y) <= MANY_ROWS
         # Held-out loss over few rows is noisy while steps are long: no epoch is the last before they are short.
         return Networks(
             hidden=(128, 128), dropout=0.0, learning_rate=4e-3, batch_size=128 if few else 256,
             patience=None if few else 15,
         )  # fmt: skip
 
-    def counts_of(self, head: Head) -> Tensor:
-        """Nothing: numbers are no classes."""
-        return torch.empty(0)
-
-    def named_loss(self, head: Head) -> tuple[Any, float]:
+    def named_loss(self, head: NetworkHead) -> tuple[Any, float]:
         """Name of the loss, and where Huber's turns linear."""
-        if not isinstance(head, NetworkHead) or head.mixup > 0 or head.class_mass != "training":
-            raise InputError("A continuous target needs a LinearHead or an MLPHead, without mixup and class_mass.")
+        if head.class_mass != "training":
+            raise InputError(f"{type(head).__name__}: a continuous target has no classes; leave class_mass out.")
         name = head.loss_name("squared", TARGET_LOSSES, "Numbers")
         known = {"delta": 1.0} if name == "huber" else {}
         unknown = sorted(set(head.loss_options or {}) - set(known))
@@ -89,7 +87,7 @@ class NumberTarget:
             raise InputError(f"loss='huber': delta must be a number above 0, got {delta!r}.")
         return name, float(delta)
 
-    def loss_of(self, head: Head) -> HeadLoss:
+    def loss_of(self, head: NetworkHead) -> HeadLoss:
         """Squared, absolute or Huber's loss."""
         name, delta = self.named_loss(head)
         return lambda outputs, y, done=1.0: regression_loss(name, outputs, y, delta)
@@ -127,7 +125,7 @@ class Plan:
     """One way to predict: how sources are found and weighed, which head, mass of regions and augmentation it has."""
 
     demixing: Demixing
-    head: Head
+    head: NetworkHead
     region_mass: float
     augmentation: Part
     weighted: bool = False
@@ -204,7 +202,7 @@ def regress(
     regions: TargetRegions,
     roles: ClassRoles,
     candidates: Sequence[Demixing],
-    heads: Sequence[Head],
+    heads: Sequence[NetworkHead],
     augmentations: Sequence[Part] = (NoAugmentation(), Interpolated()),
     region_mass: Sequence[float] = (0.0, 0.25),
     weighings: Sequence[bool] = (False, True),
@@ -386,9 +384,9 @@ class _Work:
 
     @property
     def _target(self) -> NumberTarget:
-        return NumberTarget(self.y.shape[1], len(self.y))
+        return NumberTarget(self.y)
 
-    def _losses_of(self, head: Head, scaled: Array, y: Array) -> Callable[[nn.Module], Array]:
+    def _losses_of(self, head: NetworkHead, scaled: Array, y: Array) -> Callable[[nn.Module], Array]:
         truth, loss = torch.from_numpy(self.regions.standardise(y)), self._target.loss_of(head)
 
         def losses(module: nn.Module) -> Array:
@@ -424,5 +422,5 @@ class _Work:
             synthetic.to(self.device),
         )
 
-    def _fitter(self, head: Head) -> HeadFitter:
-        return head.fitter(self._target, self.rng, self.device, self.progress)
+    def _fitter(self, head: NetworkHead) -> HeadFitter:
+        return head.fitter(self._target, self.rng, self.progress)
