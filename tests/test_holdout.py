@@ -114,7 +114,7 @@ def test_smote_makes_rows_of_what_the_encoder_learns_from_alone(rows, monkeypatc
     X, y = rows
     given = []
 
-    def smote(x, labels, rng, **options):
+    def smote(x, labels, rng, k_neighbors):
         given.append(len(labels))
         return x[:1], labels[:1]
 

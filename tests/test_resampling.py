@@ -1,11 +1,13 @@
 """SMOTE, distribution calibration and the conditional GAN: what each promises of its synthetic rows."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from ecrt.errors import InputError
 from ecrt.rivals import DistributionCalibration
-from ecrt.rivals.synthetic_rows import calibrated_distribution, smote
+from ecrt.rivals.synthetic_rows import smote
 
 
 @pytest.fixture
@@ -17,14 +19,14 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 
 def test_smote_makes_classes_equally_large_whatever_their_size(rows):
     x, y = rows
-    drawn, labels = smote(x, y, np.random.default_rng(1))
+    drawn, labels = smote(x, y, np.random.default_rng(1), 5)
     assert np.bincount(np.concatenate([y, labels])).tolist() == [60] * 5
     assert (drawn[labels == 4] == x[y == 4]).all()
 
 
 def test_smote_draws_between_rows_of_the_class(rows):
     x, y = rows
-    drawn, labels = smote(x, y, np.random.default_rng(1))
+    drawn, labels = smote(x, y, np.random.default_rng(1), 5)
     own = x[y == 3]
     for point in drawn[labels == 3]:
         gaps = []
@@ -37,10 +39,10 @@ def test_smote_draws_between_rows_of_the_class(rows):
 
 
 def calibrated(x, y, rng):
-    return calibrated_distribution(x, y, np.array([True, True, False, False, False]), rng)
+    return DistributionCalibration().rows(x, y, np.array([True, True, False, False, False]), rng)
 
 
-@pytest.mark.parametrize("draw", [smote, calibrated])
+@pytest.mark.parametrize("draw", [partial(smote, k_neighbors=5), calibrated])
 def test_draws_depend_on_the_seed_alone(rows, draw):
     first, again, other = (draw(*rows, np.random.default_rng(seed))[0] for seed in (1, 1, 2))
     assert (first == again).all()
@@ -53,7 +55,7 @@ def test_calibration_borrows_mean_and_covariance_from_the_nearest_classes():
     near, nearer = rng.standard_normal((4000, 2)) @ root, rng.standard_normal((4000, 2)) @ root + [2.0, 0.0]
     far, few = rng.standard_normal((4000, 2)) * 9 + 90, np.array([[1.0, 3.0]])
     z, y = np.concatenate([near, nearer, far, few]), np.repeat([0, 1, 2, 3], [4000, 4000, 4000, 1])
-    drawn, labels = calibrated_distribution(z, y, np.array([True, True, True, False]), rng, spread=0.25)
+    drawn, labels = DistributionCalibration(spread=0.25).rows(z, y, np.array([True, True, True, False]), rng)
     assert len(drawn) == 3999
     assert (labels == 3).all()
     assert drawn.mean(axis=0) == pytest.approx([1.0, 1.0], abs=0.1)  # (z + both means) / 3
@@ -65,7 +67,7 @@ def test_calibration_divides_draws_among_the_rows_of_a_class(rows):
     _, labels = calibrated(x, y, np.random.default_rng(0))
     assert np.bincount(np.concatenate([y, labels])).tolist() == [60, 40, 60, 60, 60]
     with pytest.raises(InputError, match="majority class"):
-        calibrated_distribution(x, y, np.zeros(5, dtype=bool), np.random.default_rng(0))
+        DistributionCalibration().rows(x, y, np.zeros(5, dtype=bool), np.random.default_rng(0))
 
 
 def test_the_tukey_transform_leaves_columns_that_were_negative_in_the_fit():

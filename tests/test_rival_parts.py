@@ -6,13 +6,12 @@ import pytest
 import torch
 
 from ecrt.losses import cross_entropy, make_class_loss, mix, mixed_loss
+from ecrt.rivals import VAT
 from ecrt.rivals.risks import (
-    adversarial_direction,
     bernoulli_divergence,
     isda_shift,
     kl_divergence,
     remix_label_share,
-    virtual_adversarial_loss,
 )
 from ecrt.rivals.synthetic_rows import discriminator_loss, generator_loss
 
@@ -133,13 +132,14 @@ def test_the_adversarial_direction_is_the_top_eigenvector_of_the_divergence():
     """For a linear network the Hessian is W' (diag p - p p') W; many power iterations find its first eigenvector."""
     weight, x = random(M, D, dtype=torch.float64), random(B, D, dtype=torch.float64, seed=1)
     start = random(B, D, dtype=torch.float64, seed=2)
-    found = adversarial_direction(lambda v: v @ weight.T, x, start, xi=1e-4, power_iterations=60)
+    vat = VAT(epsilon=0.3 / D**0.5, xi=1e-4, power_iterations=60)
+    found = vat.direction(lambda v: v @ weight.T, x, start, kl_divergence)
     for i in range(B):
         p = torch.softmax(weight @ x[i], 0)
         hessian = weight.T @ (torch.diag(p) - torch.outer(p, p)) @ weight
         top = torch.linalg.eigh(hessian).eigenvectors[:, -1]
         assert abs(top @ found[i]).item() == pytest.approx(1, abs=1e-3)
-    loss = virtual_adversarial_loss(lambda v: v @ weight.T, x, start, epsilon=0.3, power_iterations=60)
+    loss = vat.roughness(lambda v: v @ weight.T, x, start, kl_divergence)
     random_step = 0.3 * torch.nn.functional.normalize(start, dim=1)
     assert (loss > kl_divergence(x @ weight.T, (x + random_step) @ weight.T)).all()
 
@@ -147,12 +147,13 @@ def test_the_adversarial_direction_is_the_top_eigenvector_of_the_divergence():
 def test_the_adversarial_loss_holds_the_clean_prediction_fixed_and_survives_a_flat_network():
     weight = random(M, D, dtype=torch.float64).requires_grad_()
     x, start = random(B, D, dtype=torch.float64, seed=1), random(B, D, dtype=torch.float64, seed=2)
-    loss = virtual_adversarial_loss(lambda v: v @ weight.T, x, start, epsilon=0.3).sum()
+    vat = VAT(epsilon=0.3 / D**0.5)
+    loss = vat.roughness(lambda v: v @ weight.T, x, start, kl_divergence).sum()
     (slope,) = torch.autograd.grad(loss, weight)
-    direction = adversarial_direction(lambda v: v @ weight.T, x, start)
+    direction = vat.direction(lambda v: v @ weight.T, x, start, kl_divergence)
     fixed = kl_divergence((x @ weight.T).detach(), (x + 0.3 * direction) @ weight.T).sum()
     torch.testing.assert_close(slope, torch.autograd.grad(fixed, weight)[0])
-    flat = virtual_adversarial_loss(lambda v: 0 * v[:, :M], x, start, epsilon=0.3)
+    flat = vat.roughness(lambda v: 0 * v[:, :M], x, start, kl_divergence)
     assert flat.tolist() == pytest.approx([0.0] * B, abs=1e-12)
 
 

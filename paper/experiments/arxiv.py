@@ -26,11 +26,11 @@ from torch import nn
 
 from ecrt.data import ClassRoles, assign_roles, stratified_holdout
 from ecrt.estimators import ECRTClassifier
+from ecrt.estimators.base import Session
 from ecrt.estimators.inputs import resolve_device
 from ecrt.losses import label_odds, row_mass
 from ecrt.metrics import bce_per_row, best_thresholds, multilabel_metrics, top_k_accuracy
-from ecrt.rivals import risks
-from ecrt.rivals.synthetic_rows import generate_rows
+from ecrt.rivals import ConditionalGAN, risks
 from ecrt.stages import (
     Augmentation,
     DemixResult,
@@ -47,7 +47,7 @@ from ecrt.stages import (
 from ecrt.stages.choosing import Draw
 from ecrt.stages.heads import NetworkHead
 from ecrt.stages.labels import LabelTarget
-from ecrt.training import seeded
+from ecrt.training import SilentProgress, seeded
 from paper.data import load_arxiv
 from paper.experiments.frequency import BY_CLASS, by_label
 from paper.experiments.table_one import PAPER_EPOCHS, fit_paper
@@ -226,6 +226,7 @@ class LabelRival:
         if self.method == VAT:
             augmentation = NoAugmentation()
             head = risks.VAT(epsilon=self.options["epsilon"]).head(head)
+        session = Session(rng, device, SilentProgress())
         wanted = np.repeat(np.flatnonzero(roles.augmented & (roles.counts > 0)), self.options.get("n_synthetic", 0))
 
         def made_from(part: DemixResult, learn: Labels) -> Callable[[Labels], Synthetic]:
@@ -235,8 +236,8 @@ class LabelRival:
                 pairs = labelled[rows]
                 z = (part.learned[rows] * part.head_scale)[pairs.incidences.row]
                 with seeded(int(rng.integers(2**62))):
-                    drawn, y = generate_rows(z, pairs.label, rng=rng, device=device, wanted=wanted, **GAN_OPTIONS)
-                return Synthetic(drawn / part.head_scale, y)
+                    drawn = ConditionalGAN(**GAN_OPTIONS).rows(z, pairs.label, wanted, session)
+                return Synthetic(drawn / part.head_scale, wanted)
 
             return draw
 

@@ -151,7 +151,7 @@ def _mlp(parameters: Parameters, seed: int) -> Any:
 
 def _with_smote(X: Array, y: NDArray[np.int64], *, k_neighbors: int, seed: int) -> tuple[Array, NDArray[np.int64]]:
     """Rows with those that SMOTE makes; unlike imbalanced-learn's, ours takes classes of any size."""
-    made, classes = smote(X, y, np.random.default_rng(seed), k_neighbors=k_neighbors)
+    made, classes = smote(X, y, np.random.default_rng(seed), k_neighbors)
     return np.concatenate([X, made]), np.concatenate([y, classes])
 
 

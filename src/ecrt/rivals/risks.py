@@ -19,6 +19,10 @@ from ecrt.stages import Encoder
 from ecrt.stages.heads import BatchRisk, HeadLoss, HeadSample, last_layer, mixup_risk
 from ecrt.stages.parts import Count, NonNegative, Positive, Share
 
+Function = Callable[[Tensor], Tensor]
+Divergence = Callable[[Tensor, Tensor], Tensor]
+"""Of logits from others that are held fixed, one value for each sample."""
+
 BetaParameter = Annotated[float, Interval(Real, 0, 1e6, closed="right")]
 
 MOST_COVARIANCES = 4_000_000
@@ -99,9 +103,7 @@ class Remix(Rival):
         return mixup_risk(loss, self.alpha, self.off, share_of_label)
 
 
-def remix_label_share(
-    share_n: Tensor, count_n: Tensor, partner_count_n: Tensor, kappa: float = 3.0, tau: float = 0.5
-) -> Tensor:
+def remix_label_share(share_n: Tensor, count_n: Tensor, partner_count_n: Tensor, kappa: float, tau: float) -> Tensor:
     r"""The share of the first *label*, where that of the first sample is lambda (Chou et al., 2020, Eq. 6).
 
     A class ``kappa`` times as frequent as its partner's loses the label when its sample's share is below ``tau``; the
@@ -157,18 +159,37 @@ class VAT(Rival):
             training = head.training
             head.eval()  # dropout would make two predictions differ by itself
             start = torch.randn(s.shape, generator=generator_on(s.device), dtype=s.dtype, device=s.device)
-            epsilon = self.epsilon * s[0].numel() ** 0.5
-            roughness = virtual_adversarial_loss(
-                head, s, start, epsilon, xi=self.xi, power_iterations=self.power_iterations, divergence=divergence
-            )
+            roughness = self.roughness(head, s, start, divergence)
             head.train(training)
             return plain + self.weight * roughness / len(sample.y)
 
         return risk
 
+    def roughness(self, logits_of: Function, x: Tensor, start: Tensor, divergence: Divergence) -> Tensor:
+        """Divergence of predictions at x, held fixed, from those a step away in the worst direction (Eq. 5).
 
-Divergence = Callable[[Tensor, Tensor], Tensor]
-"""Of logits from others that are held fixed, one value for each sample."""
+        Parameters
+        ----------
+        logits_of : the network that is trained. The step is added to its input x.
+        start : random directions to start from, of the shape of x.
+        """
+        step = self.epsilon * x[0].numel() ** 0.5 * self.direction(logits_of, x, start, divergence)
+        return divergence(logits_of(x).detach(), logits_of(x + step))
+
+    def direction(self, logits_of: Function, x: Tensor, start: Tensor, divergence: Divergence) -> Tensor:
+        """Unit steps, one for each sample, along which its predictions change most.
+
+        Power iteration on the Hessian of the divergence, by the gradient at ``xi`` times the direction (Eq. 12). A
+        sample without any gradient keeps the direction it had.
+        """
+        reference = logits_of(x).detach()
+        direction = nn.functional.normalize(start.flatten(1), dim=1)
+        for _ in range(self.power_iterations):
+            step = (self.xi * direction).view_as(x).requires_grad_()
+            (slope,) = torch.autograd.grad(divergence(reference, logits_of(x + step)).sum(), step)
+            length = slope.flatten(1).norm(dim=1, keepdim=True)
+            direction = torch.where(length > 0, slope.flatten(1) / length.clamp(min=1e-30), direction)
+        return direction.view_as(x).detach()
 
 
 def kl_divergence(reference_nm: Tensor, logits_nm: Tensor) -> Tensor:
@@ -184,53 +205,6 @@ def bernoulli_divergence(reference_nm: Tensor, logits_nm: Tensor) -> Tensor:
         log_p_nm = nn.functional.logsigmoid(sign * reference_nm)
         total_n = total_n + (log_p_nm.exp() * (log_p_nm - nn.functional.logsigmoid(sign * logits_nm))).sum(1)
     return total_n
-
-
-def adversarial_direction(
-    logits_of: Callable[[Tensor], Tensor],
-    x: Tensor,
-    start: Tensor,
-    *,
-    xi: float = 1e-2,
-    power_iterations: int = 1,
-    divergence: Divergence = kl_divergence,
-) -> Tensor:
-    """Unit steps, one for each sample, along which its predictions change most.
-
-    Power iteration on the Hessian of the divergence, by the gradient at ``xi`` times the direction (Eq. 12). A sample
-    without any gradient keeps the direction it had.
-    """
-    reference = logits_of(x).detach()
-    direction = nn.functional.normalize(start.flatten(1), dim=1)
-    for _ in range(power_iterations):
-        step = (xi * direction).view_as(x).requires_grad_()
-        (slope,) = torch.autograd.grad(divergence(reference, logits_of(x + step)).sum(), step)
-        length = slope.flatten(1).norm(dim=1, keepdim=True)
-        direction = torch.where(length > 0, slope.flatten(1) / length.clamp(min=1e-30), direction)
-    return direction.view_as(x).detach()
-
-
-def virtual_adversarial_loss(
-    logits_of: Callable[[Tensor], Tensor],
-    x: Tensor,
-    start: Tensor,
-    epsilon: float,
-    *,
-    xi: float = 1e-2,
-    power_iterations: int = 1,
-    divergence: Divergence = kl_divergence,
-) -> Tensor:
-    """Divergence of predictions at x, held fixed, from those a step ``epsilon`` away in the worst direction (Eq. 5).
-
-    Parameters
-    ----------
-    logits_of : the network that is trained. The step is added to its input x.
-    start : random directions to start from, of the shape of x.
-    """
-    direction = adversarial_direction(
-        logits_of, x, start, xi=xi, power_iterations=power_iterations, divergence=divergence
-    )
-    return divergence(logits_of(x).detach(), logits_of(x + epsilon * direction))
 
 
 # --- implicit semantic data augmentation ------------------------------------------------------------
@@ -307,7 +281,7 @@ class ISDARisk:
         return self.loss(logits, y, done) * sample.weight[rows]
 
     @torch.no_grad()
-    def _covariances(self, body: Callable[[Tensor], Tensor], sample: HeadSample) -> Tensor:
+    def _covariances(self, body: Function, sample: HeadSample) -> Tensor:
         z = body(sample.s)
         counts = torch.bincount(sample.y, minlength=self.n_classes).to(z).clamp(min=1)
         mean = z.new_zeros(self.n_classes, z.shape[1]).index_add_(0, sample.y, z) / counts[:, None]

@@ -33,7 +33,7 @@ from ecrt.stages import (
 )
 from ecrt.stages.choosing import Draw
 from ecrt.stages.parts import Count, NonNegative
-from ecrt.training import Progress, TrainingConfig, seeded, torch_generator, train
+from ecrt.training import TrainingConfig, seeded, torch_generator, train
 
 MOST_CELLS = 500_000_000
 """Numbers that SMOTE in input space may have to hold: 4 GB."""
@@ -64,7 +64,7 @@ class FeatureSMOTE(Rival):
 
     def synthetic(self, z: Array, y: Labels, roles: ClassRoles, session: Session) -> tuple[Array, Labels]:
         """Rows that make every class as large as the largest."""
-        return smote(z, y, session.rng, k_neighbors=self.k_neighbors)
+        return smote(z, y, session.rng, self.k_neighbors)
 
 
 class SMOTE(FeatureSMOTE):
@@ -98,7 +98,7 @@ class SMOTE(FeatureSMOTE):
             else:
                 x = np.stack([items[i][0].double().numpy() for i in range(len(labels))])
             flat = x[learned_from].reshape(len(learned_from), -1)
-            drawn, drawn_y = smote(flat, labels[learned_from], rng, k_neighbors=self.k_neighbors)
+            drawn, drawn_y = smote(flat, labels[learned_from], rng, self.k_neighbors)
             rows = np.concatenate([x, drawn.reshape(-1, *shape)])
             all_labels = np.concatenate([labels, drawn_y])
             return array_items(rows.astype(np.float64 if len(shape) == 1 else np.float32), all_labels), all_labels
@@ -106,7 +106,7 @@ class SMOTE(FeatureSMOTE):
         return with_synthetic
 
 
-def smote(x: Array, y: Labels, rng: np.random.Generator, *, k_neighbors: int = 5) -> tuple[Array, Labels]:
+def smote(x: Array, y: Labels, rng: np.random.Generator, k_neighbors: int) -> tuple[Array, Labels]:
     """Points between neighbours of a class, until every class is as large as the largest (imbalanced-learn's SMOTE).
 
     A class of fewer than ``k_neighbors`` + 1 rows uses the neighbours that it has; a single row is repeated.
@@ -166,62 +166,54 @@ class DistributionCalibration(Rival):
 
     def synthetic(self, z: Array, y: Labels, roles: ClassRoles, session: Session) -> tuple[Array, Labels]:
         """Rows of the minority classes."""
-        return calibrated_distribution(z, y, ~roles.minority, session.rng, self.n_nearest, self.spread)
+        return self.rows(z, y, ~roles.minority, session.rng)
 
     def transform(self, z: Array, nonnegative: NDArray[np.bool_]) -> Array:
         """Columns that are never negative, to a power that makes them less skewed; 0 is log(1 + z) (Eq. 2)."""
         least = np.maximum(z, 0.0)
         return np.where(nonnegative, np.log1p(least) if self.power == 0 else least**self.power, z)
 
+    def rows(self, z: Array, y: Labels, base: NDArray[np.bool_], rng: np.random.Generator) -> tuple[Array, Labels]:
+        r"""Rows of few-shot classes from Gaussians whose statistics are borrowed from the nearest base classes.
 
-def calibrated_distribution(
-    z: Array,
-    y: Labels,
-    base: NDArray[np.bool_],
-    rng: np.random.Generator,
-    n_nearest: int = 2,
-    spread: float = 0.21,
-) -> tuple[Array, Labels]:
-    r"""Rows of few-shot classes from Gaussians whose statistics are borrowed from the nearest base classes.
+        For each row z of a class that is not a base class, with S the ``n_nearest`` base classes of nearest mean:
+        :math:`\mu' = (z + \sum_{i \in S} \mu_i) / (|S| + 1)` and
+        :math:`\Sigma' = \frac{1}{|S|} \sum_{i \in S} \Sigma_i + \alpha I` (Eqs. 3 to 6), where ``spread`` is alpha. As
+        many are drawn as make the class as large as the largest. The authors add alpha to every entry of the
+        covariance; here it is added to the diagonal, which is a variance whatever the features. A normal vector times
+        the residuals of a class has its covariance, so none is built.
 
-    For each row z of a class that is not a base class, with S the ``n_nearest`` base classes of nearest mean:
-    :math:`\mu' = (z + \sum_{i \in S} \mu_i) / (|S| + 1)` and :math:`\Sigma' = \frac{1}{|S|} \sum_{i \in S} \Sigma_i +
-    \alpha I` (Yang et al., 2021, Eqs. 3 to 6). As many are drawn as make the class as large as the largest. The authors
-    add alpha to every entry of the covariance; here it is added to the diagonal, which is a variance whatever the
-    features. A normal vector times the residuals of a class has just its covariance, so none is ever built.
-
-    Parameters
-    ----------
-    z : standardised features.
-    base : mask over classes: those with enough samples for a mean and a covariance.
-    spread : alpha.
-    """
-    counts = np.bincount(y, minlength=len(base))
-    donors = np.flatnonzero(base & (counts >= 2))
-    short = np.flatnonzero(~base & (counts > 0))
-    if len(donors) == 0:
-        raise InputError("Distribution calibration needs a majority class of two samples at least to borrow from.")
-    rows_of = {m: z[y == m] for m in donors}
-    means = np.stack([rows_of[m].mean(axis=0) for m in donors])
-    residuals = [(rows_of[m] - mean) / np.sqrt(len(rows_of[m]) - 1) for m, mean in zip(donors, means, strict=True)]
-    n_nearest = min(n_nearest, len(donors))
-    rows, classes = [np.empty((0, z.shape[1]))], [np.empty(0, dtype=np.int64)]
-    for label in short:
-        own = z[y == label]
-        squares = ((own[:, None] - means[None]) ** 2).sum(axis=2)
-        nearest = np.argsort(squares, axis=1, kind="stable")[:, :n_nearest]
-        # As many from each row as possible, the remainder from the first rows.
-        size = np.full(len(own), (counts.max() - len(own)) // len(own))
-        size[: (counts.max() - len(own)) % len(own)] += 1
-        for row, chosen, n in zip(own, nearest, size, strict=True):
-            mean = (row + means[chosen].sum(axis=0)) / (n_nearest + 1)
-            noise = np.sqrt(spread) * rng.standard_normal((n, z.shape[1]))
-            for place in chosen:
-                normal = rng.standard_normal((n, len(residuals[place])))
-                noise += normal @ residuals[place] / np.sqrt(n_nearest)
-            rows.append(mean + noise)
-        classes.append(np.full(int(size.sum()), label))
-    return np.concatenate(rows), np.concatenate(classes)
+        Parameters
+        ----------
+        z : standardised features.
+        base : mask over classes: those with enough samples for a mean and a covariance.
+        """
+        counts = np.bincount(y, minlength=len(base))
+        donors = np.flatnonzero(base & (counts >= 2))
+        short = np.flatnonzero(~base & (counts > 0))
+        if len(donors) == 0:
+            raise InputError("Distribution calibration needs a majority class of two samples at least to borrow from.")
+        rows_of = {m: z[y == m] for m in donors}
+        means = np.stack([rows_of[m].mean(axis=0) for m in donors])
+        residuals = [(rows_of[m] - mean) / np.sqrt(len(rows_of[m]) - 1) for m, mean in zip(donors, means, strict=True)]
+        n_nearest = min(self.n_nearest, len(donors))
+        rows, classes = [np.empty((0, z.shape[1]))], [np.empty(0, dtype=np.int64)]
+        for label in short:
+            own = z[y == label]
+            squares = ((own[:, None] - means[None]) ** 2).sum(axis=2)
+            nearest = np.argsort(squares, axis=1, kind="stable")[:, :n_nearest]
+            # As many from each row as possible, the remainder from the first rows.
+            size = np.full(len(own), (counts.max() - len(own)) // len(own))
+            size[: (counts.max() - len(own)) % len(own)] += 1
+            for row, chosen, n in zip(own, nearest, size, strict=True):
+                mean = (row + means[chosen].sum(axis=0)) / (n_nearest + 1)
+                noise = np.sqrt(self.spread) * rng.standard_normal((n, z.shape[1]))
+                for place in chosen:
+                    normal = rng.standard_normal((n, len(residuals[place])))
+                    noise += normal @ residuals[place] / np.sqrt(n_nearest)
+                rows.append(mean + noise)
+            classes.append(np.full(int(size.sum()), label))
+        return np.concatenate(rows), np.concatenate(classes)
 
 
 # --- a conditional GAN ------------------------------------------------------------------------------
@@ -253,9 +245,39 @@ class ConditionalGAN(Rival):
     n_noise: Count = 32
 
     def synthetic(self, z: Array, y: Labels, roles: ClassRoles, session: Session) -> tuple[Array, Labels]:
-        """Rows of a GAN that has learned from these alone."""
+        """Rows of a GAN that has learned from these alone, until all classes are equally large."""
+        counts = np.bincount(y)
+        wanted = np.repeat(np.arange(len(counts)), np.where(counts > 0, counts.max() - counts, 0))
         with seeded(int(session.rng.integers(2**62))):
-            return generate_rows(z, y, **self.get_params(deep=False), **vars(session))
+            return self.rows(z, y, wanted, session), wanted
+
+    def rows(self, z: Array, y: Labels, wanted: Labels, session: Session) -> Array:
+        """Train on all classes, and draw rows of the classes ``wanted``; z are standardised features.
+
+        Both networks learn in the same step, the discriminator under the binary cross-entropy, the generator under the
+        non-saturating loss, which passes no gradient to the discriminator. Every class is drawn as often, so that rare
+        ones are learned at all. The last state is kept: no loss shows which would be best.
+        """
+        labels, device = torch.from_numpy(y), session.device
+        rows = torch.from_numpy(z).float().to(device)
+        gan = GAN(z.shape[1], int(y.max()) + 1, self.n_noise, self.width).to(device)
+
+        def noise(n: int) -> Tensor:
+            return torch.randn(n, self.n_noise, generator=generator_on(device), device=device)
+
+        def loss(batch: Tensor) -> Tensor:
+            real, classes = rows[batch.to(device)], labels[batch].to(device)
+            fake = gan.generate(noise(len(real)), classes)
+            judged = discriminator_loss(gan.judge(real, classes), gan.judge(fake.detach(), classes))
+            return (judged + generator_loss(gan.judge_fixed(fake, classes))).mean()
+
+        config = TrainingConfig(epochs=max(1, self.n_steps // STEPS_PER_EPOCH), learning_rate=1e-3)
+        batches = BalancedBatches(labels, min(128, 2 * len(y)), torch_generator(session.rng))
+        train(gan, loss, batches, None, config, stage="conditional GAN", progress=session.progress)
+        with torch.no_grad():
+            classes = torch.from_numpy(wanted).to(device)
+            drawn = [gan.generate(noise(len(some)), some) for some in classes.split(8192)]
+        return torch.cat(drawn).double().cpu().numpy()
 
 
 class GAN(nn.Module):
@@ -265,8 +287,8 @@ class GAN(nn.Module):
     ----------
     n_features : d, size of real and of generated rows.
     n_classes : M.
-    n_noise : size of the noise that the generator starts from.
-    width : units of the two hidden layers of either network.
+    n_noise, width
+        As in ``ConditionalGAN``.
     """
 
     def __init__(self, n_features: int, n_classes: int, n_noise: int, width: int) -> None:
@@ -323,54 +345,6 @@ class BalancedBatches:
             drawn = torch.randint(len(present), (self.batch_size,), generator=self.generator)
             label, at = present[drawn], torch.rand(self.batch_size, generator=self.generator, dtype=torch.float64)
             yield order[start[label] + (at * sizes[label]).long()]
-
-
-def generate_rows(
-    z: Array,
-    y: Labels,
-    *,
-    rng: np.random.Generator,
-    device: torch.device,
-    n_steps: int = 500,
-    width: int = 64,
-    n_noise: int = 32,
-    wanted: Labels | None = None,
-    progress: Progress | None = None,
-) -> tuple[Array, Labels]:
-    """Train a conditional GAN on all classes, and draw rows of those wanted, by default until all are equally large.
-
-    Both networks learn in the same step, the discriminator under the binary cross-entropy, the generator under the
-    non-saturating loss, which passes no gradient to the discriminator. Every class is drawn as often, so that rare
-    ones are learned at all. The last state is kept: no loss shows which would be best.
-
-    Parameters
-    ----------
-    z : standardised features.
-    wanted : classes of the rows to draw.
-    """
-    counts = np.bincount(y)
-    labels = torch.from_numpy(y)
-    rows = torch.from_numpy(z).float().to(device)
-    gan = GAN(z.shape[1], len(counts), n_noise, width).to(device)
-
-    def noise(n: int) -> Tensor:
-        return torch.randn(n, n_noise, generator=generator_on(device), device=device)
-
-    def loss(batch: Tensor) -> Tensor:
-        real, classes = rows[batch.to(device)], labels[batch].to(device)
-        fake = gan.generate(noise(len(real)), classes)
-        judged = discriminator_loss(gan.judge(real, classes), gan.judge(fake.detach(), classes))
-        return (judged + generator_loss(gan.judge_fixed(fake, classes))).mean()
-
-    config = TrainingConfig(epochs=max(1, n_steps // STEPS_PER_EPOCH), learning_rate=1e-3)
-    batches = BalancedBatches(labels, min(128, 2 * len(y)), torch_generator(rng))
-    train(gan, loss, batches, None, config, stage="conditional GAN", progress=progress)
-    if wanted is None:
-        wanted = np.repeat(np.arange(len(counts)), np.where(counts > 0, counts.max() - counts, 0))
-    with torch.no_grad():
-        classes = torch.from_numpy(wanted).to(device)
-        drawn = [gan.generate(noise(len(some)), some) for some in classes.split(8192)]
-    return torch.cat(drawn).double().cpu().numpy(), wanted
 
 
 # --- ECRT's augmentation, on features ---------------------------------------------------------------
