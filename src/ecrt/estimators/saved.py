@@ -18,19 +18,18 @@ from msgspec import Meta
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from ecrt.data import TableEncoder, rows_of_table
+from ecrt.data import TableEncoder
 from ecrt.data.density import TargetRegions
 from ecrt.diagnostics.sources import ClassDiagnosis, SourceDiagnostics
 from ecrt.errors import InputError
 from ecrt.estimators.base import EstimatorBase
+from ecrt.estimators.card import model_card
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.estimators.transformer import ECRTTransformer
 from ecrt.io import (
     Array,
     BadContentError,
-    CardFacts,
-    CardRow,
     DemixerNetwork,
     EncoderNetwork,
     HeadNetwork,
@@ -44,7 +43,6 @@ from ecrt.io import (
     encoder_width,
     from_plain,
     head_shape,
-    model_card,
     open_model,
     pack,
     to_plain,
@@ -52,19 +50,6 @@ from ecrt.io import (
     unpack,
     write_model,
 )
-
-__all__ = [
-    "CLASSES",
-    "INPUT",
-    "Attributes",
-    "SavedEstimator",
-    "check_classes",
-    "declare",
-    "load",
-    "refuse",
-    "save_estimator",
-]
-
 
 QUICKLY_VERIFIED = 2**26
 """Bytes of tensors that take no time to compare with their digest."""
@@ -256,71 +241,6 @@ def _check_input(estimator: EstimatorBase, own_encoder: bool) -> None:
     refuse("feature_names_in_ are not the names of its columns.", when=names is not None and names.tolist() != known)
 
 
-# --- what the card tells ----------------------------------------------------------------------------
-
-
-def _demixing_of(estimator: EstimatorBase, demixing: str) -> dict[str, str]:
-    return {"De-mixing": f"{demixing}, {estimator.demixer_.linear.n_signal} sources"}
-
-
-def _classifier_choices(clf: ECRTClassifier) -> dict[str, str]:
-    return _demixing_of(clf, clf.demixing_) | {
-        "Augmentation of minority classes": clf.parts_["augmentation"].kind,
-        "Head": clf.head_name_,
-        "Class prior of predictions": str(clf.class_prior),
-    }
-
-
-def _transformer_choices(transformer: ECRTTransformer) -> dict[str, str]:
-    lost = {"What sources leave out of the features, root mean square": f"{transformer.reconstruction_error_:.2g}"}
-    return _demixing_of(transformer, transformer.demixing_) | lost
-
-
-def _regressor_choices(reg: ECRTRegressor) -> dict[str, str]:
-    return _demixing_of(reg, reg.demixing_) | {
-        "Head": reg.head_name_,
-        "Loss": reg.loss_,
-        "Mass of regions, power of density taken off": f"{reg.region_mass_:g}",
-        "Synthetic samples": reg.augmentation_,
-    }
-
-
-def _class_rows(estimator: EstimatorBase) -> list[CardRow]:
-    """Classes, or bins of the target in their place."""
-    if hasattr(estimator, "classes_"):
-        labels, names = estimator.classes_, estimator.classes_.tolist()
-        counts, minority = estimator.class_counts_, estimator.minority_classes_
-    else:
-        counts, minority = estimator.bin_counts_, estimator.minority_bins_
-        labels = np.arange(len(counts))
-        names = [f"bin {number} of the target" for number in labels]
-    demixed = np.isin(labels, getattr(estimator, "demixed_on_", labels[:0]))
-    return [CardRow(*row) for row in zip(names, counts.tolist(), np.isin(labels, minority), demixed, strict=True)]
-
-
-def _card(estimator: EstimatorBase, saved: SavedEstimator, *, own_encoder: bool) -> str:
-    """The model card. ``columns_read_``, how a file was read, is not stored: a loaded model reads tables alone."""
-    columns = getattr(estimator, "columns_read_", ())
-    if not columns and hasattr(estimator, "feature_names_in_") and estimator.table_ is not None:
-        columns = rows_of_table(estimator.table_)
-    encoder = type(estimator.encoder_).__name__ if own_encoder else str(estimator._encoder.network)
-    interrupted = {"Interrupted": estimator.interrupted_} if hasattr(estimator, "interrupted_") else {}
-    facts = CardFacts(
-        estimator=type(estimator).__name__,
-        n_features=getattr(estimator, "n_features_in_", None),
-        n_sources=estimator.demixer_.linear.n_signal,
-        classes=_class_rows(estimator),
-        chosen={"Encoder": encoder} | saved.choices(estimator) | interrupted,
-        diagnostics=getattr(estimator, "_diagnosis", None),
-        metrics=getattr(estimator, "metrics_", {}),
-        metrics_of=getattr(estimator, "metrics_of_", ""),
-        columns=columns,
-        own_encoder=own_encoder,
-        use=saved.use,
-    )
-    return model_card(facts)
-
-
 # --- to files and back ------------------------------------------------------------------------------
 
 
@@ -332,15 +252,11 @@ class SavedEstimator:
     ----------
     attributes : all that a fit learns, in the order of reading: sizes and labels first.
     check : refuses attributes and options that do not agree.
-    choices : what the card tells of the model.
-    use : the method to show on the card.
     """
 
     estimator: type[Any]
     attributes: Attributes
     check: Callable[[Any], None]
-    choices: Callable[[Any], dict[str, str]]
-    use: str = "predict_proba"
 
 
 SAVED: dict[str, SavedEstimator] = {}
@@ -355,9 +271,9 @@ def declare(saved: SavedEstimator) -> None:
     SAVED[saved.estimator.__name__] = saved
 
 
-declare(SavedEstimator(ECRTClassifier, CLASSIFIER, _check_classifier, _classifier_choices))
-declare(SavedEstimator(ECRTRegressor, REGRESSOR, _check_regressor, _regressor_choices, "predict"))
-declare(SavedEstimator(ECRTTransformer, TRANSFORMER, _check_transformer, _transformer_choices, "transform"))
+declare(SavedEstimator(ECRTClassifier, CLASSIFIER, _check_classifier))
+declare(SavedEstimator(ECRTRegressor, REGRESSOR, _check_regressor))
+declare(SavedEstimator(ECRTTransformer, TRANSFORMER, _check_transformer))
 
 
 def save_estimator(estimator: EstimatorBase, path: str | PathLike[str]) -> None:
@@ -390,7 +306,7 @@ def save_estimator(estimator: EstimatorBase, path: str | PathLike[str]) -> None:
         _unpack(*as_read(document, tensors), estimator.encoder_ if own_encoder else None)
     except BadContentError as error:
         raise InputError(f"This {name} cannot be saved, for it could not be loaded: {error}") from error
-    write_model(path, document, tensors, _card(estimator, saved, own_encoder=own_encoder))
+    write_model(path, document, tensors, model_card(estimator, own_encoder=own_encoder))
 
 
 def load(path: str | PathLike[str], encoder: nn.Module | None = None) -> Any:

@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,12 +26,12 @@ import numpy as np
 import torch
 from msgspec import Meta
 from numpy.typing import NDArray
+from safetensors.numpy import save
 from torch import Tensor
 
-from ecrt.disk import locked, open_plain, plain_bytes, remove_litter, replacing, write_bytes
+from ecrt.disk import locked, open_plain, plain_bytes, remove_litter, write_bytes, write_text
 from ecrt.errors import InputError, ModelFileError
 from ecrt.io.parsing import MOST_JSON_BYTES, BadContentError, canonical, parse_json, typed
-from ecrt.io.versions import package_version
 
 Tensors = Mapping[str, Tensor | NDArray[Any]]
 
@@ -42,6 +43,9 @@ FORMAT_VERSION = 2
 MOST_TENSOR_BYTES = 16 * 2**30
 MOST_HEADER_BYTES = 8 * 2**20
 """Of the tensor file's own header, a line for each tensor."""
+
+PACKAGES = ("ecrt", "torch", "scikit-learn", "numpy", "scipy", "pandas", "zuko", "imbalanced-learn", "optuna")
+"""Those that results depend on."""
 
 ATTEMPTS = 5
 """Times that a model is looked at while another process keeps replacing it."""
@@ -86,6 +90,19 @@ class _TensorEntry(msgspec.Struct, forbid_unknown_fields=True):
     data_offsets: tuple[Size, Size]
 
 
+def package_version(name: str = "ecrt") -> str:
+    """Installed version of a package."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def package_versions() -> dict[str, str]:
+    """Installed versions of the packages that a result depends on."""
+    return {name: package_version(name) for name in PACKAGES}
+
+
 def sealed(document: dict[str, Any], tensors: dict[str, Any]) -> bytes:
     """The content of ``model.json``, its own digest included."""
     content: dict[str, Any] = {
@@ -117,20 +134,17 @@ def write_model(folder: str | os.PathLike[str], document: dict[str, Any], tensor
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file. Give a folder to save the model in.")
     arrays, layouts = _arrays(tensors)
-    parts = _tensor_parts(arrays)
-    size, hashed = sum(len(part) for part in parts), hashlib.sha256()
-    for part in parts:
-        hashed.update(part)
-    digest = hashed.hexdigest()
-    content = sealed(document, {"sha256": digest, "bytes": size, "layouts": layouts})
-    if size > MOST_TENSOR_BYTES or len(parts[0]) > MOST_HEADER_BYTES or len(content) > MOST_JSON_BYTES:
-        raise InputError(f"The model is too large to be saved: {size} bytes of tensors, {len(content)} of JSON.")
+    stored = save(arrays)
+    digest = hashlib.sha256(stored).hexdigest()
+    content = sealed(document, {"sha256": digest, "bytes": len(stored), "layouts": layouts})
+    header = int.from_bytes(stored[:8], "little")
+    if len(stored) > MOST_TENSOR_BYTES or header > MOST_HEADER_BYTES or len(content) > MOST_JSON_BYTES:
+        raise InputError(f"The model is too large to be saved: {len(stored)} bytes of tensors, {len(content)} of JSON.")
     with locked(folder, wait=True):
         remove_litter(folder)
-        with replacing(folder / tensor_name(digest)) as file:
-            file.writelines(parts)
+        write_bytes(folder / tensor_name(digest), stored)
         write_bytes(folder / JSON_NAME, content)
-        write_bytes(folder / CARD_NAME, card.encode("utf-8", "backslashreplace"))
+        write_text(folder / CARD_NAME, card)
         for path in folder.iterdir():  # of the model before, or of a save that was killed
             if re.fullmatch(r"model-[0-9a-f]{16}\.safetensors", path.name) and path.name != tensor_name(digest):
                 path.unlink(missing_ok=True)
@@ -139,25 +153,6 @@ def write_model(folder: str | os.PathLike[str], document: dict[str, Any], tensor
 def as_read(document: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What ``open_model`` would give, without writing."""
     return parse_json(canonical(document)), {name: _as_tensor(value) for name, value in tensors.items()}
-
-
-def _tensor_parts(arrays: dict[str, NDArray[Any]]) -> list[bytes | memoryview]:
-    """A safetensors file in parts: its header, then the tensors, the widest numbers first, as they lie in memory.
-
-    The library's own writer makes a file of its own name and permissions.
-    """
-    formats = {stored: name for name, (stored, _) in DTYPES.items()}
-    header: dict[str, Any] = {}
-    parts: list[bytes | memoryview] = []
-    end = 0
-    for name, array in sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0])):
-        stored = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        start, end = end, end + stored.nbytes
-        header[name] = {"dtype": formats[stored.dtype], "shape": list(stored.shape), "data_offsets": [start, end]}
-        parts.append(stored.reshape(-1).view(np.uint8).data)
-    text = json.dumps(header, separators=(",", ":")).encode("ascii")
-    text += b" " * (-len(text) % 8)
-    return [len(text).to_bytes(8, "little") + text, *parts]
 
 
 def _arrays(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], dict[str, list[int]]]:

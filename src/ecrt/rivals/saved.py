@@ -23,12 +23,4 @@ def _check(clf: BaselineClassifier) -> None:
     _ = clf.log_class_prior_
 
 
-def _choices(clf: BaselineClassifier) -> dict[str, str]:
-    return {
-        "Method": f"{clf.rival.kind} ({clf.rival.reference().rstrip('.')})",
-        "Head": "trained with the encoder" if clf.end_to_end_ else clf.network.kind,
-        "Class prior of predictions": str(clf.class_prior),
-    }
-
-
-declare(SavedEstimator(BaselineClassifier, ATTRIBUTES, _check, _choices))
+declare(SavedEstimator(BaselineClassifier, ATTRIBUTES, _check))
