@@ -72,7 +72,6 @@ bench: setup ## run every benchmarks/bench_*.py
 		if [ ! -e "$$script" ]; then echo "no benchmarks/bench_*.py to run"; break; fi; \
 		echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script"; \
 	done
-	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/speed_table.py
 
 docs: setup ## build the documentation with its API reference into build/docs

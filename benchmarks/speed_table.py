@@ -114,7 +114,7 @@ TEXT = """# How fast it is
 
 Times of rivals are medians of runs made in turn, in one process, on two cores unless an H200 is named. `make bench`
 measures all that needs no GPU and writes `results/bench_*.json` (with `--device cuda`, a benchmark measures there);
-`python benchmarks/page.py` draws them, growth curves included; `python benchmarks/speed_table.py` writes this page.
+`python benchmarks/speed_table.py` writes this page.
 
 | What | Wanted | Measured | Results |
 |---|---|---|---|
