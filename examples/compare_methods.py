@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 
 import ecrt
 from ecrt.data import step_imbalance
+from ecrt.report import verdict_text
 
 METHODS = ["logit-adjusted", "weighted-logistic", "lda"]
 
@@ -42,7 +43,7 @@ def main(dask: bool = False) -> None:
     for method in found.ranking("balanced"):
         both = [found.estimate(method, "balanced_accuracy", prior).text() for prior in ("balanced", "training")]
         print(f"{found.label(method):30} balanced prior {both[0]}, training prior {both[1]}")
-    for sentence in found.warnings + found.verdict():
+    for sentence in found.warnings + verdict_text(found):
         print("-", sentence)
 
 

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from ecrt.comparison import SHOWN, Comparison, MethodResult
-from ecrt.report import comparison_table, rich_table, write_comparison_page
+from ecrt.report import comparison_table, rich_table, verdict_text, write_comparison_page
+from ecrt.report.comparison import summarise_comparison
 from ecrt.report.pages import page_of
-from ecrt.report.summaries.comparison import summarise_comparison
 from pages import Outline
 from test_model_page import browser  # noqa: F401
 
@@ -72,7 +72,7 @@ def page() -> str:
 
 
 def test_verdict_names_who_is_ahead_and_who_behind() -> None:
-    first, behind, leader = made().verdict()
+    first, behind, leader = verdict_text(made())
     assert re.fullmatch(
         r"ECRT is ahead of Logit adjustment by 0\.0\d\d \[0\.0\d\d, 0\.0\d\d\]: more than noise\.", first
     )
@@ -80,26 +80,30 @@ def test_verdict_names_who_is_ahead_and_who_behind() -> None:
     assert "ERM" not in first + behind
     assert "ECRT has the best mean" in leader
     assert "ahead of Logit adjustment, ERM and Weighted logistic by more than noise" in leader
+    assert made().verdict() == {
+        "ahead": ["ecrt"], "behind": ["weighted-logistic"], "nearest": None, "leader": "ecrt",
+        "beats": ["logit-adjusted", "erm", "weighted-logistic"], "level": [], "failed": {},
+    }  # fmt: skip
 
 
 def test_verdict_admits_noise() -> None:
     found = made({"logit-adjusted": 0.80, "ecrt": 0.802, "erm": 0.798}, noise=0.02)
-    first, leader = found.verdict()
+    first, leader = verdict_text(found)
     assert first.startswith("No method beats Logit adjustment by more than noise. The best of the others, ")
     assert "it is not ahead of" in leader
-    assert "cannot tell" in made(seeds=1).verdict()[0]
+    assert "cannot tell" in verdict_text(made(seeds=1))[0]
 
 
 def test_lower_is_better_for_a_loss() -> None:
     found = made(metric="nll")
     assert found.ranking("balanced")[0] == "weighted-logistic"
-    assert found.verdict()[0].startswith("Weighted logistic is ahead of Logit adjustment by 0.199 [0.188, 0.210]")
+    assert verdict_text(found)[0].startswith("Weighted logistic is ahead of Logit adjustment by 0.199 [0.188, 0.210]")
 
 
 def test_failed_methods_are_left_out_and_named() -> None:
     found = made(failed="ecrt")
     assert "ecrt" not in found.ranking("balanced")
-    assert found.verdict()[-1] == "ECRT failed and is left out: ValueError: <b>broken</b>"
+    assert verdict_text(found)[-1] == "ECRT failed and is left out: ValueError: <b>broken</b>"
     text = Outline(page_of(found)[0]).text
     assert "ECRT failed and is left out: ValueError: <b>broken</b>" in text
     lost = made(failed="logit-adjusted")
@@ -159,7 +163,7 @@ def test_screen_table_is_drawn() -> None:
 
 def test_page_says_it_all(page: str) -> None:
     outline = Outline(page)
-    for sentence in (*made().verdict("balanced"), *made().verdict("training"), *made().warnings):
+    for sentence in (*verdict_text(made(), "balanced"), *verdict_text(made(), "training"), *made().warnings):
         assert sentence in outline.text
     for word in ("8 s for each method and split", "5, grouped", "is cut and does not count", "Nadeau and Bengio"):
         assert word in " ".join(outline.text.split())

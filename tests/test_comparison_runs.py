@@ -27,6 +27,7 @@ from ecrt.comparison.methods import Method
 from ecrt.comparison.splits import make_splitter
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.metrics import class_prior_of, read_predictions, shift_prior
+from ecrt.report import verdict_text
 from ecrt.rivals.base import Number
 
 pytest.importorskip("optuna", reason="Optuna is not installed")
@@ -159,7 +160,8 @@ def test_a_method_that_fails_is_named_and_the_others_go_on(monkeypatch: pytest.M
     found = compared(tmp_path)
     assert found.methods["bayes"].error == "RuntimeError: no such luck"
     assert found.sound == ["weighted-logistic"]
-    assert found.verdict()[-1] == "Naive Bayes failed and is left out: RuntimeError: no such luck"
+    assert found.verdict()["failed"] == {"bayes": "RuntimeError: no such luck"}
+    assert verdict_text(found)[-1] == "Naive Bayes failed and is left out: RuntimeError: no such luck"
     assert Comparison.read(tmp_path).verdict() == found.verdict()
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from ecrt.metrics import prediction_metrics, single_numbers
 from ecrt.metrics.classification import class_scores, group_recalls
+from ecrt.report.classes import chance_correlation, findings, summarise_classes
 from ecrt.report.drawing import svg
 from ecrt.report.pages import page_of, write_model_page
-from ecrt.report.summaries.classes import chance_correlation, findings, summarise_classes
 from ecrt.runs.records import ClassFacts, Curve, Evaluation, ModelFacts, SourcePoints
 from pages import Outline
 
@@ -93,8 +93,8 @@ def render(evaluation: Evaluation) -> str:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures cost time, and not every test looks at them."""
-    for module in ("drawing", "plots.classes"):
-        monkeypatch.setattr(f"ecrt.report.{module}.svg_figure", lambda *_, **__: "<svg></svg>")
+    for module in ("drawing", "classes"):
+        monkeypatch.setattr(f"ecrt.report.{module}.svg", lambda *_, **__: "<svg></svg>")
 
 
 @pytest.fixture(scope="module")

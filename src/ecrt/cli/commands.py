@@ -427,10 +427,10 @@ def _print_metrics(found: Evaluation | Measured, decided: dict[str, float] | Non
 
 
 def _print_comparison(found: Comparison) -> None:
-    from ecrt.report import comparison_table, rich_table
+    from ecrt.report import comparison_table, rich_table, verdict_text
 
     Terminal().print(rich_table(comparison_table(found)))
-    for sentence in found.verdict():
+    for sentence in verdict_text(found):
         tell(sentence)
 
 

@@ -178,54 +178,28 @@ class Comparison:
         tested = [values[np.isfinite(values)] for values in _columns(self.methods[method].recalls[prior])]
         return [float(values.mean()) if len(values) else None for values in tested]
 
-    def verdict(self, prior: PriorName | None = None) -> list[str]:
-        """The answer in sentences: the methods against the reference, the leader against all, and what failed."""
+    def verdict(self, prior: PriorName | None = None) -> dict[str, Any]:
+        """What can be said under a class prior: that of the settings, if not given.
+
+        ``ahead`` and ``behind`` name methods that differ from the reference by more than noise, the largest difference
+        first; ``nearest`` is the best of the others, where none is ahead. ``leader`` has the best mean. With all pairs
+        tested together, it ``beats`` some methods and is ``level`` with others. ``failed`` holds errors by method.
+        """
         prior = prior or self.prior
-        sentences = []
-        if self.settings["seeds"] < 2:
-            sentences.append("One split cannot tell a difference from noise: use more seeds.")
-        else:
-            sentences += self._reference_in_words(self.against_reference(prior))
-        sentences += self._leader_in_words(prior)
-        failed = {name: result.error for name, result in self.methods.items() if result.error}
-        return sentences + [f"{self.label(name)} failed and is left out: {error}" for name, error in failed.items()]
-
-    def _reference_in_words(self, pairs: list[Pair]) -> list[str]:
-        if not pairs:
-            return []
-        reference = self.label(self.reference)
+        pairs = self.against_reference(prior)
         significant = sorted((pair for pair in pairs if pair.beyond_noise), key=lambda pair: -abs(pair.gain.mean))
-        ahead = [f"{self.label(pair.first)} is ahead of {reference} by {pair.gain.size()}"
-                 for pair in significant if pair.gain.mean > 0]  # fmt: skip
-        behind = [f"{self.label(pair.first)} by {pair.gain.size()}" for pair in significant if pair.gain.mean < 0]
-        if ahead:
-            sentences = [f"{'; '.join(ahead)}: more than noise."]
-        else:
-            nearest = max(pairs, key=lambda pair: pair.gain.mean)
-            where = "ahead by" if nearest.gain.mean > 0 else "behind by" if nearest.gain.mean < 0 else "level with it,"
-            sentences = [
-                f"No method beats {reference} by more than noise. The best of the others, {self.label(nearest.first)}, "
-                f"is {where} {nearest.gain.size()}."
-            ]
-        return sentences + ([f"Behind {reference} by more than noise: {'; '.join(behind)}."] if behind else [])
-
-    def _leader_in_words(self, prior: PriorName) -> list[str]:
-        ranking = self.ranking(prior)
-        best = self.estimate(ranking[0], self.metric, prior) if len(ranking) > 1 else None
-        if best is None:
-            return []
-        mine = [pair for pair in self.all_pairs(prior) if pair.first == ranking[0]]
-        beaten = [self.label(pair.second) for pair in mine if pair.beyond_noise]
-        level = [self.label(pair.second) for pair in mine if not pair.beyond_noise]
-        name, leader = MEASURES[self.metric].label, self.label(ranking[0])
-        start = f"{name} under the {prior} prior: {leader} has the best mean, {best.text()}"
-        if best.half_width is None:
-            return [f"{start}."]
-        together = "with all pairs tested together it is"
-        if not beaten:
-            return [f"{start}, but {together} not ahead of {_listed(level)} by more than noise."]
-        rest = f", but not of {_listed(level)}" if level else ""
-        return [f"{start}; {together} ahead of {_listed(beaten)} by more than noise{rest}."]
+        ahead = [pair.first for pair in significant if pair.gain.mean > 0]
+        leader = self.ranking(prior)[:1]
+        mine = [pair for pair in self.all_pairs(prior) if [pair.first] == leader]
+        return {
+            "ahead": ahead,
+            "behind": [pair.first for pair in significant if pair.gain.mean < 0],
+            "nearest": max(pairs, key=lambda pair: pair.gain.mean).first if pairs and not ahead else None,
+            "leader": leader[0] if mine else None,
+            "beats": [pair.second for pair in mine if pair.beyond_noise],
+            "level": [pair.second for pair in mine if not pair.beyond_noise],
+            "failed": {name: result.error for name, result in self.methods.items() if result.error},
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the times, in plain values."""
@@ -346,7 +320,3 @@ def _plain_estimate(estimate: Estimate | None) -> dict[str, Any] | None:
 
 def _plain_pairs(pairs: list[Pair]) -> list[dict[str, Any]]:
     return [asdict(pair) | {"beyond_noise": pair.beyond_noise} for pair in pairs]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

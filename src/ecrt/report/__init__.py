@@ -1,10 +1,10 @@
-"""Results to tables, figures and one HTML page; nothing here trains."""
+"""Results to tables, figures and HTML pages; nothing here trains."""
 
+from ecrt.report.comparison import comparison_table, verdict_text
+from ecrt.report.diagnosis import diagnosis_table, recommendation_text
 from ecrt.report.pages import write_comparison_page, write_diagnosis_page, write_model_page
-from ecrt.report.plots.toy import toy_png
-from ecrt.report.summaries.comparison import comparison_table
-from ecrt.report.summaries.diagnosis import diagnosis_table, recommendation_text
 from ecrt.report.tables import rich_table, summary_table
+from ecrt.report.toy import toy_png
 
 __all__ = [
     "comparison_table",
@@ -13,6 +13,7 @@ __all__ = [
     "rich_table",
     "summary_table",
     "toy_png",
+    "verdict_text",
     "write_comparison_page",
     "write_diagnosis_page",
     "write_model_page",

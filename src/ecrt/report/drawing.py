@@ -1,4 +1,4 @@
-"""What every figure shares: colours, style, and inline SVG whose axes take the text colour of the page."""
+"""What figures share: colours, style, common panels, and inline SVG whose axes take the text colour of the page."""
 
 from __future__ import annotations
 
@@ -6,41 +6,23 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
 from ecrt.report.rendering import head_name, short_label
 
-__all__ = [
-    "GREY",
-    "INK",
-    "MINORITY",
-    "OTHERS",
-    "PALETTE",
-    "PANEL_SIZE",
-    "SMALL",
-    "STYLE",
-    "count_axis",
-    "count_scatter",
-    "head_panel",
-    "inked",
-    "legend_below",
-    "limits",
-    "place_labels",
-    "svg",
-    "svg_figure",
-]
-
 Array = NDArray[np.float64]
 
 PALETTE = ("#EE6677", "#4477AA", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#999999")
-"""Paul Tol's bright scheme: told apart with any colour vision, and seen on white as on black."""
+"""Paul Tol's bright scheme: distinct with any colour vision, on white and on black."""
 
 MINORITY, OTHERS, GREY = PALETTE[0], PALETTE[1], PALETTE[6]
 
@@ -58,15 +40,57 @@ STYLE: Any = {
     "axes.titleweight": "bold",
     "legend.frameon": False,
 }
-PANEL_SIZE = (4.2, 3.7)
+DOTTED: Any = {"color": INK, "linewidth": 1, "linestyle": ":"}
+NAME: Any = {"color": "black", "fontweight": "bold", "path_effects": [withStroke(linewidth=3, foreground="white")]}
+"""Style of a name that is written over dots."""
+
+PANEL_SIZE, LOW_PANEL = (4.2, 3.7), (4.8, 1.5)
 
 SMALL = 8.5
 """Font size of labels inside a panel."""
 
 MOST_NAMED_POINTS = 15
-BESIDE: list[tuple[float, float, Literal["left", "center", "right"]]] = [
-    (x, y, "left" if x > 0 else "right") for y in (0, -6, 6, -11, 11) for x in (6, -6)
-]
+BESIDE = [(x, y) for y in (0, -6, 6, -11, 11) for x in (6, -6)]
+
+
+def svg(
+    draw: Callable[..., None],
+    name: str,
+    *data: Any,
+    size: tuple[float, float] = PANEL_SIZE,
+    heights: Sequence[float] = (1,),
+) -> str:
+    """Draw one panel as an ``<svg>`` element that can stand in a page beside others.
+
+    Parameters
+    ----------
+    draw : is given the axes, one for each of the heights, and then the data.
+    name : begins every id in the panel, so that no two panels share one.
+    data : what is drawn.
+    size : in inches.
+    heights : of axes above each other, which share the horizontal axis.
+    """
+    with mpl.rc_context(STYLE | inked(INK)), warnings.catch_warnings():
+        # The page is shown in the reader's fonts, so a glyph that ours lack is no loss.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+        draw(*axes, *data)
+        file = io.StringIO()
+        figure.savefig(file, format="svg", dpi=160, transparent=True)
+    text = file.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    # The style sheet inside would apply to the whole page, and so would ids that two panels share.
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'((?:xlink:)?href="|url\()#', rf"\1#{name}-", text)
+    text = re.sub(r' (?:width|height)="[^"]*"', "", text, count=2)  # those of the whole: the page sets its size
+    return text.replace(INK, "currentColor")
+
+
+def inked(colour: str) -> Any:
+    """Style with text and axes of one colour."""
+    keys = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
+    return dict.fromkeys(keys, colour)
 
 
 def limits(points: Array) -> tuple[Array, Array]:
@@ -85,6 +109,39 @@ def count_axis(axes: Axes, counts: NDArray[np.int64]) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,), numticks=12))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def name_lines(axes: Axes, names: Sequence[str], **style: Any) -> list[int]:
+    """A line for each name, the first on top; gives their heights."""
+    lines = list(range(len(names)))[::-1]
+    axes.set_yticks(lines, list(names), parse_math=False, **style)
+    axes.set_ylim(-0.65, len(names) - 0.35)
+    return lines
+
+
+def interval_lines(
+    axes: Axes, names: Sequence[str], values: Sequence[tuple[float, Any, bool]], label: str, colour: str = OTHERS
+) -> None:
+    """A dot with its interval for each name; values are the mean, its error bar, and whether the dot is filled."""
+    axes.axvline(0, **DOTTED)
+    for line, (mean, error, filled) in zip(name_lines(axes, names), values, strict=True):
+        axes.errorbar(
+            mean, line, xerr=error, fmt="o", color=colour, markersize=7, elinewidth=1.5, capsize=3,
+            markerfacecolor=colour if filled else "none",
+        )  # fmt: skip
+    axes.set_xlabel(label)
+
+
+def class_cloud(axes: Axes, points: Array, y: NDArray[np.int64], colours: Mapping[int, str]) -> None:
+    """Points in the colours of their classes."""
+    shown = [colours[label] for label in y.tolist()]
+    axes.scatter(points[:, 0], points[:, 1], s=8, color=shown, alpha=0.7, linewidths=0, rasterized=True)
+
+
+def frame(axes: Axes, low: Array, high: Array, **texts: str) -> None:
+    """Bounds of both axes, and the title and labels of a scatter; a title may be a label of the user's."""
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=texts["xlabel"], ylabel=texts["ylabel"])
+    axes.set_title(texts["title"], parse_math=False)
 
 
 def count_scatter(
@@ -121,7 +178,7 @@ def head_panel(losses: Mapping[str, float], chosen: str) -> str:
     """Held-out loss of every head that was tried, the chosen one in red."""
 
     def draw(axes: Axes) -> None:
-        lines = np.arange(len(losses))[::-1]
+        lines = name_lines(axes, list(map(head_name, losses)), fontsize=SMALL)
         for line, (name, loss) in zip(lines, losses.items(), strict=True):
             mine = name == chosen
             axes.plot([loss], [line], "o", color=MINORITY if mine else OTHERS, markersize=8 if mine else 6)
@@ -132,10 +189,8 @@ def head_panel(losses: Mapping[str, float], chosen: str) -> str:
             axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 3.0)))
             axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_yticks(lines, list(map(head_name, losses)), fontsize=SMALL)
-        axes.set_ylim(-0.7, len(losses) - 0.3)
-        axes.set_title("Heads tried")
-        axes.set_xlabel("held-out loss, log scale" if axes.get_xscale() == "log" else "held-out loss")
+        scale = ", log scale" if axes.get_xscale() == "log" else ""
+        axes.set(title="Heads tried", xlabel=f"held-out loss{scale}")
 
     return svg(draw, "heads", size=(4.6, max(2.0, 0.9 + 0.2 * len(losses))))
 
@@ -152,7 +207,7 @@ def place_labels(
     axes: Axes,
     points: Array,
     texts: Sequence[str],
-    offsets: Sequence[tuple[float, float, Literal["left", "center", "right"]]],
+    offsets: Sequence[tuple[float, float]],
     marks: Array | None = None,
     **style: Any,
 ) -> None:
@@ -163,67 +218,26 @@ def place_labels(
     Parameters
     ----------
     points : where the texts belong, in data coordinates.
-    offsets : in points, with the alignment of the text there, the best first.
+    offsets : in points, the best first; a text begins, ends or has its middle there, by the sign of the first number.
     marks : points that no text but their own may cover.
     """
     size = style.setdefault("fontsize", SMALL)
     scale = 72 / axes.figure.dpi
     spots = axes.transData.transform(points) * scale
-    taken: list[tuple[float, float, float, float]] = []
-    if marks is not None:
-        taken += [(x - 2, y - 2, x + 2, y + 2) for x, y in axes.transData.transform(marks) * scale]
+    covered = np.empty((0, 2)) if marks is None else axes.transData.transform(marks) * scale
+    taken = [Bbox.from_bounds(x - 2, y - 2, 4, 4) for x, y in covered]
     low, high = axes.bbox.get_points() * scale
     for (x, y), point, text in zip(spots, points, texts, strict=True):
         width, height = 0.62 * size * len(text), 1.05 * size
-        for dx, dy, align in offsets:
+        for dx, dy in offsets:
+            align = "left" if dx > 0 else "right" if dx < 0 else "center"
             left = x + dx - {"left": 0.0, "center": 0.5, "right": 1.0}[align] * width
-            box = (left, y + dy - height / 2, left + width, y + dy + height / 2)
-            free = all(box[0] >= b[2] or b[0] >= box[2] or box[1] >= b[3] or b[1] >= box[3] for b in taken)
-            if free and box[0] > low[0] - 4 and box[2] < high[0] + 30 and box[1] > low[1] - 4:
+            box = Bbox.from_bounds(left, y + dy - height / 2, width, height)
+            inside = box.x0 > low[0] - 4 and box.x1 < high[0] + 30 and box.y0 > low[1] - 4
+            if inside and not any(box.overlaps(other) for other in taken):
                 taken.append(box)
                 axes.annotate(
                     text, (point[0], point[1]), xytext=(dx, dy), textcoords="offset points", ha=align, va="center",
                     parse_math=False, annotation_clip=False, **style,
                 )  # fmt: skip
                 break
-
-
-def inked(colour: str) -> Any:
-    """Style with text and axes of one colour."""
-    keys = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
-    return dict.fromkeys(keys, colour)
-
-
-def svg(draw: Callable[[Axes], None], name: str, size: tuple[float, float] = PANEL_SIZE) -> str:
-    """Draw one panel as an ``<svg>`` element that can stand in a page beside others.
-
-    Parameters
-    ----------
-    draw : draws on the axes it is given.
-    name : begins every id in the panel, so that no two panels share one.
-    size : in inches.
-    """
-    return svg_figure(lambda figure: draw(figure.subplots()), name, size)
-
-
-def svg_figure(draw: Callable[[Figure], None], name: str, size: tuple[float, float] = PANEL_SIZE) -> str:
-    """The same for a panel with axes of its own making."""
-    with mpl.rc_context(STYLE | inked(INK)), warnings.catch_warnings():
-        # The page is shown in the reader's fonts, so a glyph that ours lack is no loss.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        figure = Figure(figsize=size, layout="constrained")
-        figure.patch.set_alpha(0)
-        draw(figure)
-        for axes in figure.axes:
-            axes.patch.set_alpha(0)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", dpi=160, transparent=True)
-    text = file.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # The style sheet inside would apply to the whole page, and so would ids that two panels share.
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'((?:xlink:)?href="|url\()#', rf"\1#{name}-", text)
-    text = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", text, count=1)
-    return text.replace(INK, "currentColor")

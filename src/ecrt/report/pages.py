@@ -7,30 +7,22 @@ from typing import Any
 
 from ecrt.comparison import Comparison
 from ecrt.disk import write_text
-from ecrt.report.plots.classes import class_plots
-from ecrt.report.plots.comparison import comparison_plots
-from ecrt.report.plots.diagnosis import diagnosis_plots
-from ecrt.report.plots.labels import label_plots
-from ecrt.report.plots.regression import regression_plots
+from ecrt.report.classes import class_plots, summarise_classes
+from ecrt.report.comparison import comparison_plots, summarise_comparison
+from ecrt.report.diagnosis import diagnosis_plots, summarise_diagnosis
+from ecrt.report.labels import label_plots, summarise_labels
+from ecrt.report.regression import regression_plots, summarise_regression
 from ecrt.report.rendering import Plots, fill
-from ecrt.report.summaries.classes import summarise_classes
-from ecrt.report.summaries.comparison import summarise_comparison
-from ecrt.report.summaries.diagnosis import summarise_diagnosis
-from ecrt.report.summaries.labels import summarise_labels
-from ecrt.report.summaries.regression import summarise_regression
 from ecrt.runs.diagnosis import Diagnosis
 from ecrt.runs.records import Evaluation, Measured, task_of
-
-__all__ = ["page_of", "write_comparison_page", "write_diagnosis_page", "write_model_page"]
 
 
 def write_model_page(folder: str | Path) -> Path:
     """Write ``report.html``, and its figures to ``plots``, beside the files of an evaluation; gives its path."""
     folder = Path(folder)
     found = Evaluation.read(folder) if task_of(folder) == "classification" else Measured.read(folder)
-    text, figures = page_of(found)
-    path, plots = folder / "report.html", folder / "plots"
-    write_text(path, text, errors="xmlcharrefreplace")
+    path, figures = _write(found, folder)
+    plots = folder / "plots"
     plots.mkdir(exist_ok=True)
     for old in plots.glob("*.svg"):
         old.unlink()
@@ -43,16 +35,18 @@ def write_model_page(folder: str | Path) -> Path:
 
 def write_comparison_page(folder: str | Path) -> Path:
     """Write ``report.html`` beside the results of a comparison; gives its path."""
-    path = Path(folder) / "report.html"
-    write_text(path, page_of(Comparison.read(Path(folder)))[0], errors="xmlcharrefreplace")
-    return path
+    return _write(Comparison.read(Path(folder)), Path(folder))[0]
 
 
 def write_diagnosis_page(found: Diagnosis, folder: str | Path) -> Path:
     """Write ``report.html`` and ``diagnosis.json`` to a folder; gives the path of the page."""
-    path = found.write(folder).with_name("report.html")
-    write_text(path, page_of(found)[0], errors="xmlcharrefreplace")
-    return path
+    return _write(found, found.write(folder).parent)[0]
+
+
+def _write(found: Evaluation | Measured | Comparison | Diagnosis, folder: Path) -> tuple[Path, Plots]:
+    text, plots = page_of(found)
+    write_text(folder / "report.html", text, errors="xmlcharrefreplace")
+    return folder / "report.html", plots
 
 
 def page_of(found: Evaluation | Measured | Comparison | Diagnosis) -> tuple[str, Plots]:

@@ -11,8 +11,6 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-__all__ = ["Plots", "environment", "fill", "short", "short_label", "words"]
-
 Plots = Mapping[str, Sequence[str]]
 """SVG panels of each figure, by the name of its file."""
 
@@ -23,10 +21,8 @@ def environment() -> Environment:
         loader=PackageLoader("ecrt.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    made.filters |= {
-        "commas": commas, "counted": counted, "listed": listed, "number": number, "percent": percent, "quoted": quoted,
-        "head_name": head_name, "short": short, "short_label": short_label, "units": units,
-    }  # fmt: skip
+    filters = (commas, counted, listed, number, percent, quoted, head_name, short, short_label, units)
+    made.filters |= {function.__name__: function for function in filters}
     return made
 
 
@@ -39,10 +35,10 @@ def fill(template: str, page: Mapping[str, Any], plots: Plots) -> str:
     return templates.get_template(template).render(page=page, plots=drawn, script=Markup(script), digest=digest)
 
 
-def words(template: str, name: str, *arguments: Any) -> str:
-    """What a macro of a template says, as plain text on one line."""
-    said = getattr(environment().get_template(template).module, name)(*arguments)
-    return " ".join(Markup(said).unescape().split())
+def paragraphs(template: str, name: str, *arguments: Any) -> list[str]:
+    """What a macro of a template says, as plain text: a line for each paragraph."""
+    said = str(getattr(environment().get_template(template).module, name)(*arguments))
+    return [text for part in said.split("</p>") if (text := Markup(part).striptags())]
 
 
 def short(text: str, length: int = 60) -> str:
@@ -51,7 +47,7 @@ def short(text: str, length: int = 60) -> str:
     >>> short("a rather long label", 9)
     'a rather…'
     """
-    line = _one_line(text)
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split()) or "(empty)"
     return line if len(line) <= length else line[: length - 1].rstrip() + "…"
 
 
@@ -61,7 +57,7 @@ def short_label(label: str, length: int) -> str:
     >>> short_label("species of bird 17", 12)
     'species…d 17'
     """
-    line = _one_line(label)
+    line = short(label, len(label) + 8)
     tail = (length - 1) // 3 + 1
     return line if len(line) <= length else line[: length - 1 - tail].rstrip() + "…" + line[-tail:].lstrip()
 
@@ -137,7 +133,3 @@ def head_name(candidate: str) -> str:
     text = f"{float(setting):,.0f}" if float(setting) >= 1 else f"{float(setting):g}"
     kinds = {"linear": "linear, weight decay {}", "mlp": "MLP, {} epochs", "gaussian": "Gaussian, {} pseudo-samples"}
     return kinds.get(head, head + ", {}").format(text)
-
-
-def _one_line(text: str) -> str:
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split()) or "(empty)"

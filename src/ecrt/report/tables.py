@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,17 +12,6 @@ from rich.text import Text
 
 from ecrt.data import HEADINGS
 from ecrt.report.rendering import commas, number, short, short_label
-
-__all__ = [
-    "Cell",
-    "Table",
-    "column_table",
-    "count_cell",
-    "label_cell",
-    "number_cell",
-    "rich_table",
-    "summary_table",
-]
 
 MOST_COLUMNS, MOST_ENTRIES = 6, 3
 """Entries with more keys than that become columns, where they are as few as this."""
@@ -67,6 +56,11 @@ class Table:
     sortable: bool = False
     title: str = ""
 
+    @classmethod
+    def of(cls, columns: Mapping[str, Iterable[Cell]], key: str = "", *, sortable: bool = False) -> Table:
+        """A table from the cells under each heading."""
+        return cls(tuple(columns), tuple(zip(*columns.values(), strict=True)), key, sortable)
+
 
 def number_cell(value: float | None, decimals: int = 3, note: str = "") -> Cell:
     """A number, or a dash for one that is missing or not finite."""
@@ -79,18 +73,19 @@ def count_cell(value: float) -> Cell:
     return Cell(commas(value), float(value))
 
 
-def label_cell(label: str, note: str = "", length: int = 48) -> Cell:
+def label_cell(label: object, note: str = "", length: int = 48) -> Cell:
     """A label of the user's, cut to fit."""
-    text = short_label(label, length)
-    return Cell(text, note=note, full=short(label, 400) if text != label else "", is_label=True)
+    text = short_label(str(label), length)
+    return Cell(text, note=note, full=short(str(label), 400) if text != str(label) else "", is_label=True)
 
 
 def column_table(columns: Sequence[Sequence[str]]) -> Table | None:
     """How columns were read, cells of ``ecrt.data.column_rows``; nothing where there was no table."""
-    rows = [(label_cell(name, length=120), *map(Cell, cells)) for name, *cells in columns]
-    used = [place for place in range(len(HEADINGS)) if place < 2 or any(row[place].text for row in rows)]
-    picked = tuple(tuple(row[place] for place in used) for row in rows)
-    return Table(tuple(HEADINGS[place] for place in used), picked, "columns") if rows else None
+    if not columns:
+        return None
+    (_, names), (_, kinds), *others = zip(HEADINGS, zip(*columns, strict=True), strict=True)
+    cells = {HEADINGS[0]: [label_cell(name, length=120) for name in names], HEADINGS[1]: list(map(Cell, kinds))}
+    return Table.of(cells | {name: list(map(Cell, texts)) for name, texts in others if any(texts)}, "columns")
 
 
 def rich_table(table: Table) -> RichTable:
@@ -107,12 +102,11 @@ def rich_table(table: Table) -> RichTable:
 def summary_table(title: str, summary: Sequence[dict[str, object]]) -> RichTable:
     """Draw any list of dictionaries: one row for each, or one column for each when they are few with many keys."""
     keys = list(dict.fromkeys(key for entry in summary for key in entry))
-    rows = [[entry.get(key) for key in keys] for entry in summary]
+    rows = [[_plain_cell(entry.get(key)) for key in keys] for entry in summary]
     if len(keys) > MOST_COLUMNS and len(summary) <= MOST_ENTRIES:
-        rows = [[key, *(entry.get(key) for entry in summary)] for key in keys[1:]]
-        keys = [keys[0], *(_plain_cell(entry.get(keys[0])).text for entry in summary)]
-    cells = tuple(tuple(map(_plain_cell, row)) for row in rows)
-    return rich_table(Table(tuple(keys), cells, title=title))
+        heads, *rows = ([Cell(key), *cells] for key, *cells in zip(keys, *rows, strict=True))
+        keys = [cell.text for cell in heads]
+    return rich_table(Table(tuple(keys), tuple(map(tuple, rows)), title=title))
 
 
 def _plain_cell(value: object) -> Cell:

@@ -1,0 +1,538 @@
+"""The page of a classifier: how good it is under each prior, where it fails, and what its sources are worth.
+
+Findings are codes with the numbers behind them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from numpy.typing import NDArray
+from scipy.stats import binom, binomtest
+from scipy.stats import t as student_t
+
+from ecrt.metrics import (
+    FREQUENCY_GROUPS,
+    PRIORS,
+    class_scores,
+    confused_pairs,
+    confusion,
+    frequency_group,
+    reliability_bins,
+)
+from ecrt.report import drawing
+from ecrt.report.drawing import DOTTED, GREY, INK, MINORITY, NAME, OTHERS, PALETTE, SMALL, svg
+from ecrt.report.rendering import Plots, percent, short_label
+from ecrt.report.tables import Cell, Table, column_table, count_cell, label_cell, number_cell
+from ecrt.runs.diagnosis import Answer, Finding, theory_finding
+from ecrt.runs.records import Curve, Evaluation
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+MOST_MATRIX_CLASSES, MOST_NUMBERED = 30, 12
+"""Classes of a confusion matrix, and of one with numbers in it."""
+
+METRICS = (
+    "top1", "balanced_accuracy", "macro_f1", "g_mean", "top5", "nll", "balanced_nll", "ece", "mean_average_precision",
+    "average_precision", "roc_auc",
+)  # fmt: skip
+LONG_TABLE, WEAKEST, MOST_ROWS = 30, 10, 500
+"""From more classes than the first on the weakest are shown apart; tables end after the last."""
+
+MOST_RARE_PANELS, MOST_CURVES, MOST_COLOURED = 5, 6, 20
+BY_CHANCE = 0.05
+"""How often independent sources are called dependent."""
+
+STRONG, COPIES = 0.3, 0.95
+"""Correlations from which sources depend on each other by more than a blemish, and are copies of each other."""
+
+BLIND = 0.6
+"""Where chance alone reaches such a correlation, few samples say nothing about independence."""
+
+AROUND = [(0, 0), (0, 9), (0, -9), (2, 0), (-2, 0), (2, 9), (-2, -9), (0, 18), (0, -18)]
+
+
+def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
+    """Turn an evaluation into what the page shows."""
+    model, points = evaluation.model, evaluation.points
+    flows = [curve for curve in evaluation.curves if curve.stage == "flow"]
+    return {
+        "title": evaluation.title,
+        "subject": evaluation.subject,
+        "columns": column_table(evaluation.columns),
+        "model": model,
+        "head": f"{model.head} {model.head_setting:g}",
+        "chosen_prior": "training" if model.class_prior == "training" else "balanced",
+        "data": _data(evaluation),
+        "metrics": _metric_table(evaluation),
+        "groups": _group_table(evaluation),
+        "views": [_view(evaluation, prior) for prior in PRIORS],
+        "n_points_columns": len(points.columns),
+        "n_drawn": len(np.unique(points.synthetic_y)),
+        "n_shown": len(drawn_classes(evaluation)),
+        "n_curves": len(evaluation.curves),
+        "n_flows": len(flows),
+        "failed": [curve.error for curve in flows if curve.error],
+        "findings": findings(evaluation),
+        "independence": _independence_table(evaluation),
+    }
+
+
+def drawn_classes(evaluation: Evaluation) -> Labels:
+    """Classes with synthetic samples that get their own panel: those with the fewest training samples."""
+    drawn = np.unique(evaluation.points.synthetic_y)
+    order = np.argsort(evaluation.classes.counts[drawn], kind="stable")
+    return np.sort(drawn[order[:MOST_RARE_PANELS]])
+
+
+def frequency_bands(counts: Labels, most: int = 6) -> Labels:
+    """The band of each class, by quantiles of training samples, the rarest 0; one band if all are equally frequent."""
+    edges = np.unique(np.quantile(counts, np.linspace(0, 1, most + 1)[1:-1], method="lower"))
+    return np.unique(np.searchsorted(edges, counts, side="left"), return_inverse=True)[1].astype(np.int64)
+
+
+# --- data and predictions ------------------------------------------------------------------------------------------
+
+
+def _data(evaluation: Evaluation) -> dict[str, Any]:
+    """What the model learned from, and what it was tested on."""
+    classes, y = evaluation.classes, evaluation.y
+    tested = np.bincount(y[y >= 0], minlength=len(classes.labels))
+    return {
+        "train_rows": int(classes.counts.sum()),
+        "n_classes": len(classes.labels),
+        "smallest": int(classes.counts.min()),
+        "largest": int(classes.counts.max()),
+        "test_rows": len(y),
+        "rare": classes.labels[classes.minority].tolist(),
+        "untested": int((tested == 0).sum()),
+        "unknown": evaluation.unknown_labels,
+        "nearer_to": _nearer_prior(tested / tested.sum(), classes.counts / classes.counts.sum()),
+    }
+
+
+def _nearer_prior(test: NDArray[np.float64], training: NDArray[np.float64]) -> str:
+    """Whether test frequencies are nearer to equal ones or to those of training, by total variation."""
+    to_equal = np.abs(test - 1 / len(test)).sum() / 2
+    to_training = np.abs(test - training).sum() / 2
+    if abs(to_equal - to_training) < 0.02:
+        return "neither"
+    return "balanced" if to_equal < to_training else "training"
+
+
+def _view(evaluation: Evaluation, prior: str) -> dict[str, Any]:
+    """What the page shows under one prior."""
+    classes, y, predicted = evaluation.classes, evaluation.y, evaluation.predicted[prior]
+    n, known = len(classes.labels), y >= 0
+    scores, pairs = class_scores(y, predicted, n), confused_pairs(y, predicted)
+    recall, support = scores["recall"], scores["support"]
+    order = np.lexsort((-support, recall))  # the weakest class first, those without test rows last
+    true, first = np.unique(pairs["true"], return_index=True)
+    target = np.full(n, -1)  # the class that each is most often taken for
+    target[true] = pairs["predicted"][first]
+    tested = np.isfinite(recall)
+    rare, others = recall[classes.minority & tested], recall[~classes.minority & tested]
+    table = _class_table(evaluation, prior, scores, order[:MOST_ROWS], target)
+    weakest = Table(table.columns, table.rows[:WEAKEST], f"weakest-{prior}", sortable=True)
+    return {
+        "prior": prior,
+        "metrics": evaluation.metrics[prior],
+        "guessing": evaluation.metrics["guessing"],
+        "recalls": {"rare": rare.mean(), "others": others.mean()} if len(rare) and len(others) else None,
+        "missed": [
+            {"label": classes.labels[at], "right": recall[at] * support[at], "rows": support[at],
+             "taken_for": classes.labels[target[at]]}
+            for at in order[:3].tolist() if recall[at] < 1
+        ],
+        "classes": table,
+        "weakest": weakest if n > LONG_TABLE else None,
+        "confusion": "bands" if n > MOST_MATRIX_CLASSES else "matrix" if n > MOST_NUMBERED else "numbers",
+        "pairs": _pair_table(classes.labels, support, pairs, f"pairs-{prior}") if n > 2 else None,
+        "overconfidence": float(evaluation.confidence[prior][known].mean() - (predicted == y)[known].mean()),
+    }  # fmt: skip
+
+
+def _metric_table(evaluation: Evaluation) -> Table:
+    """Every metric under both priors, beside guessing."""
+    keys = [key for key in METRICS if key in evaluation.metrics["balanced"]]
+    columns = {"Balanced prior": "balanced", "Training prior": "training", "Guessing": "guessing"}
+    values = {
+        heading: [number_cell(evaluation.metrics[name][key]) for key in keys] for heading, name in columns.items()
+    }
+    return Table.of({"Metric": map(Cell, keys), **values}, "metrics")
+
+
+def _group_table(evaluation: Evaluation) -> Table:
+    """Mean recall of classes with many, medium and few training samples."""
+    groups = {prior: [evaluation.groups[prior][name] for name in FREQUENCY_GROUPS] for prior in PRIORS}
+    untested = [one["n_classes"] - one["n_tested"] for one in groups["balanced"]]
+    notes = [f"{number:.0f} without test rows" if number else "" for number in untested]
+    return Table.of(
+        {
+            "Training samples": [Cell(name, note=note) for name, note in zip(FREQUENCY_GROUPS, notes, strict=True)],
+            "Classes": [count_cell(one["n_classes"]) for one in groups["balanced"]],
+            **{f"Recall, {prior} prior": [number_cell(one["recall"]) for one in groups[prior]] for prior in PRIORS},
+        },
+        "groups",
+    )
+
+
+def _class_table(evaluation: Evaluation, prior: str, scores: dict[str, Array], order: Labels, target: Labels) -> Table:
+    """Classes in their order, with the class that each is most often taken for."""
+    classes = evaluation.classes
+    names = classes.labels[target[order]]
+    return Table.of(
+        {
+            "Class": map(label_cell, classes.labels[order], np.where(classes.minority, "rare", "")[order]),
+            "Training rows": map(count_cell, classes.counts[order]),
+            "Group": map(Cell, frequency_group(classes.counts)[order]),
+            "Test rows": map(count_cell, scores["support"][order]),
+            "Recall": map(number_cell, scores["recall"][order]),
+            "Precision": map(number_cell, scores["precision"][order]),
+            "F1": map(number_cell, scores["f1"][order]),
+            "Mostly taken for": [
+                label_cell(name) if at >= 0 else Cell("–") for name, at in zip(names, target[order], strict=True)
+            ],
+        },
+        f"classes-{prior}",
+        sortable=True,
+    )
+
+
+def _pair_table(labels: NDArray[np.str_], support: Array, pairs: dict[str, Labels], key: str) -> Table:
+    """Which class is taken for which, most rows first."""
+    few = 15 if len(labels) > MOST_MATRIX_CLASSES else 5
+    true, wrong, rows = (pairs[name][:few] for name in ("true", "predicted", "rows"))
+    return Table.of(
+        {
+            "True class": map(label_cell, labels[true]),
+            "Taken for": map(label_cell, labels[wrong]),
+            "Rows": map(count_cell, rows),
+            "Of its rows": [Cell(percent(share), share) for share in (rows / support[true]).tolist()],
+        },
+        key,
+        sortable=True,
+    )
+
+
+def _independence_table(evaluation: Evaluation) -> Table:
+    """Dependence left between the sources of each class, beside what chance gives."""
+    of, some = evaluation.classes, slice(MOST_ROWS)
+    chance = [chance_correlation(int(n), evaluation.model.n_sources) for n in of.n_examples[some]]
+    return Table.of(
+        {
+            "Class": map(label_cell, of.labels[some]),
+            "Learned from": map(Cell, np.where(of.demixed_on, "yes", "no")[some]),
+            "Samples": map(count_cell, of.n_examples[some]),
+            "Correlation": [number_cell(value, 2) for value in of.max_correlation[some]],
+            "By chance": [number_cell(value, 2) for value in chance],
+            "HSIC": [number_cell(value, 2) for value in of.hsic[some]],
+            "Log-likelihood": [number_cell(value, 1) for value in of.log_likelihood[some]],
+        },
+        "independence",
+        sortable=True,
+    )
+
+
+# --- findings ------------------------------------------------------------------------------------------------------
+
+
+def chance_correlation(n_samples: int, n_sources: int) -> float:
+    """What the largest correlation among independent Gaussian sources stays below in 95 of 100 samples.
+
+    >>> round(chance_correlation(100, 2), 3)
+    0.197
+    """
+    pairs = n_sources * (n_sources - 1) / 2
+    if n_samples < 3 or pairs < 1:
+        return 1.0
+    level = 1 - (1 - BY_CHANCE) ** (1 / pairs)
+    t = float(student_t.ppf(1 - level / 2, n_samples - 2))
+    return t / float(np.sqrt(n_samples - 2 + t**2))
+
+
+def findings(evaluation: Evaluation) -> dict[str, Finding]:
+    """All findings, the most telling first."""
+    seen, model = evaluation.classes.demixed_on, evaluation.model
+    found = {"independence-unseen": _independence(evaluation, ~seen)} if (~seen).any() else {}
+    found["independence-seen"] = _independence(evaluation, seen)
+    if (~seen).any():
+        found["likelihood"] = _likelihood(evaluation, seen)
+    losses = model.demixing_held_out
+    flow: Answer = "cannot tell" if len(losses) < 2 else "yes" if model.demixing == "flow" else "no"
+    error = model.round_trip_error
+    back: Answer = "yes" if error <= 1e-3 else "partly" if error <= 0.05 else "no"
+    n_classes = int(seen.sum())
+    return found | {
+        "flow": Finding(flow, {"losses": losses, "kept": model.demixing}, harmless=len(losses) > 1),
+        "round-trip": Finding(back, {"error": error}),
+        "theory": theory_finding(model.n_sources, n_classes, model.enough_classes, model.smallest_singular_value),
+    }
+
+
+def _independence(evaluation: Evaluation, mask: Mask) -> Finding:
+    classes, n_sources = evaluation.classes, evaluation.model.n_sources
+    rows = np.flatnonzero(mask & np.isfinite(classes.max_correlation))
+    numbers: dict[str, Any] = {"n_sources": n_sources, "n_classes": int(mask.sum()), "measured": len(rows)}
+    if n_sources < 2:
+        return Finding("yes", numbers, because="one source")
+    if len(rows) == 0:
+        return Finding("cannot tell", numbers, because="no samples")
+    value = classes.max_correlation[rows]
+    chance = np.array([chance_correlation(int(n), n_sources) for n in classes.n_examples[rows]])
+    beyond, strong = int((value > chance).sum()), int(((value > chance) & (value >= STRONG)).sum())
+    numbers |= {
+        "correlation": float(np.median(value)), "chance": float(np.median(chance)), "beyond": beyond,
+        "copies": bool(np.median(value) > COPIES), "samples": float(np.median(classes.n_examples[rows])),
+    }  # fmt: skip
+    if binom.sf(beyond - 1, len(rows), BY_CHANCE) >= BY_CHANCE:
+        if np.median(chance) > BLIND:
+            return Finding("cannot tell", numbers, because="few samples")
+        return Finding("yes", numbers)
+    return Finding("partly" if strong <= 0.25 * len(rows) else "no", numbers)
+
+
+def _likelihood(evaluation: Evaluation, seen: Mask) -> Finding:
+    value = evaluation.classes.log_likelihood
+    known = np.isfinite(value)
+    if not (seen & known).any() or not (~seen & known).any():
+        return Finding("cannot tell")
+    here, there = float(np.median(value[seen & known])), float(np.median(value[~seen & known]))
+    gap = (here - there) / evaluation.model.n_sources
+    return Finding(
+        "yes" if gap < 0.5 else "partly" if gap < 2 else "no", {"seen": here, "unseen": there, "lower_by": gap}
+    )
+
+
+# --- figures -------------------------------------------------------------------------------------------------------
+
+
+def class_plots(evaluation: Evaluation) -> Plots:
+    """Every figure of the page."""
+    model = evaluation.model
+    # Without two sources, and samples to measure them on, there is no dependence to show.
+    known = model.n_sources > 1 and bool(np.isfinite(evaluation.classes.max_correlation).any())
+    drawn = [(curve, title) for curve, title in _curve_titles(evaluation) if len(curve.train_loss)]
+    plots: dict[str, list[str]] = {
+        "sources": source_panels(evaluation),
+        "curves": [
+            svg(_curve, f"curve{place}", curve, title, size=(4.2, 3.2))
+            for place, (curve, title) in enumerate(drawn[:MOST_CURVES])
+        ],
+        "heads": [drawing.head_panel(model.head_candidates, f"{model.head} {model.head_setting:g}")],
+        "dependence": [svg(_dependence, "dependence", evaluation)] if known else [],
+    }
+    for prior in PRIORS:
+        plots[f"frequency-{prior}"] = frequency_panels(evaluation, prior)
+        plots[f"confusion-{prior}"] = confusion_panels(evaluation, prior)
+        panel = svg(_reliability, f"reliability-{prior}", evaluation, prior, size=(4.2, 4.2), heights=(3.2, 1))
+        plots[f"reliability-{prior}"] = [panel]
+    return plots
+
+
+def frequency_panels(evaluation: Evaluation, prior: str) -> list[str]:
+    """Recall and F1 of every class against its training samples."""
+    n = len(evaluation.classes.labels)
+    scores = {name: class_scores(evaluation.y, predicted, n) for name, predicted in evaluation.predicted.items()}
+    lowest = np.nanmin([found[key] for found in scores.values() for key in ("recall", "f1")])
+    floor = max(np.floor(10 * lowest) / 10 - 0.1, 0.0) if lowest > 0.5 else 0.0  # the same under every prior
+    return [
+        svg(_frequency, f"{key}-{prior}", evaluation, scores[prior][key], title, floor)
+        for key, title in (("recall", "Recall"), ("f1", "F1"))
+    ]
+
+
+def _frequency(axes: Axes, evaluation: Evaluation, values: Array, title: str, floor: float) -> None:
+    of = evaluation.classes
+    drawing.count_scatter(axes, of.counts, values, of.minority, of.labels.tolist(), title=title, floor=floor)
+    axes.set_xlabel("training samples of the class (log scale)")
+    low, high = axes.get_xlim()
+    for left, right, name in ((0, 20, "few"), (20, 100, "medium"), (100, np.inf, "many")):
+        start, end = max(left, low), min(right, high)
+        if low < right < high:
+            axes.axvline(right, **DOTTED | {"linewidth": 0.8, "alpha": 0.6})
+        if end > 1.25 * start:
+            axes.text(
+                np.sqrt(start * end), 0.01, name, transform=axes.get_xaxis_transform(), ha="center", va="bottom",
+                fontsize=SMALL, alpha=0.8,
+            )  # fmt: skip
+
+
+def confusion_panels(evaluation: Evaluation, prior: str) -> list[str]:
+    """Where rows of each class go; with many classes, rows of bands of classes (none if all are equally frequent)."""
+    classes, y, predicted = evaluation.classes, evaluation.y, evaluation.predicted[prior]
+    n = len(classes.labels)
+    if n <= MOST_MATRIX_CLASSES:
+        rows = confusion(y, predicted, n)
+        names = [short_label(str(label), 12) for label in classes.labels]
+        texts = np.where(rows > 0, rows.astype(str), "") if n <= MOST_NUMBERED else None
+        side = float(np.clip(2.6 + 0.2 * n, 3.4, 7.2))
+        upright = max(map(len, names)) * 0.62 * SMALL > 0.7 * 72 * side / n
+        ticks: dict[str, Any] = {"labels": names, "rotation": 90 if upright else 0}
+        axis_labels, size = ("predicted class", "true class"), (side + 0.4, side)
+        return [svg(_matrix, f"confusion-{prior}", rows, texts, np.eye(n), ticks, names, axis_labels, size=size)]
+    bands, known = frequency_bands(classes.counts), y >= 0
+    n_bands = int(bands.max()) + 1
+    if n_bands == 1:
+        return []
+    rows = np.zeros((n_bands, n_bands + 1), dtype=np.int64)
+    np.add.at(rows, (bands[y[known]], np.where(predicted == y, 0, 1 + bands[predicted])[known]), 1)
+    shares = 100 * rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)
+    ranges = [classes.counts[bands == band] for band in range(n_bands)]
+    names = [f"{counts.min()}–{counts.max()}" for counts in ranges]
+    ticks = {"labels": ["right", *names], "rotation": 35, "ha": "right"}
+    axis_labels = ("right, or training samples of the wrong class", "training samples of the true class")
+    right = np.arange(n_bands + 1) == np.zeros((n_bands, 1))
+    texts = np.char.mod("%.0f", shares)
+    return [svg(_matrix, f"bands-{prior}", rows, texts, right, ticks, names, axis_labels, size=(4.6, 4.0))]
+
+
+def _matrix(
+    axes: Axes, rows: Labels, texts: Any, right: Array, ticks: dict[str, Any], names: list[str], labels: tuple[str, str]
+) -> None:
+    """The fuller a cell, the larger its share of the line: right ones in blue, wrong ones in red."""
+    share = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)
+    image = np.empty((*share.shape, 4))
+    image[..., :3] = np.where(right[..., None], to_rgb(OTHERS), to_rgb(MINORITY))
+    image[..., 3] = np.sqrt(share)
+    axes.imshow(image, interpolation="nearest", aspect="auto")
+    for (row, column), text in np.ndenumerate(texts if texts is not None else np.empty((0, 0))):
+        colour = "white" if share[row, column] > 0.45 else INK
+        axes.text(column, row, text, ha="center", va="center", fontsize=SMALL, color=colour)
+    axes.set_xticks(range(share.shape[1]), parse_math=False, fontsize=SMALL, **ticks)
+    axes.set_yticks(range(len(share)), names, parse_math=False, fontsize=SMALL)
+    axes.set(xlabel=labels[0], ylabel=labels[1])
+    axes.tick_params(length=0)
+    axes.spines[:].set(visible=True, linewidth=0.5)
+
+
+def _reliability(upper: Axes, lower: Axes, evaluation: Evaluation, prior: str) -> None:
+    """Accuracy against confidence with 95 % intervals, over the number of rows at each confidence."""
+    known = evaluation.y >= 0
+    bins = reliability_bins(evaluation.confidence[prior][known], (evaluation.predicted[prior] == evaluation.y)[known])
+    filled, n_bins = bins["count"] > 0, len(bins["count"])
+    x, accuracy, n = (bins[name][filled] for name in ("confidence", "accuracy", "count"))
+    intervals = [
+        binomtest(round(share * rows), int(rows)).proportion_ci(method="wilson")
+        for share, rows in zip(accuracy, n, strict=True)
+    ]
+    upper.plot([0, 1], [0, 1], **DOTTED)
+    upper.text(0.99, 0.03, "dotted: as sure as right", fontsize=SMALL, ha="right", alpha=0.8)
+    upper.vlines(x, *zip(*intervals, strict=True), color=OTHERS, linewidth=1.5, alpha=0.7)
+    upper.plot(x, accuracy, "o", color=OTHERS, markersize=5, clip_on=False)
+    upper.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+    lower.bar((np.arange(n_bins) + 0.5) / n_bins, bins["count"], width=0.9 / n_bins, color=GREY)
+    lower.yaxis.set_major_locator(MaxNLocator(2, integer=True))
+    lower.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    lower.set(xlabel="confidence: probability of the predicted class", ylabel="rows")
+
+
+def source_panels(evaluation: Evaluation) -> list[str]:
+    """Test rows of all classes, then for some rare classes their test rows and their synthetic samples."""
+    points = evaluation.points
+    real, synthetic = (_two_columns(part) for part in (points.real, points.synthetic))
+    low, high = drawing.limits(np.concatenate([real, synthetic]))
+    names = [f"source {column + 1}" for column in points.columns] + ["spread at random, no meaning"]
+    around: dict[str, Any] = {"low": low, "high": high, "xlabel": names[0], "ylabel": names[1]}
+    panels = [svg(_all_sources, "sources", evaluation, real, around)]
+    for index in drawn_classes(evaluation).tolist():
+        drawn = synthetic[points.synthetic_y == index]
+        panels.append(svg(_class_sources, f"sources{index}", evaluation, real, drawn, index, around))
+    return panels
+
+
+def _all_sources(axes: Axes, evaluation: Evaluation, real: Array, around: dict[str, Any]) -> None:
+    classes, y = evaluation.classes, evaluation.points.real_y
+    present = np.unique(y)
+    named = len(present) <= MOST_COLOURED
+    if named:
+        order = np.argsort(classes.counts, kind="stable").tolist()  # red for the rarest
+        colours = {index: PALETTE[rank % len(PALETTE)] for rank, index in enumerate(order)}
+    else:
+        colours = {index: MINORITY if rare else GREY for index, rare in enumerate(classes.minority)}
+    drawing.class_cloud(axes, real, y, colours)
+    drawing.frame(axes, **around, title="All classes, test rows")
+    if named:
+        middles = np.array([np.median(real[y == index], axis=0) for index in present])
+        names = [short_label(str(label), 12) for label in classes.labels[present]]
+        drawing.place_labels(axes, middles, names, AROUND, fontsize=9, **NAME)
+    words = "each name stands at the middle of its class" if named else "red: rare classes"
+    axes.text(0.5, -0.23, words, transform=axes.transAxes, ha="center", fontsize=9)
+
+
+def _class_sources(
+    axes: Axes, evaluation: Evaluation, real: Array, drawn: Array, index: int, around: dict[str, Any]
+) -> None:
+    mine = evaluation.points.real_y == index
+    shown: list[tuple[Array, str, dict[str, Any]]] = [
+        (real[~mine], "other classes", {"s": 6, "color": GREY, "alpha": 0.3, "linewidths": 0}),
+        (drawn, "synthetic", {"s": 12, "color": OTHERS, "alpha": 0.7, "linewidths": 0}),
+        (real[mine], "real, test", {"s": 20, "color": MINORITY, "marker": "x", "linewidths": 1.2}),
+    ]
+    for points, label, style in shown:
+        axes.scatter(points[:, 0], points[:, 1], label=label, rasterized=True, **style)
+    name = short_label(str(evaluation.classes.labels[index]), 20)
+    drawing.frame(axes, **around, title=f"{name}: {evaluation.classes.counts[index]} in training")
+    drawing.legend_below(axes)
+
+
+def _two_columns(points: Array) -> Array:
+    """One source alone is spread out at random, so that points do not hide each other."""
+    if points.shape[1] == 2:
+        return points
+    return np.column_stack([points[:, 0], np.random.default_rng(0).uniform(size=len(points))])
+
+
+def _curve_titles(evaluation: Evaluation) -> list[tuple[Curve, str]]:
+    """Losses of the encoder and of every flow, the kept one first, with their titles."""
+    flows = [curve for curve in evaluation.curves if curve.stage == "flow"]
+    titles = [(curve, "Encoder") for curve in evaluation.curves if curve.stage != "flow"]
+    for number, curve in enumerate(flows, start=1):
+        blocks = "1 block" if curve.n_blocks == 1 else f"{curve.n_blocks} blocks"
+        titles.append((curve, f"Flow {number}{', kept' if number == 1 else ''}: {blocks}"))
+    return titles
+
+
+def _curve(axes: Axes, curve: Curve, title: str) -> None:
+    for losses, colour, name in (
+        (curve.train_loss, OTHERS, "training"),
+        (curve.held_out_loss, MINORITY, "held out"),
+    ):
+        if len(losses):
+            axes.plot(np.arange(1, len(losses) + 1), losses, color=colour, linewidth=1.6, label=name)
+    axes.axvline(curve.best_epoch + 1, label="kept epoch", **DOTTED)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.set(title=title, xlabel="epoch", ylabel="loss")
+    drawing.legend_below(axes)
+
+
+def _dependence(axes: Axes, evaluation: Evaluation) -> None:
+    """Largest correlation between two sources within each class, beside what chance alone gives."""
+    classes = evaluation.classes
+    known = np.isfinite(classes.max_correlation)
+    groups = (
+        (classes.demixed_on, OTHERS, "o", "learned from"),
+        (~classes.demixed_on, MINORITY, "s", "not seen"),
+    )
+    for mask, colour, marker, name in groups:
+        if (mask & known).any():
+            axes.scatter(
+                classes.n_examples[mask & known], classes.max_correlation[mask & known], s=26, color=colour,
+                marker=marker, alpha=0.75, linewidths=0, label=name, clip_on=False, zorder=3,
+                rasterized=len(known) > 500,
+            )  # fmt: skip
+    drawing.count_axis(axes, classes.n_examples[known])
+    grid = np.unique(np.geomspace(*axes.get_xlim(), 60).round())
+    grid = grid[grid >= 3]
+    chance = [chance_correlation(int(size), evaluation.model.n_sources) for size in grid]
+    axes.plot(grid, chance, label="by chance", **DOTTED)
+    axes.set_title("Dependence left between sources")
+    axes.set(ylim=(0, 1.02), xlabel="training samples measured on (log scale)")
+    axes.set_ylabel("largest correlation of two sources")
+    drawing.legend_below(axes)

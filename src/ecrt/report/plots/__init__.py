@@ -1,1 +1,0 @@
-"""Figures of the pages as inline SVG: a module for each page. Labels are the user's: cut to fit, never formulas."""

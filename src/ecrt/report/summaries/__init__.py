@@ -1,1 +1,0 @@
-"""Results to plain data, a module for each page: numbers, tables and the codes of verdicts. Words are in templates."""
