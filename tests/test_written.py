@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ecrt.data.written import WrittenNumbers, parse_dates, special_numbers
+from ecrt.data.written import WrittenNumbers, parse
 
 NAN = float("nan")
 
@@ -44,8 +44,8 @@ def test_numbers_fit_a_way_of_writing_or_are_none():
 
 def test_times_and_hexadecimal_numbers():
     words = ["00:01", "1:02:03", "12:00 am", "1:30 p.m.", "0x1F", "noon"]
-    np.testing.assert_equal(special_numbers(words, "time"), [60, 3723, 0, 48600, NAN, NAN])
-    np.testing.assert_equal(special_numbers(words, "hexadecimal"), [NAN] * 4 + [31, NAN])
+    np.testing.assert_equal(parse(words, "time"), [60, 3723, 0, 48600, NAN, NAN])
+    np.testing.assert_equal(parse(words, "hexadecimal"), [NAN] * 4 + [31, NAN])
 
 
 @pytest.mark.parametrize(
@@ -64,4 +64,4 @@ def test_times_and_hexadecimal_numbers():
     ],
 )  # fmt: skip
 def test_words_as_dates(word, writing, date):
-    np.testing.assert_equal(parse_dates([word], writing), np.array([date], dtype="datetime64[us]"))
+    np.testing.assert_equal(parse([word], writing), np.array([date], dtype="datetime64[us]"))

@@ -24,7 +24,7 @@ from ecrt.comparison.results import MEASURES, Comparison, choose_measure, collec
 from ecrt.comparison.splits import Splitter, make_splitter, warnings_of
 from ecrt.comparison.store import Store, Validation, fingerprint
 from ecrt.comparison.tuning import Objective, optuna_library, tune
-from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows, rows_of_table
+from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows
 from ecrt.disk import locked
 from ecrt.errors import InputError, warn_user
 from ecrt.io import package_versions
@@ -210,7 +210,7 @@ def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64], l
         raise InputError(f"y holds one class only ({classes.tolist()}); at least 2 classes are needed.")
     encoder = TableEncoder.learn(X)  # once, on all rows: every split and method then reads the same columns
     encoder.encode(X)  # raises before the work begins if no method could read a column
-    rows = rows_of_table(encoder) if named else []
+    rows = encoder.column_rows() if named else []
     return encoder.typed(X), [str(label) for label in classes], codes.astype(np.int64), rows
 
 

@@ -2,12 +2,11 @@
 
 A table on disk goes through ``raw_tables`` (what stands in the file), ``column_decisions`` (what each column holds, at
 the first reading), ``columns`` and ``written`` (cells to values) and ``files`` (X, y and ids). ``tables`` turns a table
-into numbers without gaps, and ``column_summary`` shows how columns were read. ``minority``, ``density`` and
-``imbalance`` hold the rules for rare classes, rare targets and splits.
+into numbers without gaps. ``minority``, ``density`` and ``imbalance`` hold the rules for rare classes, rare targets and
+splits.
 """
 
-from ecrt.data.column_summary import HEADINGS, ColumnRow, column_rows, rows_of_table
-from ecrt.data.columns import ColumnProblem, ColumnReading, ReadOptions
+from ecrt.data.columns import HEADINGS, ColumnProblem, ColumnReading, ColumnRow, ReadOptions, column_rows
 from ecrt.data.example_data import (
     GaussianSources,
     Split,
@@ -58,7 +57,6 @@ __all__ = [
     "rare_feature_data",
     "read_data",
     "read_image_list",
-    "rows_of_table",
     "step_imbalance",
     "stratified_holdout",
     "thin_out",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ecrt.data.columns import ABSENT, TYPES, Cells, ColumnReading, ReadOptions
-from ecrt.data.written import DATES, DAY_FIRST, MONTH_FIRST, PLAIN, SPECIAL, parse_dates, special_numbers
+from ecrt.data.written import DATES, DAY_FIRST, MONTH_FIRST, PLAIN, SPECIAL, parse
 from ecrt.errors import InputError
 
 ROWS_TO_JUDGE = 20
@@ -52,16 +51,17 @@ CODE_NAME = re.compile(
     r"(?:.*[\W_]|)(?:zip|zip ?code|zip_code|post ?code|postal_?code|plz|phone|phone_?number|telephone|telefon|tel|fax|"
     r"mobile|ssn|iban)"
 )
-LEADING_ZERO, LONG_WHOLE = re.compile("0[0-9]+"), re.compile("[+-]?[0-9]{16,}")
+LONG_WHOLE = re.compile("[+-]?[0-9]{16,}")
 DIGITS_AND_SIGNS = re.compile("[0-9 +()/-]+")
 TRUTH = [
     {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"}, {"ja", "nein"}, {"j", "n"}, {"oui", "non"}, {"o", "n"},
     {"wahr", "falsch"}, {"vrai", "faux"}, {"on", "off"}, {"si", "no"}, {"sí", "no"},
 ]  # fmt: skip
 
+NAMES_ROWS = "It names rows: no value occurs twice."
 
-@dataclass(frozen=True)
-class _Hints:
+
+class _Hints(NamedTuple):
     """What the rest of the file says where a column alone does not: the decimal sign, and whether days come first."""
 
     decimal: str = ""
@@ -81,16 +81,10 @@ def decide_columns(
     readings: dict[str, ColumnReading] = {}
     typed: dict[str, Any] = {}
     undecided: dict[str, Cells] = {}
-
-    def decide(name: str, cells: Cells, hints: _Hints) -> str:
-        reading, unsure = _decide(name, cells, hints, options.types.get(name), options.na, name in aside)
-        readings[name] = replace(reading, role="aside") if name in aside else reading
-        typed[name] = cells.read(reading)[0] if reading.kind in TYPES else None
-        return unsure
-
     for name, column in table.items():
         cells = Cells.of(column, options.na)
-        if decide(str(name), cells, _Hints()):
+        readings[str(name)], typed[str(name)], unsure = _decide(str(name), cells, _Hints(), options, name in aside)
+        if unsure:
             undecided[str(name)] = cells
     certain = [reading for name, reading in readings.items() if name not in undecided]
     signs = Counter(reading.decimal for reading in certain if reading.decimal).most_common(1)
@@ -99,8 +93,8 @@ def decide_columns(
     hints = _Hints(decimal, orders[0][0] == DAY_FIRST if orders else decimal == ",")
     for name, cells in undecided.items():
         settled = bool(orders) if readings[name].kind == "date" else bool(options.decimal or signs)
-        unsure = decide(name, cells, hints)
-        readings[name] = readings[name] if settled else _with_note(readings[name], unsure)
+        reading, typed[name], unsure = _decide(name, cells, hints, options, name in aside)
+        readings[name] = reading if settled else _with_notes(reading, unsure)
     kept = {name: values for name, values in typed.items() if values is not None}
     return tuple(readings.values()), pd.DataFrame(kept, index=table.index)
 
@@ -127,29 +121,30 @@ def read_target_column(
         found = _decide_target(name, cells, options.types.get(name), likely)
         reading = replace(found, name=name, role="target", na=tuple(options.na), missing=cells.count(cells.absent))
     if reading.kind == "category":
-        return cells.without_absent(cells.text)[cells.codes], reading
+        labels = cells.text.copy()
+        labels[cells.absent] = None
+        return labels[cells.codes], reading
     numbers, unreadable, _ = cells.read(replace(reading, decimal=options.decimal or reading.decimal))
     if unreadable.any():  # a new label
         whole = [int(value) if float(value).is_integer() else value for value in numbers.tolist()]
-        mixed = np.empty(len(numbers), dtype=object)
-        mixed[:] = whole
-        return np.where(unreadable[cells.codes], cells.text[cells.codes], mixed), reading
+        return np.where(unreadable[cells.codes], cells.text[cells.codes], np.array(whole, dtype=object)), reading
     if (numbers == np.round(numbers)).all() and (abs(numbers) < LARGEST_WHOLE).all():
         return numbers.astype(np.int64), reading
     return numbers, reading
 
 
 def _decide_target(name: str, cells: Cells, kind: str | None, decimal: str) -> ColumnReading:
-    blank = [repr(label) for label in _levels(cells) if label.lower() in ABSENT]
+    levels = tuple(sorted(cells.present))
+    blank = [repr(label) for label in levels if label.lower() in ABSENT]
     what = "is read as a class" if len(blank) == 1 else "are read as classes"
     said = f"{', '.join(blank)} {what}. Use --na where the label is missing instead." if blank else ""
-    labels = _with_note(
-        ColumnReading(name=name, kind="category", levels=_levels(cells)), _capitals(cells.present, "classes"), said
+    labels = _with_notes(
+        ColumnReading(name=name, kind="category", levels=levels), _capitals(cells.present, "classes"), said
     )
     if kind == "category" or not len(cells.present):
         return labels
     reading, _ = _as_number(cells, _Hints(decimal))
-    if reading is None or reading.unreadable or reading.writing:
+    if reading is None or reading.writing or cells.read(reading)[1].any():
         if kind == "number":
             raise InputError(f"Target {name!r} holds values that are no numbers, such as {_word(cells)!r}.")
         return labels
@@ -159,7 +154,7 @@ def _decide_target(name: str, cells: Cells, kind: str | None, decimal: str) -> C
     return reading
 
 
-def _with_note(reading: ColumnReading, *notes: str) -> ColumnReading:
+def _with_notes(reading: ColumnReading, *notes: str) -> ColumnReading:
     return replace(reading, note=" ".join(filter(None, (reading.note, *notes))))
 
 
@@ -167,43 +162,58 @@ def _with_note(reading: ColumnReading, *notes: str) -> ColumnReading:
 
 
 def _decide(
-    name: str, cells: Cells, hints: _Hints, given: str | None, na: Sequence[str], aside: bool
-) -> tuple[ColumnReading, str]:
-    """What a column holds; and, if that is not certain, a sentence that says so."""
+    name: str, cells: Cells, hints: _Hints, options: ReadOptions, aside: bool
+) -> tuple[ColumnReading, Any, str]:
+    """What a column holds; its values, if it is used; and, if that is not certain, a sentence that says so."""
+    given = options.types.get(name)
     reading, unsure = _judge(name, cells, hints, given, aside)
-    reading = replace(reading, name=name, na=tuple(na), missing=cells.count(cells.absent))
-    if reading.kind == "category" and len(cells.present) <= MOST_STORED_LEVELS:
-        words = (word.lower() if reading.writing == "truth" else word for word in cells.present)
-        reading = replace(reading, levels=tuple(sorted(set(words))))
-    if reading.unreadable and reading.kind in ("number", "date"):
-        example = repr(cells.example(cells.read(reading)[1]))
+    reading = replace(
+        reading, name=name, role="aside" if aside else "input", na=tuple(options.na), missing=cells.count(cells.absent)
+    )
+    if reading.kind == "category":
+        if len(cells.present) <= MOST_STORED_LEVELS:
+            words = (word.lower() if reading.writing == "truth" else word for word in cells.present)
+            reading = replace(reading, levels=tuple(sorted(set(words))))
+        return reading, cells.read(reading)[0], unsure
+    if reading.kind not in TYPES:
+        return reading, None, unsure
+    values, unreadable, _ = cells.read(reading)
+    reading = replace(reading, unreadable=cells.count(unreadable))
+    if given is None and not aside:
+        if reading.kind == "number":
+            why = _why_numbers_name_rows(name, cells, reading, values)
+            if why:
+                return replace(reading, kind="identifier", note=why), None, ""
+            reading = _with_notes(reading, _repeated_id(name, reading), _filler(reading, values))
+        reading = _with_notes(reading, _grows(cells, reading, values))
+    if reading.unreadable:
+        example = repr(cells.example(unreadable))
         said = f"{reading.unreadable} values such as {example} are read as missing."
-        reading = _with_note(reading, f"1 value, {example}, is read as missing." if reading.unreadable == 1 else said)
-    return reading, unsure
+        reading = _with_notes(reading, f"1 value, {example}, is read as missing." if reading.unreadable == 1 else said)
+    return reading, values, unsure
 
 
 def _judge(name: str, cells: Cells, hints: _Hints, given: str | None, aside: bool) -> tuple[ColumnReading, str]:
+    """Kind and writing of a column; and, if they are not certain, a sentence that says so."""
     category = ColumnReading(name=name, kind="category")
     if len(cells.present) == 0:
         return replace(category, kind="left out", note="It holds nothing."), ""
-    if given is not None:
-        return _as_given(name, cells, hints, given)
-    if len(cells.present) == 1 and not cells.absent.any() and not aside:
+    if given in ("number", "date"):
+        reading, unsure = (_as_number if given == "number" else _as_date)(cells, hints, 0.5)
+        if reading is None:
+            raise InputError(f"Column {name!r} cannot be read as a {given}: it holds {_word(cells)!r}.")
+        return reading, unsure
+    if len(cells.present) == 1 and not cells.absent.any() and not aside and given is None:
         return replace(category, kind="left out", note="It is the same in every row."), ""
-    if isinstance(cells.dtype, pd.CategoricalDtype):
+    if given == "category" or isinstance(cells.dtype, pd.CategoricalDtype):
         return category, ""
     date, unsure = _as_date(cells, hints)
     if date is not None:
-        return replace(date, note="" if aside else _grows(cells, date)), unsure
+        return date, unsure
     number, unsure = _as_number(cells, hints)
     codes = _are_codes(name, cells) if number is not None and not number.unit and number.decimal in ("", ".") else ""
     if number is not None and not codes:
-        if aside:
-            return number, unsure
-        why = _names_rows(name, cells, number)
-        if why:
-            return replace(number, kind="identifier", note=why), ""
-        return _with_note(number, _repeated_id(name, number), _filler(cells, number), _grows(cells, number)), unsure
+        return number, unsure
     words = {word.lower() for word in cells.present}
     if any(words <= pair for pair in TRUTH):
         return replace(category, writing="truth"), ""
@@ -212,37 +222,28 @@ def _judge(name: str, cells: Cells, hints: _Hints, given: str | None, aside: boo
         return replace(category, kind="left out", note=units), ""
     if aside:
         return category, ""
-    why = _names_rows(name, cells, None)
-    if why:
-        return replace(category, kind="identifier", note=why), ""
+    short = cells.n_present >= ROWS_TO_JUDGE and _mean_words(cells) < WORDS_IN_TEXT
+    if cells.all_differ and (short or _names_an_id(name, cells)):
+        return replace(category, kind="identifier", note=NAMES_ROWS), ""
     return replace(category, note=_many_levels(name, cells, codes)), ""
-
-
-def _as_given(name: str, cells: Cells, hints: _Hints, given: str) -> tuple[ColumnReading, str]:
-    if given == "category":
-        return ColumnReading(name=name, kind="category"), ""
-    reading, unsure = (_as_number if given == "number" else _as_date)(cells, hints, 0.5)
-    if reading is None:
-        raise InputError(f"Column {name!r} cannot be read as a {given}: it holds {_word(cells)!r}.")
-    return reading, unsure
 
 
 def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[ColumnReading | None, str]:
     """How to read the column as numbers, or ``None``; and a sentence if its decimal sign is not certain."""
-    special = _as_special_number(cells, needed)
-    if special is not None:
-        return special, ""
+    most = (1 - needed) * cells.n_present
+    for writing, unreadable in _unreadable(cells, SPECIAL).items():
+        if unreadable <= most:
+            return ColumnReading(name="", kind="number", writing=writing), ""
+    if cells.plain_numbers is not None:
+        decimal = "." if any("." in word for word in cells.present) else ""
+        return ColumnReading(name="", kind="number", decimal=decimal), ""
     numbers, readable = cells.numbers, cells.numbers.readable
-    present = ~cells.absent
-    unreadable = cells.count(present & ~readable)
+    strange = ~cells.absent & ~readable
     # Numbers, and a word or two in place of missing ones.
-    few_words = (present & ~readable).sum() <= FEW_WORDS and readable.sum() > ROWS_TO_JUDGE
-    if unreadable > (0.5 if few_words else 1 - needed) * cells.n_present or not readable.any():
+    few_words = strange.sum() <= FEW_WORDS and readable.sum() > ROWS_TO_JUDGE
+    if cells.count(strange) > (0.5 * cells.n_present if few_words else most) or not readable.any():
         return None, ""
-    units: Counter[str] = Counter()
-    for unit, count in zip(numbers.units[readable], cells.counts[readable], strict=True):
-        units[unit] += int(count)
-    unit = units.most_common(1)[0][0]
+    unit = str(pd.Series(cells.counts[readable]).groupby(numbers.units[readable], sort=False).sum().idxmax())
     point, comma = (cells.count(np.isfinite(numbers.read(sign, ",. '", unit))) for sign in ".,")
     decimal, unsure = ("." if point > comma else ","), ""
     if point == comma:
@@ -256,20 +257,14 @@ def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Co
         name="", kind="number", unit=unit, decimal=decimal, thousands="".join(sorted(set(marks) - {""}))
     )
     otherwise = cells.count(readable & np.isnan(numbers.read(decimal, reading.thousands, unit)))
-    if otherwise > (1 - needed) * cells.n_present:
-        return None, ""
-    return replace(reading, unreadable=unreadable + otherwise), unsure
+    return (None, "") if otherwise > most else (reading, unsure)
 
 
-def _as_special_number(cells: Cells, needed: float) -> ColumnReading | None:
-    """Times such as 12:30, read as seconds, and hexadecimal numbers such as 0x1F."""
-    for writing in SPECIAL:
-        if not np.isfinite(special_numbers(cells.present[[0, -1]], writing)).any():
-            continue
-        unreadable = cells.count(np.isnan(special_numbers(cells.text, writing)) & ~cells.absent)
-        if unreadable <= (1 - needed) * cells.n_present:
-            return ColumnReading(name="", kind="number", writing=writing, unreadable=unreadable)
-    return None
+def _unreadable(cells: Cells, writings: Iterable[str]) -> dict[str, int]:
+    """Rows that each way of writing leaves unreadable; only of ways that some of a sample of values are written in."""
+    sample = cells.present[:: max(len(cells.present) // SAMPLE, 1)]
+    likely = [writing for writing in writings if not pd.isna(parse(sample, writing)).all()]
+    return {writing: cells.count(pd.isna(parse(cells.text, writing)) & ~cells.absent) for writing in likely}
 
 
 def _mixed_units(cells: Cells) -> str:
@@ -285,18 +280,11 @@ def _as_date(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Colu
     """How to read the column as dates, or ``None``; and a sentence if day and month may be swapped."""
     if cells.holds_dates:
         return ColumnReading(name="", kind="date", writing="year-month-day"), ""
-    sample = cells.present[:: max(len(cells.present) // SAMPLE, 1)]
-    unreadable = {
-        writing: cells.count(np.isnat(parse_dates(cells.text, writing)) & ~cells.absent)
-        for writing, pattern in DATES.items()
-        if _matches(pattern, sample).sum() >= needed * len(sample)
-    }
+    unreadable = _unreadable(cells, DATES)
     if unreadable.get("yearmonthday") or len(cells.present) < 2:
         unreadable.pop("yearmonthday", None)  # whole numbers, a few of which could be dates
-    if not unreadable:
-        return None, ""
-    writing = min(unreadable, key=lambda one: unreadable[one])
-    if unreadable[writing] > (1 - needed) * cells.n_present:
+    writing = min(unreadable, key=lambda one: unreadable[one], default="")
+    if not writing or unreadable[writing] > (1 - needed) * cells.n_present:
         return None, ""
     unsure = ""
     word = str(cells.present[0])
@@ -305,24 +293,20 @@ def _as_date(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Colu
         writing = DAY_FIRST if hints.day_first or pointed else MONTH_FIRST
         order = "day, month" if writing == DAY_FIRST else "month, day"
         unsure = "" if pointed else f"{word!r} is read as {order}, year: no value tells which is which."
-    return ColumnReading(name="", kind="date", writing=writing, unreadable=unreadable[writing]), unsure
+    return ColumnReading(name="", kind="date", writing=writing), unsure
 
 
 def _are_codes(name: str, cells: Cells) -> str:
     """Why whole numbers are codes rather than amounts; empty if they are amounts."""
-    zeros = _matches(LEADING_ZERO, cells.text) & ~cells.absent
-    same_length = len({len(word) for word in cells.present}) == 1
-    if zeros.any() and (same_length or cells.count(zeros) > FEW * cells.n_present):
+    zeros = np.array([word[:1] == "0" and word.isdigit() and len(word) > 1 for word in cells.text], dtype=bool)
+    lengths = set(map(len, cells.present))
+    if zeros.any() and (len(lengths) == 1 or cells.count(zeros) > FEW * cells.n_present):
         return "codes with leading zeros"
-    if _matches(LONG_WHOLE, cells.present).any():
+    if max(lengths) >= 16 and any(map(LONG_WHOLE.fullmatch, cells.present)):
         return "whole numbers too long to be amounts"
-    if name and CODE_NAME.fullmatch(name.lower()) and _matches(DIGITS_AND_SIGNS, cells.present).all():
+    if CODE_NAME.fullmatch(name.lower()) and all(map(DIGITS_AND_SIGNS.fullmatch, cells.present)):
         return "codes, by the column's name"
     return ""
-
-
-def _matches(pattern: re.Pattern[str], words: NDArray[Any]) -> NDArray[np.bool_]:
-    return np.array([pattern.fullmatch(word) is not None for word in words], dtype=bool)
 
 
 def _mean_words(cells: Cells) -> float:
@@ -331,11 +315,44 @@ def _mean_words(cells: Cells) -> float:
 
 def _word(cells: Cells) -> str:
     """A value that is not a plain number, if there is one."""
-    return cells.example(~cells.absent & ~_matches(PLAIN, cells.text)) or cells.example(~cells.absent)
+    return next((word for word in cells.present if not PLAIN.fullmatch(word)), cells.present[0])[:60]
 
 
-def _levels(cells: Cells) -> tuple[str, ...]:
-    return tuple(sorted(cells.present))
+def _names_an_id(name: str, cells: Cells) -> bool:
+    return cells.n_present > 2 and any(ID_NAME.fullmatch(one) for one in (name, name.lower()))
+
+
+def _why_numbers_name_rows(name: str, cells: Cells, number: ColumnReading, numbers: NDArray[np.float64]) -> str:
+    """Why a column of numbers counts or names rows; empty if it does not."""
+    if number.unit or number.writing or number.unreadable:
+        return ""
+    numbers = numbers[~np.isnan(numbers)]
+    if not (numbers == np.round(numbers)).all():
+        return ""
+    n_present, named = cells.n_present, _names_an_id(name, cells)
+    many = n_present >= ROWS_TO_JUDGE
+    steps = np.diff(numbers)
+    counts_on = many and bool(max((steps == 1).mean(), (steps == -1).mean()) >= 1 - FEW)
+    if not cells.all_differ:
+        unnamed = UNNAMED.fullmatch(name) is not None and numbers.min() >= 0 and numbers.max() <= len(cells.codes)
+        if unnamed or (counts_on and (named or len(cells.present) > n_present / 2)):
+            return "It counts rows, some numbers more than once. Use --types to keep it."
+        return ""
+    span = float(numbers.max() - numbers.min()) + 1
+    from_start = n_present > 2 and numbers[0] in (0, 1) and (steps == 1).all()
+    if span == n_present and (many or from_start):
+        return "It counts rows."
+    if named:
+        return NAMES_ROWS
+    if counts_on:
+        return "It counts rows, with gaps. Use --types to keep it."
+    if not many or cells.absent.any():
+        return ""
+    if _is_sorted(numbers):
+        return "It counts rows: whole numbers that grow, or fall, from row to row. Use --types to keep it."
+    if n_present**2 / (2 * span) > REPEATS_EXPECTED:
+        return "It names rows: whole numbers close together, and none occurs twice. Use --types to keep it."
+    return ""
 
 
 # --- notes on a column ----------------------------------------------------------------------------------------------
@@ -374,11 +391,10 @@ def _capitals(present: NDArray[Any], what: str) -> str:
     return f"{words} differ in capital letters only; they are read as different {what}." if words else ""
 
 
-def _grows(cells: Cells, reading: ColumnReading) -> str:
+def _grows(cells: Cells, reading: ColumnReading, values: NDArray[Any]) -> str:
     """A note if rows are sorted by the dates or numbers, as in a log."""
     if cells.n_present < ROWS_TO_JUDGE or cells.absent.any() or len(cells.present) <= cells.n_present / 2:
         return ""
-    values = cells.read(reading)[0]
     if reading.unreadable or not _is_sorted(values.astype(np.int64) if reading.kind == "date" else values):
         return ""
     if reading.kind == "number":
@@ -397,12 +413,6 @@ def _is_sorted(numbers: NDArray[Any]) -> bool:
     return bool((steps >= 0).all() or (steps <= 0).all())
 
 
-def _counts_on(numbers: NDArray[np.float64]) -> bool:
-    """Whether numbers go up, or down, by one from nearly each row to the next."""
-    steps = np.diff(numbers)
-    return len(steps) >= ROWS_TO_JUDGE - 1 and bool(max((steps == 1).mean(), (steps == -1).mean()) >= 1 - FEW)
-
-
 def _repeated_id(name: str, number: ColumnReading) -> str:
     """A note if a column has the name of an id, but values occur more than once."""
     if not REPEATED_ID.fullmatch(name) or number.unit or number.writing or number.decimal:
@@ -413,11 +423,10 @@ def _repeated_id(name: str, number: ColumnReading) -> str:
     )
 
 
-def _filler(cells: Cells, number: ColumnReading) -> str:
+def _filler(number: ColumnReading, values: NDArray[np.float64]) -> str:
     """A note if a number such as -999, far from all others, may stand for a missing value."""
     if number.unit or number.writing:
         return ""
-    values, _, _ = cells.read(number)
     values = values[~np.isnan(values)]
     for value in (values.min(), values.max()):
         others = values[values != value]
@@ -430,40 +439,4 @@ def _filler(cells: Cells, number: ColumnReading) -> str:
                 f"{value:g} stands in {rows} rows, and all other values are from {others.min():g} to "
                 f"{others.max():g}. Use --na={value:g} if it means that a value is missing."
             )
-    return ""
-
-
-def _names_rows(name: str, cells: Cells, number: ColumnReading | None) -> str:
-    """Why a column counts or names rows; empty if it does not."""
-    n_present = cells.n_present
-    many = n_present >= ROWS_TO_JUDGE
-    named = any(ID_NAME.fullmatch(one) for one in (name, name.lower()))
-    if number is None:
-        is_name = (named and n_present > 2) or (many and _mean_words(cells) < WORDS_IN_TEXT)
-        return "It names rows: no value occurs twice." if is_name and cells.all_differ else ""
-    if number.unit or number.writing or number.unreadable:
-        return ""
-    numbers, _, _ = cells.read(number)
-    numbers = numbers[~np.isnan(numbers)]
-    if not (numbers == np.round(numbers)).all():
-        return ""
-    if not cells.all_differ:
-        unnamed = UNNAMED.fullmatch(name) is not None and numbers.min() >= 0 and numbers.max() <= len(cells.codes)
-        if unnamed or (_counts_on(numbers) and (named or len(cells.present) > n_present / 2)):
-            return "It counts rows, some numbers more than once. Use --types to keep it."
-        return ""
-    span = float(numbers.max() - numbers.min()) + 1
-    from_start = n_present > 2 and numbers[0] in (0, 1) and (np.diff(numbers) == 1).all()
-    if span == n_present and (many or from_start):
-        return "It counts rows."
-    if named and n_present > 2:
-        return "It names rows: no value occurs twice."
-    if _counts_on(numbers):
-        return "It counts rows, with gaps. Use --types to keep it."
-    if not many or cells.absent.any():
-        return ""
-    if _is_sorted(numbers):
-        return "It counts rows: whole numbers that grow, or fall, from row to row. Use --types to keep it."
-    if n_present**2 / (2 * span) > REPEATS_EXPECTED:
-        return "It names rows: whole numbers close together, and none occurs twice. Use --types to keep it."
     return ""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,14 +19,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype, is_timedelta64_dtype
 
-from ecrt.data.written import (
-    DATES,
-    SPECIAL,
-    SWAP,
-    WrittenNumbers,
-    parse_dates,
-    special_numbers,
-)
+from ecrt.data.written import DATES, SPECIAL, SWAP, WrittenNumbers, numbers_with_point, parse
 from ecrt.errors import InputError
 
 ColumnKind = Literal["number", "category", "date", "identifier", "left out"]
@@ -162,20 +155,22 @@ def read_columns(
         if reading.kind not in TYPES:
             continue
         if decimal and reading.kind == "number":
-            reading = _with_decimal(reading, decimal)
+            swapped = reading.decimal not in ("", decimal)  # that sign then stood between thousands
+            thousands = reading.thousands.translate(SWAP) if swapped else reading.thousands
+            reading = replace(reading, decimal=decimal, thousands=thousands)
         stored = _stored_numbers(table[reading.name], reading)
         if stored is not None:
             typed[reading.name] = stored
             missing = int(np.isnan(stored).sum())
-            if missing:
-                problems.append(ColumnProblem(name=reading.name, rows=len(table), missing=missing))
+            problems += [ColumnProblem(name=reading.name, rows=len(table), missing=missing)] if missing else []
             continue
         cells = Cells.of(table[reading.name], reading.na)
-        typed[reading.name], unreadable, unseen = cells.read(reading)
+        values, unreadable, unseen = cells.read(reading)
         if reading.kind == "number" and reading.thousands and decimal is None:
             doubtful = cells.numbers.doubtful(reading.decimal, reading.thousands)
-            typed[reading.name][doubtful[cells.codes]] = np.nan
+            values[doubtful[cells.codes]] = np.nan
             unreadable |= doubtful
+        typed[reading.name] = values
         problem = ColumnProblem(
             name=reading.name, rows=len(table), missing=cells.count(cells.absent), unreadable=cells.count(unreadable),
             unseen=cells.count(unseen), example=cells.example(unreadable | unseen),
@@ -186,21 +181,18 @@ def read_columns(
 
 
 def _stored_numbers(column: pd.Series[Any], reading: ColumnReading) -> NDArray[np.float64] | None:
-    """Numbers of a column that the file itself holds as such, where no cell needs to be looked at."""
-    if reading.kind != "number" or reading.na or reading.unit or reading.writing or not _is_numeric(column.dtype):
-        return None
-    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return None if np.isinf(values).any() else values
+    """Numbers of a column where no cell needs a look of its own: stored as such, or written with a point alone."""
+    values = None
+    if reading.kind == "number" and not (reading.na or reading.unit or reading.writing):
+        if _is_numeric(column.dtype):
+            values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        elif isinstance(column.dtype, pd.StringDtype) and reading.decimal != ",":
+            values = numbers_with_point(as_text(column))
+    return None if values is None or np.isinf(values).any() else values
 
 
 def _is_numeric(dtype: Any) -> bool:
     return is_numeric_dtype(dtype) and not is_bool_dtype(dtype)
-
-
-def _with_decimal(reading: ColumnReading, decimal: str) -> ColumnReading:
-    """The reading of a file with another decimal sign, which then stood between thousands."""
-    same = reading.decimal in ("", decimal)
-    return replace(reading, decimal=decimal, thousands=reading.thousands if same else reading.thousands.translate(SWAP))
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +213,7 @@ class Cells:
         if is_timedelta64_dtype(column.dtype):
             column = column.dt.total_seconds()
         codes, text = pd.factorize(as_text(column))
-        absent = np.array([word.lower() in signs for word in text], dtype=bool)
+        absent = np.fromiter(map(signs.__contains__, map(str.lower, text)), bool, len(text))
         if na:
             said = {_without_zeros(sign.strip()) for sign in na}
             absent |= np.array([_without_zeros(word) in said for word in text], dtype=bool)
@@ -237,7 +229,17 @@ class Cells:
         """Distinct values as numbers."""
         if _is_numeric(self.dtype):
             return WrittenNumbers.known(np.where(self.absent, "nan", self.text).astype(np.float64))
-        return WrittenNumbers.of(np.where(self.absent, "", self.text))
+        return WrittenNumbers.of(np.where(self.absent, "", self.text) if self.absent.any() else self.text)
+
+    @cached_property
+    def plain_numbers(self) -> NDArray[np.float64] | None:
+        """Distinct values as numbers, if they are written with a decimal point and nothing else."""
+        found = None if _is_numeric(self.dtype) else numbers_with_point(self.present)
+        if found is None:
+            return None
+        numbers = np.full(len(self.text), np.nan)
+        numbers[~self.absent] = found
+        return numbers
 
     @cached_property
     def n_present(self) -> int:
@@ -258,12 +260,6 @@ class Cells:
         """Rows with one of some distinct values."""
         return int(self.counts[which].sum())
 
-    def without_absent(self, words: Iterable[str]) -> NDArray[Any]:
-        """``words``, one for each distinct value, with ``None`` where the value is missing."""
-        return np.array(
-            [None if absent else word for word, absent in zip(words, self.absent, strict=True)], dtype=object
-        )
-
     def example(self, which: NDArray[np.bool_]) -> str:
         """The first of some distinct values."""
         return str(self.text[which][0])[:60] if which.any() else ""
@@ -272,42 +268,34 @@ class Cells:
         """Values of all rows by a reading; which distinct values cannot be read, and which are new levels."""
         nothing = np.zeros(len(self.text), dtype=bool)
         if reading.kind == "category":
-            words = [word.lower() for word in self.text] if reading.writing == "truth" else self.text.tolist()
-            known = set(reading.levels)
-            new = np.array([word not in known for word in words], dtype=bool) & ~self.absent
-            labels = self.without_absent(words)
-            levels = pd.Index([*reading.levels, *sorted(set(labels[new]))], dtype=object)
-            return pd.Categorical(labels[self.codes], categories=levels), nothing, new if known else nothing
-        values: NDArray[Any]
+            words = pd.Series(self.text, dtype=object)
+            words = (words.str.lower() if reading.writing == "truth" else words).mask(self.absent, None)
+            new = ~words.isin(reading.levels).to_numpy() & ~self.absent
+            levels = pd.Index([*reading.levels, *sorted(set(words[new]))], dtype=object)
+            values = pd.Categorical(words.to_numpy()[self.codes], categories=levels)
+            return values, nothing, new if reading.levels else nothing
         if reading.kind == "date":
-            values = parse_dates(self.text, "year-month-day" if self.holds_dates else reading.writing)
-            return values[self.codes], np.isnat(values) & ~self.absent, nothing
+            dates = parse(self.text, "year-month-day" if self.holds_dates else reading.writing)
+            return dates[self.codes], np.isnat(dates) & ~self.absent, nothing
         if reading.writing:
-            values = special_numbers(self.text, reading.writing)
+            numbers = parse(self.text, reading.writing)
+        elif self.plain_numbers is not None and reading.decimal != "," and reading.unit != "%":
+            numbers = self.plain_numbers.copy()
         else:
-            values = self.numbers.read(reading.decimal, reading.thousands, reading.unit)
-        values[~np.isfinite(values)] = np.nan
-        return values[self.codes], np.isnan(values) & ~self.absent, nothing
-
-
-ZEROS_BEHIND = re.compile("(-?[0-9]+)[.,]0{1,2}")
+            numbers = self.numbers.read(reading.decimal, reading.thousands, reading.unit)
+        numbers[~np.isfinite(numbers)] = np.nan
+        return numbers[self.codes], np.isnan(numbers) & ~self.absent, nothing
 
 
 def _without_zeros(word: str) -> str:
     """A whole number without the zeros behind its decimal sign, as in -999.0; other words as they are."""
-    found = ZEROS_BEHIND.fullmatch(word)
-    return word if found is None else found[1]
+    return re.sub(r"^(-?[0-9]+)[.,]0{1,2}$", r"\1", word)
 
 
 def signs_not_found(table: pd.DataFrame, na: Sequence[str]) -> list[str]:
     """The signs for a missing value that no cell holds."""
-    left = list(na)
-    for _, column in table.items():
-        if not left:
-            break
-        words = set(map(_without_zeros, as_text(column)))
-        left = [sign for sign in left if _without_zeros(sign.strip()) not in words]
-    return left
+    found = {_without_zeros(word) for _, column in table.items() for word in as_text(column)} if na else set()
+    return [sign for sign in na if _without_zeros(sign.strip()) not in found]
 
 
 def as_text(column: pd.Series[Any], missing: str = "") -> NDArray[Any]:
@@ -322,7 +310,71 @@ def as_text(column: pd.Series[Any], missing: str = "") -> NDArray[Any]:
         return str(value).strip()
 
     if isinstance(column.dtype, pd.StringDtype):
-        return np.array([word.strip() for word in column.fillna(missing).to_numpy(dtype=object)], dtype=object)
+        return np.array([*map(str.strip, column.fillna(missing).to_numpy(dtype=object))], dtype=object)
     gaps, values = column.isna().to_numpy(dtype=bool), column.astype(object).to_numpy()
     words = [missing if gap else text(value) for value, gap in zip(values, gaps, strict=True)]
     return np.array(words, dtype=object)
+
+
+# --- how columns were read, for the terminal, the page and the card --------------------------------------------------
+
+HEADINGS = ("Column", "Kind", "Written", "Missing", "Levels", "Note")
+MOST_ROWS = 30
+"""Columns that are listed one by one; of more, those that were read in the same way share a row."""
+
+MOST_NAMES = 3
+
+
+class ColumnRow(NamedTuple):
+    """A column, or several that were read in the same way, in words: a cell for each of ``HEADINGS``."""
+
+    column: str
+    kind: str = ""
+    written: str = ""
+    missing: str = ""
+    levels: str = ""
+    note: str = ""
+
+
+def column_rows(columns: Sequence[ColumnReading], most: int = MOST_ROWS) -> list[ColumnRow]:
+    """A row for each column; of more than ``most`` columns, inputs that were read in the same way share one."""
+    if len(columns) <= most:
+        return [_row([column]) for column in columns]
+    groups: dict[tuple[str, ...], list[ColumnReading]] = {}
+    for column in columns:
+        same = (_kind(column), _written(column), column.note)
+        groups.setdefault(("", *same) if column.role == "input" else (column.name,), []).append(column)
+    rows = [_row(group) for group in groups.values()]
+    return rows if len(rows) <= most else [*rows[:most], ColumnRow(f"and {len(rows) - most:,} more")]
+
+
+def _row(group: list[ColumnReading]) -> ColumnRow:
+    names = [column.name for column in group]
+    shown = ", ".join(names)
+    if len(names) > MOST_NAMES:
+        shown = f"{', '.join(names[: MOST_NAMES - 1])}, …, {names[-1]} ({len(names):,} columns)"
+    levels = [len(column.levels) for column in group if column.kind == "category" and column.levels]
+    return ColumnRow(
+        shown, _kind(group[0]), _written(group[0]), _range([column.missing for column in group]), _range(levels),
+        group[0].note,
+    )  # fmt: skip
+
+
+def _kind(column: ColumnReading) -> str:
+    kind = "left out" if column.kind == "identifier" else column.kind
+    return {"id": "id", "target": f"target ({kind})", "aside": f"kept aside ({kind})"}.get(column.role, kind)
+
+
+def _written(column: ColumnReading) -> str:
+    """How values are written, in a few words."""
+    if column.kind == "category":
+        return {"truth": "yes or no", "lists": "lists"}.get(column.writing, "")
+    if column.kind not in ("number", "date"):
+        return ""
+    decimal, thousands = "decimal comma" * (column.decimal == ","), "thousands separated" * bool(column.thousands)
+    return ", ".join(filter(None, (column.writing, decimal, thousands, column.unit)))
+
+
+def _range(counts: list[int]) -> str:
+    low, high = min(counts, default=0), max(counts, default=0)
+    return "" if high == 0 else f"{high:,}" if low == high else f"{low:,} to {high:,}"

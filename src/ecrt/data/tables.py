@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_datetime64_any_dtype, is_integer_dtype, is_numeric_dtype, is_timedelta64_dtype
 
 from ecrt.data.column_decisions import ROWS_TO_JUDGE, WORDS_IN_TEXT
-from ecrt.data.columns import as_text
+from ecrt.data.columns import ColumnReading, ColumnRow, as_text, column_rows
 from ecrt.errors import InputError, warn_user
 
 Array = NDArray[np.float64]
@@ -152,6 +152,17 @@ class TableEncoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict
             more = f"; and {len(strange) - MOST_NAMED} more columns" if len(strange) > MOST_NAMED else ""
             warn_user(f"{NOT_AS_FITTED}: {'; '.join(strange[:MOST_NAMED])}{more}.")
         return np.concatenate(parts, axis=1)
+
+    def column_rows(self) -> list[ColumnRow]:
+        """How columns were read, in words; missing values were not counted."""
+        readings = [
+            ColumnReading(
+                name=column.name, kind=column.kind, missing=int(column.flagged),
+                levels=(*(level for level in column.levels if level != MISSING), *column.rare),
+            )
+            for column in self.columns
+        ]  # fmt: skip
+        return [row._replace(missing="some" if row.missing else "") for row in column_rows(readings)]
 
     def typed(self, table: pd.DataFrame) -> pd.DataFrame:
         """The columns that are used, with dtypes by their kind, so that any of its rows are read in the same way."""

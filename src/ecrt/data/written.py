@@ -59,16 +59,19 @@ class WrittenNumbers:
 
     @classmethod
     def of(cls, words: Words) -> WrittenNumbers:
-        """Read words as numbers; an empty one is none."""
-        n = len(words)
+        """Read words as numbers; an empty one is no number."""
+        n, letters = len(words), set("".join(words))
         values = {sign: np.full(n, np.nan) for sign in OTHER_SIGN}
         marks = {sign: np.full(n, "", object) for sign in OTHER_SIGN}
         for sign, other in OTHER_SIGN.items():
-            places = [place for place, word in enumerate(words) if word and other not in word]
-            values[sign][places] = _plain_numbers(words[places], sign)
+            places = words != ""
+            if other in letters:
+                places &= np.array([other not in word for word in words], dtype=bool)
+            values[sign][places] = _plain_numbers(words[places], sign, simple=letters <= {*PLAIN_LETTERS, ","})
         plain = {sign: ~np.isnan(values[sign]) for sign in OTHER_SIGN}
         for sign, other in OTHER_SIGN.items():
-            for place in np.flatnonzero([word[-4:-3] == other for word in words] & plain[other]):
+            behind = [word[-4:-3] == other for word in words] if other in letters else [False] * n
+            for place in np.flatnonzero(behind & plain[other]):
                 if THOUSANDS.fullmatch(words[place]):
                     marks[sign][place] = other
                     values[sign][place] = float(words[place].replace(other, ""))
@@ -128,13 +131,30 @@ class WrittenNumbers:
         return swapped if other in thousands and not settled.any() else np.zeros(len(swapped), dtype=bool)
 
 
-def _plain_numbers(words: Words, sign: str) -> Array:
-    """Words as numbers of digits and a decimal sign; NaN where there is more."""
+def numbers_with_point(words: Words) -> Array | None:
+    """Words as numbers if all are digits with a decimal point or without: a quick answer for most columns of numbers.
+
+    ``None`` where there is more to them, or where each point may stand between thousands.
+    """
+    letters = set("".join(words))
+    if letters <= PLAIN_LETTERS and (
+        "." not in letters or any("." in word and not THOUSANDS.fullmatch(word) for word in words)
+    ):
+        with suppress(ValueError):
+            return words.astype(np.float64)
+    return None
+
+
+def _plain_numbers(words: Words, sign: str, *, simple: bool) -> Array:
+    """Words as numbers of digits and a decimal sign; NaN where there is more, which ``simple`` columns rarely have."""
     text = words if sign == "." else np.array([word.replace(sign, ".") for word in words], dtype=object)
-    if set("".join(text)) <= PLAIN_LETTERS:  # nearly always numbers, all of them
+    if simple:
         with suppress(ValueError):
             return text.astype(np.float64)
     return np.array([float(word) if PLAIN.fullmatch(word) else np.nan for word in text], dtype=np.float64)
+
+
+# --- times and dates ------------------------------------------------------------------------------------------------
 
 
 def _hour(hour: str, half: str | None) -> int:
@@ -154,16 +174,6 @@ SPECIAL: dict[str, tuple[re.Pattern[str], Callable[[re.Match[str]], float]]] = {
     "hexadecimal": (re.compile("0[xX][0-9a-fA-F]{1,13}"), lambda found: float(int(found[0], 16))),
 }
 """Numbers of another kind: times such as 12:30, read as seconds, and 0x1F."""
-
-
-def special_numbers(words: Iterable[str], writing: str) -> Array:
-    """Words as numbers that are written in one of the special ways; NaN where they are not."""
-    pattern, number = SPECIAL[writing]
-    found = (pattern.fullmatch(word) for word in words)
-    return np.array([np.nan if one is None else number(one) for one in found], dtype=np.float64)
-
-
-# --- dates ---------------------------------------------------------------------------------------------------------
 
 CLOCK = (
     r"(?:(?:T|,?\s+)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
@@ -197,15 +207,18 @@ CENTURY_FROM = 69
 """Years of two digits from here on are of the last century, as in C and Python."""
 
 
-def parse_dates(words: Iterable[str], writing: str) -> NDArray[np.datetime64]:
-    """Words as dates that are written in one of the ways of ``DATES``, in universal time if they have a zone."""
-    pattern = DATES[writing]
-    return np.array([_date(pattern.fullmatch(word)) for word in words], dtype="datetime64[us]")
+def parse(words: Iterable[str], writing: str) -> NDArray[Any]:
+    """Words as dates or numbers that are written in one of the ways of ``DATES`` and ``SPECIAL``; NaT or NaN elsewhere.
+
+    Dates with a time zone are given in universal time.
+    """
+    pattern, value = (DATES[writing], _date) if writing in DATES else SPECIAL[writing]
+    found = (pattern.fullmatch(word) for word in words)
+    values = [None if one is None else value(one) for one in found]
+    return np.array(values, dtype="datetime64[us]" if writing in DATES else np.float64)
 
 
-def _date(found: re.Match[str] | None) -> datetime | None:
-    if found is None:
-        return None
+def _date(found: re.Match[str]) -> datetime | None:
     parts: dict[str, Any] = found.groupdict()
     year, zone = int(parts["year"]), parts.get("zone") or ""
     if len(parts["year"]) == 2:

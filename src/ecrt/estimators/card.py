@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ecrt.data import HEADINGS, rows_of_table
+from ecrt.data import HEADINGS
 from ecrt.estimators.base import EstimatorBase
 from ecrt.io import package_versions
 
@@ -96,7 +96,7 @@ def _columns(estimator: EstimatorBase) -> tuple[list[str], list[list[str]]]:
     """Headings, and how each column was read. ``columns_read_`` is not stored: a loaded model reads tables only."""
     rows = getattr(estimator, "columns_read_", ())
     if not rows and hasattr(estimator, "feature_names_in_") and estimator.table_ is not None:
-        rows = rows_of_table(estimator.table_)
+        rows = estimator.table_.column_rows()
     used = [place for place in range(len(HEADINGS)) if place < 2 or any(cells[place] for cells in rows)]
     return [HEADINGS[place] for place in used], [[cells[place] for place in used] for cells in rows]
 

@@ -19,7 +19,6 @@ from ecrt.data import (
     TableEncoder,
     column_rows,
     read_data,
-    rows_of_table,
     stratified_holdout,
     thin_out,
 )
@@ -97,7 +96,7 @@ def diagnose(
     columns: tuple[tuple[str, ...], ...] = ()
     if isinstance(X, pd.DataFrame):
         table = TableEncoder.learn(X)  # once, on all rows: every refit then reads the same columns
-        X, columns = table.typed(X), tuple(rows_of_table(table))
+        X, columns = table.typed(X), tuple(table.column_rows())
     mask = None if seen is None else _seen_mask(seen, len(labels))
     rng = np.random.default_rng(random_state)
 
