@@ -17,13 +17,13 @@ import torch
 from measuring import arguments, write
 
 from ecrt.flows import fit_linear_demixing
-from ecrt.stages.demixing import Flow, train_flow
-from ecrt.training import SilentProgress
+from ecrt.stages.demixing import Flow, FlowPairs, Pairs, train_flow
+from ecrt.training import Progress
 
 N_FEATURES = 64
 
 
-class Stopwatch(SilentProgress):
+class Stopwatch(Progress):
     """Seconds of every epoch, its held-out loss included."""
 
     def __init__(self, device: str) -> None:
@@ -72,7 +72,7 @@ def epoch(
     started = time.perf_counter()
     torch.manual_seed(0)
     trained = train_flow(
-        linear, 1, z, y, used, check, check[:0], config, None, "de-mixing", np.random.default_rng(0),
+        Pairs(z, y), config, linear, 1, FlowPairs(used, check, check[:0]), "de-mixing", np.random.default_rng(0),
         torch.device(device), stopwatch,
     )  # fmt: skip
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

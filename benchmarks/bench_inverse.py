@@ -13,7 +13,7 @@ from measuring import arguments, interleaved, write
 from torch import Tensor
 
 from ecrt.flows import MaskedFlow
-from ecrt.flows.inverse import invert_plain, ordered_block
+from ecrt.flows.maf import invert_plain, ordered_block
 
 TRAINING_STEPS = 100
 

@@ -14,7 +14,7 @@ import joblib
 import torch
 
 from ecrt.errors import InputError
-from ecrt.training import Progress, SilentProgress
+from ecrt.training import Progress
 from paper.experiments import (
     ablations,
     arxiv,
@@ -136,7 +136,7 @@ def run(
         raise InputError(f"No experiment is called {name!r}; there are {sorted(RECIPES)}.")
     recipe = RECIPES[name]
     cells = list(recipe.cells(smoke))
-    progress = progress or SilentProgress()
+    progress = progress or Progress()
     started = time.perf_counter()
     progress.start(name, len(cells))
     rows, left = _finished(journal, cells)

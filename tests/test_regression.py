@@ -24,7 +24,7 @@ from ecrt.metrics.regression import regression_metrics, target_groups
 from ecrt.stages import demix
 from ecrt.stages.heads import HeadSample
 from ecrt.stages.regression import NumberTarget, Plan, _Work, draw_targets
-from ecrt.training import SilentProgress
+from ecrt.training import Progress
 
 SMALL_FLOW = {
     "demixing": Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=8),
@@ -305,7 +305,7 @@ def test_augmentation_leaves_the_mass_of_regions_as_it_is(table, power):
     )  # fmt: skip
     found = []
     for kind in ("none", "donors"):
-        work = _Work(y, bins, regions, np.random.default_rng(0), torch.device("cpu"), SilentProgress())
+        work = _Work(y, bins, regions, np.random.default_rng(0), torch.device("cpu"), Progress())
         how = NoAugmentation() if kind == "none" else Donors()
         sample = work._sample(Plan(Linear(), MLPHead(), power, how), demixed, rows)
         region = regions.region_of(regions.restore(sample.y.double().numpy()))

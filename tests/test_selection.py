@@ -16,7 +16,7 @@ from ecrt.errors import DivergenceError, ECRTWarning, InputError
 from ecrt.selection import PLAIN
 from ecrt.selection.problems import MOST_ROWS, cross_validation_problem, pseudo_minority_problem
 from ecrt.selection.pseudo_minority import answers
-from ecrt.training import SilentProgress, stop_requested, stopped_at
+from ecrt.training import Progress, stop_requested, stopped_at
 
 LARGE, SMALL = 40, 6
 
@@ -39,7 +39,7 @@ def choose(margin, *, clf=None, y=None, minority=None, trials=80, budget=180.0, 
     how = PseudoMinority(budget=budget) if trials is None else PseudoMinority(trials=trials)
     return how.select(
         clf or ECRTClassifier(), log_proba, y, minority, n_columns, rng=np.random.default_rng(seed),
-        progress=SilentProgress(),
+        progress=Progress(),
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ from ecrt.stages import (
 from ecrt.stages.choosing import Draw
 from ecrt.stages.heads import NetworkHead
 from ecrt.stages.labels import LabelTarget
-from ecrt.training import SilentProgress, seeded
+from ecrt.training import Progress, seeded
 from paper.data import load_arxiv
 from paper.experiments.frequency import BY_CLASS, by_label
 from paper.experiments.table_one import PAPER_EPOCHS, fit_paper
@@ -226,7 +226,7 @@ class LabelRival:
         if self.method == VAT:
             augmentation = NoAugmentation()
             head = risks.VAT(epsilon=self.options["epsilon"]).head(head)
-        session = Session(rng, device, SilentProgress())
+        session = Session(rng, device, Progress())
         wanted = np.repeat(np.flatnonzero(roles.augmented & (roles.counts > 0)), self.options.get("n_synthetic", 0))
 
         def made_from(part: DemixResult, learn: Labels) -> Callable[[Labels], Synthetic]:

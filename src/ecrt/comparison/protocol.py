@@ -31,7 +31,7 @@ from ecrt.io import package_versions
 from ecrt.metrics import PRIORS, Predictions, PriorName, class_prior_of, shift_prior
 from ecrt.rivals import BaselineClassifier
 from ecrt.stages import MLPHead
-from ecrt.training import Progress, SilentProgress, one_thread
+from ecrt.training import Progress, one_thread
 
 Rows = NDArray[np.int64]
 Array = NDArray[np.float64]
@@ -149,7 +149,7 @@ def compare(
         store.claim(settings)
         for sentence in remarks:
             warn_user(sentence)
-        _run_all(store, names, table, splitter, plan, jobs, progress or SilentProgress())
+        _run_all(store, names, table, splitter, plan, jobs, progress or Progress())
         present = [np.unique(codes[splitter.outer(seed)[0]]).tolist() for seed in range(seeds)]
         found = collect(store, settings, data, remarks, {name: METHODS[name].label for name in names}, present)
         found.write(folder)

@@ -18,7 +18,7 @@ from ecrt.disk import check_writable, locked, remove_litter, replacing, write_ar
 from ecrt.embedding.backbones import Backbone
 from ecrt.embedding.items import Items
 from ecrt.errors import InputError, warn_user
-from ecrt.training import Progress, SilentProgress
+from ecrt.training import Progress
 
 BATCHES_PER_CHUNK = 8
 PLAN, CHUNK = "plan.json", re.compile(r"\d{9}\.npy")
@@ -64,7 +64,7 @@ def embed(
     parts = output.with_name(f"{output.name}.parts")
     with locked(parts, wait=False):
         _claim_parts(parts, items, backbone, batch_size)
-        found = _embed(items, backbone, output, parts, batch_size, threads, progress or SilentProgress())
+        found = _embed(items, backbone, output, parts, batch_size, threads, progress or Progress())
         shutil.rmtree(parts)
     return found
 

@@ -46,11 +46,10 @@ from ecrt.stages import (
     encode,
     features_of,
 )
-from ecrt.stages.demixing import wanted_sources
 from ecrt.stages.encoding import check_encoder
 from ecrt.stages.parts import Composed, Rule, refuse_idle
 from ecrt.stages.scoring import predict_sources
-from ecrt.training import BarProgress, Progress, SilentProgress, one_thread, seeded
+from ecrt.training import BarProgress, Progress, one_thread, seeded
 
 __all__ = ["COMMON_CONSTRAINTS", "ECRTBase", "EstimatorBase", "PriorMixin", "Session", "all_or_nothing", "in_blocks"]
 
@@ -191,7 +190,7 @@ class EstimatorBase(Composed):
         """Seeds, device and progress of a fit; the caller's random state is left as it was."""
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         with ExitStack() as stack:
-            progress: Progress = stack.enter_context(BarProgress()) if self.verbose else SilentProgress()
+            progress: Progress = stack.enter_context(BarProgress()) if self.verbose else Progress()
             stack.enter_context(seeded(seed))
             stack.enter_context(one_thread())
             yield Session(np.random.default_rng(seed), resolve_device(self.device), progress)
@@ -380,7 +379,7 @@ class ECRTBase(EstimatorBase):
 
     def _n_sources(self, n_features: int) -> int:
         """Sources that are asked for, of so many features."""
-        return max((wanted_sources(part, n_features) for part in self._parts("demixing")), default=n_features)
+        return max((part.wanted_sources(n_features) for part in self._parts("demixing")), default=n_features)
 
     def _check_holdout(self) -> None:
         if self._encoder.trains and self._encoder.holdout == 0:

@@ -14,17 +14,6 @@ from torch import Tensor, nn
 from ecrt.flows.linear import LinearDemixing
 from ecrt.flows.maf import MaskedFlow
 
-__all__ = [
-    "ClassPrior",
-    "Demixer",
-    "SharedPrior",
-    "SourcePrior",
-    "class_moments",
-    "gaussian_log_density",
-    "make_prior",
-    "shrunk_moments",
-]
-
 SourcePrior = Literal["shared", "per-class"]
 
 ONE_BY_ONE = 1024

@@ -1,4 +1,4 @@
-"""The inverse of :mod:`ecrt.flows.inverse` compiled for the CPU by numba (``pip install ecrt[fast]``).
+"""The inverse of :mod:`ecrt.flows.maf` compiled for the CPU by numba (``pip install ecrt[fast]``).
 
 Rows are taken ``LANES`` at a time and stored with a unit's values for all of them side by side, so that every
 operation is one on whole vectors, and what a row gives does not depend on the rows beside it. The compiled function
@@ -18,9 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecrt.flows.inverse import OrderedBlock
-
-__all__ = ["invert_compiled"]
+from ecrt.flows.maf import OrderedBlock
 
 Values = NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""The inverse of :mod:`ecrt.flows.inverse` as one Triton kernel, for blocks of two hidden layers, the usual ones.
+"""The inverse of :mod:`ecrt.flows.maf` as one Triton kernel, for blocks of two hidden layers, the usual ones.
 
 A program is one warp with a few rows and keeps what it has summed up for every unit of theirs in registers. When a
 feature or a unit becomes known, its value times its outgoing weights is added to all sums of the next layer; then its
@@ -15,9 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ecrt.flows.inverse import DependencyOrder, OrderedBlock
-
-__all__ = ["fits_kernel", "invert_kernel"]
+from ecrt.flows.maf import DependencyOrder, OrderedBlock
 
 LANES = tl.constexpr(32)
 """Threads of a warp: sums lie in groups of one for each."""

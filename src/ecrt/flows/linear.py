@@ -17,18 +17,7 @@ from sklearn.covariance import ledoit_wolf
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-from ecrt.nn.standardise import Standardise, column_extent, column_spread
-
-__all__ = [
-    "ROUNDING",
-    "LinearDemixing",
-    "LowRank",
-    "Rotation",
-    "between_class_variance",
-    "fit_linear_demixing",
-    "within_class_residuals",
-    "within_label_moments",
-]
+from ecrt.nn import Standardise, column_spread
 
 Rotation = Literal["none", "symmetric", "discriminant", "triangular"]
 Array = NDArray[np.float64]
@@ -293,9 +282,7 @@ def fit_linear_demixing(
     if rotation == "triangular" and order is not None:
         kept = order[varies[order]]
     n_signal = len(kept) if n_sources is None else min(n_sources, len(kept))
-    center = z[0] + (z - z[0]).mean(axis=0)  # precise far from zero
-    columns = (center, spread, *(column_extent(z) if extent is None else extent))
-    standardise = Standardise(*(torch.from_numpy(np.asarray(column)) for column in columns))
+    standardise = Standardise.of(z, spread, extent)
     kept_k = torch.from_numpy(kept)
     if rotation == "none":
         return LinearDemixing(standardise, kept_k, _identity(len(kept)), n_signal)

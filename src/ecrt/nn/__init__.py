@@ -1,13 +1,5 @@
 """Network parts that know nothing of the rest: perceptrons, encoders, critics, heads."""
 
-from ecrt.nn.critics import (
-    AdditiveCritic,
-    CosineCritic,
-    Critic,
-    CriticName,
-    LabelNetworkCritic,
-    make_critic,
-)
 from ecrt.nn.encoders import (
     AutoEncoder,
     EncoderName,
@@ -23,24 +15,26 @@ from ecrt.nn.networks import (
     ClassGaussians,
     CoordinateNetworks,
     CosineHead,
+    Critic,
+    CriticName,
+    Standardise,
+    column_extent,
+    column_spread,
+    make_critic,
     make_head,
     steady_linear,
 )
-from ecrt.nn.standardise import Standardise, column_extent, column_spread
 
 __all__ = [
     "MLP",
-    "AdditiveCritic",
     "AutoEncoder",
     "BalancedHead",
     "ClassGaussians",
     "CoordinateNetworks",
-    "CosineCritic",
     "CosineHead",
     "Critic",
     "CriticName",
     "EncoderName",
-    "LabelNetworkCritic",
     "MLPEncoder",
     "ResNet18",
     "RowEncoder",

@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-from ecrt.nn.networks import MLP
-from ecrt.nn.standardise import Standardise
-
-__all__ = ["AutoEncoder", "EncoderName", "MLPEncoder", "ResNet18", "RowEncoder", "StandardiseChannels", "make_encoder"]
+from ecrt.nn.networks import MLP, Standardise
 
 EncoderName = Literal["identity", "mlp", "resnet18", "autoencoder"]
 

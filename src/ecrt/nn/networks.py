@@ -1,28 +1,40 @@
-"""Multi-layer perceptrons (one network, or one for every source coordinate at once) and heads h(s)."""
+"""The small networks: perceptrons, columns in units of their spread, critics, and heads h(s)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.errors import InputError
 from ecrt.nn.randomness import Dropout
 
-__all__ = [
-    "MLP",
-    "BalancedHead",
-    "ClassGaussians",
-    "CoordinateNetworks",
-    "CosineHead",
-    "make_head",
-    "steady_linear",
-]
+Array = NDArray[np.float64]
 
 CELLS_AT_ONCE = 2**20
 """Activations (coordinates x rows x units) held in one array on the CPU. Larger ones, each of dozens of mebibytes, come
 fresh from the system every time, and clearing their pages takes longer than the arithmetic."""
+
+BEYOND = 5.0
+"""Values are held within their range in training and this many spreads beyond it on either side.
+
+A column that is nearly constant in training, such as a pixel at the border of an image, has a tiny spread: without a
+bound, one row in which it is not constant would decide everything.
+"""
+
+ROUNDING_STEPS = 8
+"""A column whose spread is no more than so many rounding errors of its largest value varies by rounding alone."""
+
+TINY = 1e-140
+"""Squares of smaller values would be lost."""
+
+KERNEL_WIDTH = 16
+"""Rows and columns of float32 products are padded to multiples of this, which the kernels of matrix libraries share."""
 
 
 class MLP(nn.Sequential):
@@ -43,6 +55,87 @@ class MLP(nn.Sequential):
             layers += [Dropout(dropout)] if dropout else []
             in_features = width
         super().__init__(*layers, nn.Linear(in_features, out_features))
+
+
+class Standardise(nn.Module):
+    """Columns less their centre, over their spread, within bounds; always computed in float64.
+
+    Parameters
+    ----------
+    center_d, spread_d : of each column. A column of spread 0 never varies: it becomes 0, whatever its value.
+    low_d, high_d : least and greatest value of each column in training.
+    """
+
+    center_d: Tensor
+    spread_d: Tensor
+    low_d: Tensor
+    high_d: Tensor
+
+    def __init__(self, center_d: Tensor, spread_d: Tensor, low_d: Tensor, high_d: Tensor) -> None:
+        super().__init__()
+        varies_d = spread_d > 0
+        scale_d = torch.where(varies_d, spread_d, 1.0)
+        self.register_buffer("center_d", center_d)
+        self.register_buffer("spread_d", scale_d)
+        self.register_buffer("low_d", torch.where(varies_d, (low_d - center_d) / scale_d - BEYOND, 0.0))
+        self.register_buffer("high_d", torch.where(varies_d, (high_d - center_d) / scale_d + BEYOND, 0.0))
+
+    @classmethod
+    def of(cls, z: Array, spread: Array | None = None, extent: tuple[Array, Array] | None = None) -> Standardise:
+        """By the columns of these rows; spread and extent may come from other rows."""
+        center = z[0] + (z - z[0]).mean(axis=0)  # precise far from zero
+        spread = column_spread(z) if spread is None else spread
+        return cls(*(torch.from_numpy(values) for values in (center, spread, *(extent or column_extent(z)))))
+
+    @classmethod
+    def nothing(cls, n_columns: int) -> Standardise:
+        """Leaves columns as they are."""
+        zeros, most = torch.zeros(n_columns, dtype=torch.float64), torch.finfo(torch.float64).max
+        return cls(zeros, zeros + 1, zeros - most, zeros + most)
+
+    @property
+    def does_nothing(self) -> bool:
+        """Whether columns stay as they are."""
+        return bool((self.high_d == torch.finfo(torch.float64).max).all())
+
+    def forward(self, z_nd: Tensor) -> Tensor:
+        """Columns in units of their spread."""
+        return ((z_nd.to(self.center_d) - self.center_d) / self.spread_d).clamp_(self.low_d, self.high_d)
+
+    def inverse(self, standard_nd: Tensor) -> Tensor:
+        """Columns in their own units; those that never vary at their one value."""
+        return standard_nd * self.spread_d + self.center_d
+
+
+def column_spread(z: Array) -> Array:
+    """Standard deviation of each column, exactly 0 where it varies by rounding alone.
+
+    >>> column_spread(np.array([[1.0, 1e10, 0.1], [2.0, 1e10 + 1, 0.1]])).tolist()
+    [0.5, 0.5, 0.0]
+    """
+    low, high = column_extent(z)
+    shifted = z - z[:1]  # exactly zero where nothing varies, and precise far from zero
+    width = high - low
+    tiny = (width > 0) & (width < TINY)
+    if tiny.any():
+        exponent = np.frexp(width)[1]
+        shifted[:, tiny] = np.ldexp(shifted[:, tiny], -exponent[tiny])
+    spread = shifted.std(axis=0)
+    if tiny.any():
+        spread[tiny] = np.ldexp(spread[tiny], exponent[tiny])
+    largest = np.maximum(np.abs(low), np.abs(high))
+    return np.where(spread > ROUNDING_STEPS * np.finfo(np.float64).eps * largest, spread, 0.0)
+
+
+def column_extent(z: Array) -> tuple[Array, Array]:
+    """Least and greatest value of each column."""
+    return z.min(axis=0), z.max(axis=0)
+
+
+# --- critics r(y, z): how well a label and a source vector go together -------------------------------
+#
+# Each takes sources ``s_nd`` and labels ``labels_k`` and returns all scores ``scores_nk``. The identification theorem
+# asks for a sum over coordinates, r(y, z) = sum_a r^a(y, [s]_a).
 
 
 class CoordinateNetworks(nn.Module):
@@ -88,8 +181,80 @@ def _hidden_units(s_nd: Tensor, slope_dw: Tensor, offset_dw: Tensor, hidden_dww:
     return second_dnw.transpose(0, 1).flatten(1)
 
 
-KERNEL_WIDTH = 16
-"""Rows and columns of float32 products are padded to multiples of this, which the kernels of matrix libraries share."""
+CriticName = Literal["additive", "cosine", "label-network"]
+
+
+class Critic(nn.Module):
+    """Scores of source vectors against labels; ``labels_k=None`` stands for all labels in order."""
+
+    def forward(self, s_nd: Tensor, labels_k: Tensor | None = None) -> Tensor:
+        """Scores, a row for each source vector and a column for each label."""
+        raise TypeError(f"{type(self).__name__} must define forward.")
+
+
+class AdditiveCritic(Critic):
+    r"""Bilinear and additive: :math:`\langle \mathrm{emb}(y), \sum_a \gamma^a([s]_a) \rangle`.
+
+    The default. Being linear in the sum over coordinates it satisfies the theorem; the scale of the embedding plays
+    the part of the temperature.
+    """
+
+    def __init__(self, n_coordinates: int, n_labels: int, width: int = 64, embedding: int = 64) -> None:
+        super().__init__()
+        self.networks = CoordinateNetworks(n_coordinates, width, embedding)
+        self.embedding = nn.Parameter(torch.randn(n_labels, embedding) / math.sqrt(embedding))
+
+    def forward(self, s_nd: Tensor, labels_k: Tensor | None = None) -> Tensor:
+        """Scores, a row for each source vector and a column for each label."""
+        embedding = self.embedding if labels_k is None else self.embedding[labels_k]
+        scores_nk: Tensor = self.networks(s_nd) @ embedding.T
+        return scores_nk
+
+
+class CosineCritic(AdditiveCritic):
+    r"""The paper's :math:`\cos(\mathrm{emb}(y), \sum_a \gamma^a([s]_a)) / \tau` with a learned temperature.
+
+    Dividing by the norm of the sum couples all coordinates, so the theorem does not apply to it.
+    """
+
+    def __init__(self, n_coordinates: int, n_labels: int, width: int = 64, embedding: int = 64) -> None:
+        super().__init__(n_coordinates, n_labels, width, embedding)
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(0.1)))
+
+    def forward(self, s_nd: Tensor, labels_k: Tensor | None = None) -> Tensor:
+        """Scores, a row for each source vector and a column for each label."""
+        embedding = self.embedding if labels_k is None else self.embedding[labels_k]
+        directions_ne = nn.functional.normalize(self.networks(s_nd), dim=1)
+        cosine_nk: Tensor = directions_ne @ nn.functional.normalize(embedding, dim=1).T
+        return cosine_nk * torch.exp(-self.log_temperature)
+
+
+class LabelNetworkCritic(Critic):
+    """The per-label network of Eq. 1: for each coordinate one network with an output for every label."""
+
+    def __init__(self, n_coordinates: int, n_labels: int, width: int = 64) -> None:
+        super().__init__()
+        self.networks = CoordinateNetworks(n_coordinates, width, n_labels)
+
+    def forward(self, s_nd: Tensor, labels_k: Tensor | None = None) -> Tensor:
+        """Scores, a row for each source vector and a column for each label."""
+        scores_nm: Tensor = self.networks(s_nd)
+        return scores_nm if labels_k is None else scores_nm[:, labels_k]
+
+
+def make_critic(name: CriticName, n_coordinates: int, n_labels: int, width: int = 64) -> Critic:
+    """Build a critic by name."""
+    kinds: dict[str, type[Critic]] = {
+        "additive": AdditiveCritic,
+        "cosine": CosineCritic,
+        "label-network": LabelNetworkCritic,
+    }
+    if name not in kinds:
+        raise InputError(f"critic={name!r}: choose one of {sorted(kinds)}.")
+    return kinds[name](n_coordinates, n_labels, width)
+
+
+# --- heads -------------------------------------------------------------------------------------------
 
 
 def steady_linear(weight_hk: Tensor, bias_h: Tensor | None = None) -> Callable[[Tensor], Tensor]:

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-__all__ = ["Dropout", "generator_on", "own_draws_only", "seeded"]
-
 aten = torch.ops.aten
 
 

@@ -40,7 +40,7 @@ from ecrt.runs.diagnosis import Diagnosis
 from ecrt.runs.targets import labelled, read_target
 from ecrt.selection import PLAIN, PseudoMinority, Selection
 from ecrt.stages import sources_of
-from ecrt.training import BarProgress, Progress, SilentProgress
+from ecrt.training import BarProgress, Progress
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -109,7 +109,7 @@ def diagnose(
     options = best_transfer_options(selection)
     model = clone(template).set_params(**options, minority=rare, selection=None, verbose=False)
     with ExitStack() as stack:
-        progress: Progress = stack.enter_context(BarProgress()) if verbose else SilentProgress()
+        progress: Progress = stack.enter_context(BarProgress()) if verbose else Progress()
         stack.enter_context(hide_warnings())  # the first fit has said it
         progress.start("diagnosis", 5 + refits + HEAD_SPLITS)
         found = _Examination(X, labels, chosen, model, options, rng, progress).run(selection, mask, refits, title)

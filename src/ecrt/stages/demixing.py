@@ -6,10 +6,9 @@ labels (Eq. 1, 4 and 5).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +35,7 @@ from ecrt.flows import (
 from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.nn import Critic, CriticName, column_extent, column_spread, make_critic
 from ecrt.nn.randomness import generator_on
+from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.parts import BatchSize, Count, NonNegative, Part, Positive, Role, Rule, Sizes, whole_numbers
 from ecrt.training import (
     History,
@@ -48,26 +48,9 @@ from ecrt.training import (
     train,
 )
 
-__all__ = [
-    "DEMIXING",
-    "ContrastiveModel",
-    "DemixResult",
-    "Demixing",
-    "Flow",
-    "Incidences",
-    "Linear",
-    "NoDemixing",
-    "Restart",
-    "TrainedFlow",
-    "demix",
-    "sources_of",
-    "train_flow",
-    "wanted_sources",
-    "worse_beyond_noise",
-]
-
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 VARIANCE_SHARE = 0.1
 """Least within-class variance of a source, as a share of the mean over sources."""
@@ -102,6 +85,10 @@ class Demixing(Part):
     def rules(self) -> Iterator[Rule]:
         """Options that have an effect only under conditions."""
         yield "pseudo_samples", self.source_prior == "per-class", "source_prior='per-class'"
+
+    def wanted_sources(self, n_features: int) -> int:
+        """Sources that are asked for, of so many features."""
+        return min(getattr(self, "n_sources", None) or n_features, n_features)
 
 
 class NoDemixing(Demixing):
@@ -210,23 +197,12 @@ class Flow(Demixing):
 
     @property
     def training(self) -> TrainingConfig:
-        """What the training loop is told."""
-        return TrainingConfig(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            patience=self.patience,
-        )
+        """Options of the training loop."""
+        return TrainingConfig.of(self)
 
 
 DEMIXING = Role((NoDemixing, Linear, Flow), others=("auto",), several=True)
 """What the parameter ``demixing`` takes."""
-
-
-def wanted_sources(config: Demixing, n_features: int) -> int:
-    """Sources that are asked for, of so many features."""
-    n_sources = config.n_sources if isinstance(config, Linear | Flow) else None
-    return n_features if n_sources is None else min(n_sources, n_features)
 
 
 @dataclass(frozen=True)
@@ -278,9 +254,9 @@ class DemixResult:
     within_variance: Array
     signal_to_noise: Array
     weighted: bool
-    restarts: tuple[Restart, ...]
+    restarts: tuple[Restart, ...] = ()
     refit: Callable[[Labels], DemixResult] | None = None
-    fresh: NDArray[np.bool_] | None = None
+    fresh: Mask | None = None
 
     @property
     def signal_weight(self) -> Array:
@@ -290,9 +266,9 @@ class DemixResult:
     @property
     def head_scale(self) -> Array:
         """What sources are multiplied by before the head: to within-class units, times their signal weight."""
-        return (
-            self.signal_weight / np.sqrt(self.within_variance) if self.weighted else np.ones_like(self.within_variance)
-        )
+        if not self.weighted:
+            return np.ones_like(self.within_variance)
+        return self.signal_weight / np.sqrt(self.within_variance)
 
     def sources(self, z: Array) -> Array:
         """s = f(z)."""
@@ -307,13 +283,39 @@ def sources_of(demixer: Demixer, z: Array) -> Array:
     return np.concatenate([demixer(part).numpy() for part in rows.split(8192)])
 
 
+class Pairs(NamedTuple):
+    """Features of all rows, and pairs of a row and its label; ``incidences`` is ``None`` where a row has one label."""
+
+    z: Array
+    y: Labels
+    incidences: Incidences | None = None
+
+    @property
+    def row(self) -> Labels:
+        """Row of each pair."""
+        return np.arange(len(self.y)) if self.incidences is None else self.incidences.row
+
+    @property
+    def weight(self) -> Array:
+        """Weight of each pair."""
+        return np.ones(len(self.y)) if self.incidences is None else self.incidences.weight
+
+
+class FlowPairs(NamedTuple):
+    """Pairs that a flow learns from, pairs that stop it and choose among restarts, and pairs that only judge it."""
+
+    used: Labels
+    stopping: Labels
+    judging: Labels
+
+
 def demix(
     z: Array,
     y: Labels,
     *,
     train_rows: Labels,
     held_out_rows: Labels,
-    demixed_on: NDArray[np.bool_],
+    demixed_on: Mask,
     config: Demixing,
     rng: np.random.Generator,
     device: torch.device,
@@ -329,199 +331,150 @@ def demix(
         flow's held-out rows one half stops it and chooses among restarts, the other half stays fresh.
     demixed_on : mask over classes.
     incidences : for rows with several labels: ``y``, ``train_rows`` and ``held_out_rows`` are then of incidences.
-        ``None`` for one label a row.
+        ``None`` where every row has one label.
     """
-    row = np.arange(len(y)) if incidences is None else incidences.row
+    pairs = Pairs(z, y, incidences)
     if not isinstance(config, Flow):
-        return _linear_result(z, y, np.arange(len(z)), demixed_on, config, incidences)
-    used = train_rows[demixed_on[y[train_rows]]]
+        return _linear_result(pairs, config, np.arange(len(z)), demixed_on)
+    row = pairs.row
     held_out = held_out_rows[demixed_on[y[held_out_rows]]]
-    stopping, judging = _halves_by_row(row[held_out], y[held_out], rng)
-    demixer, restarts = _best_restart(
-        z, y, used, held_out[stopping], held_out[judging], config, incidences, rng, device, progress
-    )  # fmt: skip
+    stops = _half_of_rows(row[held_out], y[held_out], rng)
+    split = FlowPairs(train_rows[demixed_on[y[train_rows]]], held_out[stops], held_out[~stops])
+    demixer, restarts = _best_restart(pairs, config, split, rng, device, progress)
     fresh = np.ones(len(z), dtype=bool)
-    fresh[row[np.concatenate([used, held_out[stopping]])]] = False
-    return _result(z, y, used, demixer, config, incidences, len(demixed_on), restarts=restarts, fresh=fresh)
+    fresh[row[np.concatenate([split.used, split.stopping])]] = False
+    return _result(pairs, config, split.used, demixer, len(demixed_on), restarts=restarts, fresh=fresh)
 
 
-def _linear_result(
-    z: Array, y: Labels, rows: Labels, demixed_on: NDArray[np.bool_], config: Demixing,
-    incidences: Incidences | None,
-) -> DemixResult:  # fmt: skip
+def _linear_result(pairs: Pairs, config: Demixing, rows: Labels, demixed_on: Mask) -> DemixResult:
     """The linear map of some rows, with a way to the one of others."""
-    learned_from = np.zeros(len(z), dtype=bool)
-    learned_from[rows] = True
-    row = np.arange(len(y)) if incidences is None else incidences.row
-    used = np.flatnonzero(demixed_on[y] & learned_from[row])
-    linear = _linear_map(z, y, used, config, incidences, spread_rows=rows)
+    used = np.flatnonzero(demixed_on[pairs.y] & np.isin(pairs.row, rows))
+    demixer = Demixer(_linear_map(pairs, config, used, spread_rows=rows), SharedPrior())
     return _result(
-        z, y, used, Demixer(linear, SharedPrior()), config, incidences, len(demixed_on),
-        refit=lambda others: _linear_result(z, y, others, demixed_on, config, incidences),
+        pairs, config, used, demixer, len(demixed_on),
+        refit=lambda others: _linear_result(pairs, config, others, demixed_on),
     )  # fmt: skip
 
 
 def _result(
-    z: Array, y: Labels, used: Labels, demixer: Demixer, config: Demixing, incidences: Incidences | None,
-    n_classes: int, *, restarts: tuple[Restart, ...] = (), **how: Any,
+    pairs: Pairs, config: Demixing, used: Labels, demixer: Demixer, n_classes: int, **how: Any
 ) -> DemixResult:  # fmt: skip
-    """Sources of all rows, and what those that were used say of them."""
+    """Sources of all rows, and what the pairs that were used say of them."""
     demixer.double().cpu().eval()
-    row = np.arange(len(y)) if incidences is None else incidences.row
-    s = sources_of(demixer, z)
+    y, row = pairs.y, pairs.row
+    s = sources_of(demixer, pairs.z)
     mass: NDArray[Any]
-    if incidences is None:
+    if pairs.incidences is None:
         residuals, means, mass = within_class_residuals(s[used], y[used])
         within = (residuals**2).sum(axis=0) / max(len(used) - len(mass), 1)
     else:
-        moments = within_label_moments(s, row[used], y[used], incidences.weight[used])
+        moments = within_label_moments(s, row[used], y[used], pairs.weight[used])
         means, mass, within = moments.means, moments.mass, np.diag(moments.covariance)
     # A source that hardly varies in the de-mixing classes would otherwise be blown up wherever another class varies.
     within = np.maximum(within, VARIANCE_SHARE * within.mean()) if within.mean() > ROUNDING else np.ones_like(within)
-    if config.source_prior == "per-class":
-        demixer.prior = _fit_priors(s, row, y, n_classes, within, config.pseudo_samples)
+    if config.source_prior == "per-class":  # of all classes, those that took no part in de-mixing included
+        demixer.prior = ClassPrior(n_classes, s.shape[1]).double()
+        rows, labels, common = torch.from_numpy(s[row]), torch.from_numpy(y), torch.from_numpy(within)
+        demixer.prior.set_class(*class_moments(rows, labels, common, config.pseudo_samples))
     return DemixResult(
         demixer=demixer,
         learned=s,
         within_variance=within,
         signal_to_noise=between_class_variance(means, mass, within),
         weighted=not isinstance(config, NoDemixing),
-        restarts=restarts,
         **how,
     )
 
 
-def _halves_by_row(
-    row: Labels, y: Labels, rng: np.random.Generator
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:  # fmt: skip
-    """Two halves of pairs (row, label), alike in their classes and without a row in common."""
+def _half_of_rows(row: Labels, y: Labels, rng: np.random.Generator) -> Mask:
+    """One half of pairs (row, label), with the same classes as the other half and no row in common with it."""
     rows, first, member = np.unique(row, return_index=True, return_inverse=True)
-    order = np.lexsort((rng.random(len(rows)), y[first]))
-    stopping = np.zeros(len(rows), dtype=bool)
-    stopping[order[::2]] = True
-    return stopping[member], ~stopping[member]
-
-
-def _fit_priors(s: Array, row: Labels, y: Labels, n_classes: int, within: Array, pseudo_samples: float) -> ClassPrior:
-    """Gaussians of all classes, those that took no part in de-mixing included."""
-    prior = ClassPrior(n_classes, s.shape[1]).double()
-    rows, labels = torch.from_numpy(s[row]), torch.from_numpy(y)
-    prior.set_class(*class_moments(rows, labels, torch.from_numpy(within), pseudo_samples))
-    return prior
+    half = np.zeros(len(rows), dtype=bool)
+    half[np.lexsort((rng.random(len(rows)), y[first]))[::2]] = True
+    return half[member]
 
 
 def _best_restart(
-    z: Array,
-    y: Labels,
-    used: Labels,
-    stopping: Labels,
-    judging: Labels,
+    pairs: Pairs,
     config: Flow,
-    incidences: Incidences | None,
+    split: FlowPairs,
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None,
 ) -> tuple[Demixer, tuple[Restart, ...]]:
-    """The flow that ``stopping`` rows like best; ``judging`` rows say how good each is."""
-    n_restarts = config.n_restarts or (2 if wanted_sources(config, z.shape[1]) <= FEW_SOURCES else 1)
+    """The flow that ``stopping`` pairs like best; ``judging`` pairs say how good each is."""
+    n_features = pairs.z.shape[1]
+    n_restarts = config.n_restarts or (2 if config.wanted_sources(n_features) <= FEW_SOURCES else 1)
     blocks = whole_numbers("blocks", config.blocks)
     trained: list[TrainedFlow] = []
     failed: list[Restart] = []
-    failure: DivergenceError | None = None
     for number in range(n_restarts):
         if trained and stop_requested():
             break
         turn, depth = divmod(number, len(blocks))
         # Features in order, in reverse, then at random: which comes first decides what one block can undo.
-        order = np.arange(z.shape[1])
+        order = np.arange(n_features)
         order = order if turn == 0 else order[::-1] if turn == 1 else rng.permutation(order)
-        linear = _linear_map(z, y, used, config, incidences, order)
+        linear = _linear_map(pairs, config, split.used, order)
         stage = "de-mixing" if n_restarts == 1 else f"de-mixing {number + 1}/{n_restarts}"
         with seeded(int(rng.integers(2**62))):
             try:
-                flow = train_flow(
-                    linear,
-                    blocks[depth],
-                    z,
-                    y,
-                    used,
-                    stopping,
-                    judging,
-                    config,
-                    incidences,
-                    stage,
-                    rng,
-                    device,
-                    progress,
-                )
-                trained.append(flow)
+                trained.append(
+                    train_flow(pairs, config, linear, blocks[depth], split, stage, rng, device, progress)
+                )  # fmt: skip
             except StoppedError:
                 if not trained:
                     raise
                 break
             except DivergenceError as error:
-                failure = error
-                failed.append(Restart(blocks[depth], math.inf, None, str(error)))
-    if not trained:
-        raise failure or InputError(f"n_restarts={n_restarts}: at least one flow must be trained.")
+                failed.append(Restart(blocks[depth], np.inf, None, str(error)))
+                if not trained and number == n_restarts - 1:
+                    raise
     lowest = min(trained, key=lambda flow: float(flow.contrast.mean()))
-    as_good = [flow for flow in trained if flow is lowest or not worse_beyond_noise(flow, lowest)]
+    same_weight = np.ones(len(lowest.contrast))
+    as_good = [flow for flow in trained if not better_under_weights(lowest.contrast, flow.contrast, same_weight)]
     kept = min(as_good, key=lambda flow: (flow.restart.n_blocks, float(flow.contrast.mean())))
     others = [flow.restart for flow in trained if flow is not kept]
     return kept.demixer, (kept.restart, *others, *failed)
 
 
 def _linear_map(
-    z: Array,
-    y: Labels,
-    used: Labels,
-    config: Demixing,
-    incidences: Incidences | None,
-    order: Labels | None = None,
-    spread_rows: Labels | None = None,
+    pairs: Pairs, config: Demixing, used: Labels, order: Labels | None = None, spread_rows: Labels | None = None
 ) -> LinearDemixing:
     """The linear map for the wanted sources: fewer than features need discriminant axes, a flow triangular ones.
 
     ``spread_rows`` are what columns are measured on, of de-mixing classes or not; ``None`` for all rows.
     """
+    z, y = pairs.z, pairs.y
     measured = z if spread_rows is None or len(spread_rows) == len(z) else z[spread_rows]
     if not column_spread(measured).any():
-        measured = z  # some rows may be all alike where others are not
+        measured = z  # some rows may be all the same where others are not
     spread, extent = column_spread(measured), column_extent(measured)
     if not spread.any():
         raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant, but for rounding.")
+    n_sources = config.wanted_sources(z.shape[1])
     rotation: Rotation = config.rotation if isinstance(config, Linear) else "triangular"
-    n_sources = config.n_sources if isinstance(config, Linear | Flow) else None
     if isinstance(config, NoDemixing):
         rotation = "none"
         if config.scaling == "one":
             largest = spread.max(initial=0.0) or 1.0
             spread = np.where(spread > 0, largest * np.sqrt(((spread / largest) ** 2).mean()), 0.0)
-    elif n_sources is not None and n_sources < (spread > 0).sum():
+    elif n_sources < (spread > 0).sum():
         rotation = "discriminant"
-    if incidences is None:
-        return fit_linear_demixing(
-            z[used], y[used], spread=spread, extent=extent, n_sources=n_sources, rotation=rotation, order=order
-        )
-    return fit_linear_demixing(
-        z, y[used], spread=spread, extent=extent, n_sources=n_sources, rotation=rotation, order=order,
-        row=incidences.row[used], weight=incidences.weight[used],
-    )  # fmt: skip
+    common: dict[str, Any] = {
+        "spread": spread, "extent": extent, "n_sources": n_sources, "rotation": rotation, "order": order
+    }  # fmt: skip
+    if pairs.incidences is None:
+        return fit_linear_demixing(z[used], y[used], **common)
+    return fit_linear_demixing(z, y[used], row=pairs.row[used], weight=pairs.weight[used], **common)
 
 
-@dataclass(frozen=True)
-class TrainedFlow:
-    """A flow with the contrastive loss of each row that restarts are compared on."""
+class TrainedFlow(NamedTuple):
+    """A flow with the contrastive loss of each pair that restarts are compared on."""
 
     restart: Restart
     demixer: Demixer
     contrast: Array
-
-
-def worse_beyond_noise(flow: TrainedFlow, lowest: TrainedFlow) -> bool:
-    """Whether the contrastive loss is higher, row by row, by more than one standard error."""
-    excess = flow.contrast - lowest.contrast
-    return bool(excess.mean() > excess.std() / math.sqrt(max(len(excess), 1)))
 
 
 class ContrastiveModel(nn.Module):
@@ -540,17 +493,16 @@ class ContrastiveModel(nn.Module):
 
     def contrast(self, s_bq: Tensor, y_b: Tensor, label_prior_m: Tensor, *, exact: bool) -> Tensor:
         """Contrastive loss of every sample."""
+        objective = self.config.objective
         if exact:
-            scores_bm = self.critic(s_bq)
-            loss = gcl_exact if self.config.objective == "gcl" else dv_exact
-            return loss(scores_bm, y_b, label_prior_m)
+            return (gcl_exact if objective == "gcl" else dv_exact)(self.critic(s_bq), y_b, label_prior_m)
         scores_bb = self.critic(s_bq, y_b)
-        if self.config.objective == "gcl":
+        if objective == "gcl":
             permuted = torch.randperm(len(y_b), generator=generator_on(y_b.device), device=y_b.device)
             return gcl_in_batch(scores_bb.diagonal(), scores_bb.gather(1, permuted[:, None]).squeeze(1))
-        if self.config.objective == "fdv" and self.config.label_marginal == "auto":
+        if objective == "fdv" and self.config.label_marginal == "auto":
             return fdv_own_label(scores_bb, y_b, label_prior_m)
-        return (fdv_in_batch if self.config.objective == "fdv" else infonce_in_batch)(scores_bb)
+        return (fdv_in_batch if objective == "fdv" else infonce_in_batch)(scores_bb)
 
     def losses(self, z_bq: Tensor, y_b: Tensor, label_prior_m: Tensor, *, exact: bool) -> tuple[Tensor, Tensor]:
         """Contrast and likelihood terms of every sample, from one pass through the flow."""
@@ -560,45 +512,39 @@ class ContrastiveModel(nn.Module):
 
 
 def train_flow(
+    pairs: Pairs,
+    config: Flow,
     linear: LinearDemixing,
     n_blocks: int,
-    z: Array,
-    y: Labels,
-    used: Labels,
-    stopping: Labels,
-    judging: Labels,
-    config: Flow,
-    incidences: Incidences | None,
+    split: FlowPairs,
     stage: str,
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None,
 ) -> TrainedFlow:
-    """Train one flow of ``n_blocks`` on top of the linear map, until the loss of ``stopping`` rows is lowest."""
-    classes = np.unique(y[used])
+    """Train one flow of ``n_blocks`` on top of the linear map, until the loss of ``stopping`` pairs is lowest."""
+    classes, members = np.unique(pairs.y[split.used], return_inverse=True)
     n_sources = linear.n_signal
-    width = config.critic_width or (64 if wanted_sources(config, z.shape[1]) <= FEW_SOURCES else 32)
-    row = np.arange(len(y)) if incidences is None else incidences.row
-    weight = np.ones(len(y)) if incidences is None else incidences.weight
+    width = config.critic_width or (64 if config.wanted_sources(pairs.z.shape[1]) <= FEW_SOURCES else 32)
+    row, weight = pairs.row, pairs.weight
     with torch.no_grad():
-        signal = torch.cat([linear(part)[0].float() for part in torch.from_numpy(z).split(8192)]).to(device)
+        signal = torch.cat([linear(part)[0].float() for part in torch.from_numpy(pairs.z).split(8192)]).to(device)
 
-    def prepared(pairs: Labels) -> tuple[Tensor, Tensor, Tensor]:
-        labels = torch.from_numpy(np.searchsorted(classes, y[pairs]))
-        weights = torch.from_numpy(weight[pairs] / weight[pairs].mean()) if len(pairs) else torch.ones(0)
-        return torch.from_numpy(row[pairs]).to(device), labels.to(device), weights.float().to(device)
+    def prepared(chosen: Labels) -> tuple[Tensor, Tensor, Tensor]:
+        labels = torch.from_numpy(np.searchsorted(classes, pairs.y[chosen]))
+        weights = torch.from_numpy(weight[chosen] / weight[chosen].mean()) if len(chosen) else torch.ones(0)
+        return torch.from_numpy(row[chosen]).to(device), labels.to(device), weights.float().to(device)
 
-    row_train, y_train, w_train = prepared(used)
-    check = prepared(stopping)
-    mass = np.bincount(np.searchsorted(classes, y[used]), weights=weight[used])
+    learned = row_train, y_train, w_train = prepared(split.used)
+    check = prepared(split.stopping) if len(split.stopping) else learned  # without a pair to hold out these have to do
+    mass = np.bincount(members, weights=weight[split.used])
     label_prior_m = torch.from_numpy(mass / mass.sum()).float().to(device)
     exact = config.label_marginal == "exact" or (config.label_marginal == "auto" and len(classes) <= MODERATE_CLASSES)
-    rows_at_once = min(4096, max(SCORES_AT_ONCE // len(classes), 1))
-    prior = make_prior(config.source_prior, len(classes), n_sources)
+    at_once = min(4096, max(SCORES_AT_ONCE // len(classes), 1))
     model = ContrastiveModel(
         MaskedFlow(n_sources, n_blocks, whole_numbers("hidden", config.hidden)),
         make_critic(config.critic, n_sources, len(classes), width),
-        prior,
+        make_prior(config.source_prior, len(classes), n_sources),
         config,
     ).to(device)
     model.start_at(signal[row_train], y_train)
@@ -611,7 +557,7 @@ def train_flow(
     def terms(rows: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         parts = [
             model.losses(signal[row_part], label_part, label_prior_m, exact=True)
-            for row_part, label_part in zip(rows.split(rows_at_once), labels.split(rows_at_once), strict=True)
+            for row_part, label_part in zip(rows.split(at_once), labels.split(at_once), strict=True)
         ]
         contrast_parts, nll_parts = zip(*parts, strict=True)
         return torch.cat(contrast_parts) * weights, torch.cat(nll_parts) * weights
@@ -620,20 +566,24 @@ def train_flow(
         contrast, nll = terms(*check)
         return (contrast.mean() + config.likelihood_weight * nll.mean()).item()
 
-    batches = IndexBatches(len(used), config.batch_size, torch_generator(rng), device)
     history = train(
-        model, loss, batches, held_out_loss if len(stopping) else None, config.training, stage=stage, progress=progress,
+        model,
+        loss,
+        IndexBatches(len(split.used), config.batch_size, torch_generator(rng), device),
+        held_out_loss if len(split.stopping) else None,
+        config.training,
+        stage=stage,
+        progress=progress,
         graphs=exact or config.objective != "gcl",  # which permutes labels by a sort of its own
-    )  # fmt: skip
-    # Without a row to hold out the training rows have to do.
-    contrast = terms(*(check if len(stopping) else (row_train, y_train, w_train)))[0].double().cpu().numpy()
-    judged = terms(*prepared(judging))[0].double().cpu().numpy() if len(judging) else contrast
+    )
+    contrast = terms(*check)[0].double().cpu().numpy()
+    judged = terms(*prepared(split.judging))[0].double().cpu().numpy() if len(split.judging) else contrast
     restart = Restart(n_blocks, float(judged.mean()), history)
     if not exact and restart.held_out_contrast > 0 and len(classes) > config.batch_size:
         warn_user(
             f"De-mixing on {len(classes)} classes by batches of {config.batch_size} has learned less than "
             f"nothing: its held-out contrastive loss is {restart.held_out_contrast:.3g}, where 0 is no skill. Negative "
-            "labels from the batch cannot tell so many classes apart: use label_marginal='auto' or 'exact', or larger "
+            "labels from the batch cannot separate so many classes: use label_marginal='auto' or 'exact', or larger "
             "batches."
         )
     return TrainedFlow(restart, Demixer(linear, SharedPrior(), model.flow), contrast)

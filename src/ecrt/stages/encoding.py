@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
@@ -21,7 +21,7 @@ from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_gr
 from ecrt.data.images import crop_and_flip
 from ecrt.errors import InputError
 from ecrt.losses import LossName, LossRule, loss_rule, mix, mixed_loss
-from ecrt.nn import AutoEncoder, BalancedHead, CosineHead, RowEncoder, make_encoder
+from ecrt.nn import AutoEncoder, BalancedHead, CosineHead, EncoderName, RowEncoder, make_encoder
 from ecrt.nn.randomness import generator_on
 from ecrt.stages.holdout import halves
 from ecrt.stages.parts import (
@@ -36,42 +36,16 @@ from ecrt.stages.parts import (
     Share,
     ShareBelowOne,
 )
-from ecrt.training import (
-    History,
-    IndexBatches,
-    Progress,
-    TrainingConfig,
-    all_threads,
-    torch_generator,
-    train,
-)
-
-__all__ = [
-    "ENCODER",
-    "RESIDENT_BYTES",
-    "Batch",
-    "EncodeResult",
-    "Encoder",
-    "EncoderTraining",
-    "Epochs",
-    "check_encoder",
-    "encode",
-    "features_of",
-    "gpu_layout",
-    "in_order",
-    "module_dtype",
-    "some_rows",
-]
+from ecrt.training import History, IndexBatches, Progress, TrainingConfig, all_threads, torch_generator, train
 
 Items = Dataset[Any]
+Labels = NDArray[np.int64]
 
 RESIDENT_BYTES = 8 * 2**30
 """Rows in memory up to this size are kept on the device while an encoder learns from them."""
 
 ROWS_FOR_MOMENTS = 2**17
 """Centre, spread and bounds of columns are learned from no more rows than these."""
-
-NetworkName = Annotated[str, StrOptions({"identity", "mlp", "resnet18", "autoencoder"})]
 
 
 class Encoder(Part):
@@ -123,8 +97,7 @@ class Encoder(Part):
     """
 
     kind = "encoder"
-
-    network: NetworkName | nn.Module = field(default="mlp", kw_only=False)
+    network: EncoderName | nn.Module = field(default="mlp", kw_only=False)
     n_features: Count = 32
     train: bool = True
     learn_from: Literal["auto", "majority", "all"] = "auto"
@@ -157,7 +130,7 @@ class Encoder(Part):
         yield "n_features", by_name, "a network that is made by name: 'mlp', 'resnet18' or 'autoencoder'"
         training = "learn_from holdout crop_padding flip precision batch_size learning_rate weight_decay gradient_norm"
         yield f"{training} optimizer", self.trains, "a network that is trained"
-        yield "loss loss_options head mixup", self.supervised, "a network that is trained to tell classes"
+        yield "loss loss_options head mixup", self.supervised, "a network that is trained on classes"
         yield "mixup_off", self.mixup > 0 and self.supervised, "mixup"
         yield "momentum", self.optimizer == "sgd", "optimizer='sgd'"
         yield "patience", self.trains and self.holdout > 0, "rows that the network does not see: holdout above 0"
@@ -171,7 +144,7 @@ class Encoder(Part):
 
     @property
     def supervised(self) -> bool:
-        """Whether a network learns to tell classes."""
+        """Whether a network learns from classes."""
         return self.trains and self.network != "autoencoder" and not isinstance(self.network, AutoEncoder)
 
     @property
@@ -192,28 +165,17 @@ class Encoder(Part):
 
     @property
     def training(self) -> TrainingConfig:
-        """What the training loop is told."""
-        return TrainingConfig(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            patience=self.patience,
-            gradient_norm=self.gradient_norm,
-            optimizer=self.optimizer,
-            momentum=self.momentum,
-        )
+        """Options of the training loop."""
+        return TrainingConfig.of(self)
 
     def module(self, items: Items) -> nn.Module:
         """The network to train or to use: a copy of the module given, or one made by name for such items."""
         if isinstance(self.network, nn.Module):
             return copy.deepcopy(self.network)
-        if self.network == "identity":
-            return nn.Identity()
-        return make_encoder(self.network, tuple(items[0][0].shape), n_features=self.n_features)  # type: ignore[arg-type]
+        return make_encoder(self.network, tuple(items[0][0].shape), n_features=self.n_features)
 
 
-ENCODER = Role((Encoder,), made_from=("identity", "mlp", "resnet18", "autoencoder", nn.Module))
+ENCODER = Role((Encoder,), made_from=(*get_args(EncoderName), nn.Module))
 """What the parameter ``encoder`` takes."""
 
 
@@ -231,18 +193,18 @@ class EncodeResult:
 
     encoder: nn.Module
     features: NDArray[np.float64]
-    unseen: NDArray[np.int64]
-    learn_rows: NDArray[np.int64]
+    unseen: Labels
+    learn_rows: Labels
     fresh: NDArray[np.bool_]
-    history: History | None
+    history: History | None = None
     head: nn.Module | None = None
-    head_classes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    head_counts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    head_classes: Labels = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    head_counts: Labels = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 def encode(
     items: Items,
-    y: NDArray[np.int64],
+    y: Labels,
     roles: ClassRoles,
     config: Encoder,
     *,
@@ -250,7 +212,7 @@ def encode(
     device: torch.device,
     progress: Progress | None = None,
     groups: sparse.csr_array | None = None,
-    oversample: Callable[[NDArray[np.int64]], tuple[Items, NDArray[np.int64]]] | None = None,
+    oversample: Callable[[Labels], tuple[Items, Labels]] | None = None,
 ) -> EncodeResult:
     """Train the encoder (or take it as it is) and map every row.
 
@@ -263,16 +225,14 @@ def encode(
     """
     if (config.crop_padding or config.flip) and items[0][0].ndim != 3:
         raise InputError("Encoder: crop_padding and flip are for images, and these are not.")
+    everything = np.arange(len(y))
     encoder = config.module(items)
     check_encoder(encoder, items, device)
     if not config.train or not any(p.requires_grad for p in encoder.parameters()):
         if isinstance(encoder, RowEncoder):
-            encoder.learn_columns(some_rows(items, np.arange(len(y))))
-        features, rows = features_of(encoder, items, device=device), np.arange(len(y))
-        fresh = np.ones(len(y), dtype=bool)
-        return EncodeResult(
-            encoder=encoder, features=features, unseen=rows, learn_rows=rows, fresh=fresh, history=None
-        )  # fmt: skip
+            encoder.learn_columns(some_rows(items, everything))
+        features, fresh = features_of(encoder, items, device=device), np.ones(len(y), dtype=bool)
+        return EncodeResult(encoder=encoder, features=features, unseen=everything, learn_rows=everything, fresh=fresh)
     learn_from = np.flatnonzero(roles.encoded_on[y])
     fitted, held_out = learn_from, learn_from[:0]
     if config.holdout > 0:
@@ -280,12 +240,12 @@ def encode(
         if np.bincount(np.delete(y, learn_from[split[0]])).max(initial=0) < 2:  # too few for later stages
             split = stratified_holdout(y[learn_from], 0.5, rng, both_sides=True)
         fitted, held_out = (learn_from[part] for part in split)
-    if config.holdout > 0 and groups is not None:
-        left = np.setdiff1d(fitted, with_lost_groups(np.setdiff1d(np.arange(len(y)), fitted), groups))
-        fitted = left if len(left) else fitted
-        held_out = held_out[np.isin(y[held_out], y[fitted])]
-    unseen = np.setdiff1d(np.arange(len(y)), fitted)
-    fresh = np.isin(np.arange(len(y)), unseen)
+        if groups is not None:
+            left = np.setdiff1d(fitted, with_lost_groups(np.setdiff1d(everything, fitted), groups))
+            fitted = left if len(left) else fitted
+            held_out = held_out[np.isin(y[held_out], y[fitted])]
+    unseen = np.setdiff1d(everything, fitted)
+    fresh = np.isin(everything, unseen)
     if not isinstance(encoder, AutoEncoder):  # whose loss asks for no label
         held_out = rng.permutation(held_out)
         held_out = np.sort(held_out[halves(y[held_out])])
@@ -332,10 +292,11 @@ def _refuse_unless_matrix(z: Any) -> None:
 def features_of(
     encoder: nn.Module, items: Items, *, device: torch.device, batch_size: int = 1024
 ) -> NDArray[np.float64]:
-    """Map all rows in batches."""
+    """Map all rows in batches; rows that sit in memory are sliced, not collected one by one."""
     encoder.to(device).eval()
     parts, dtype = [], module_dtype(encoder)
-    for x in _batches_of_inputs(items, batch_size):
+    rows = items.tensors[0].split(batch_size) if isinstance(items, TensorDataset) else None
+    for x in (x for x, _ in in_order(items, batch_size)) if rows is None else rows:
         with all_threads(enabled=x.ndim == 4):
             z = encoder(x.to(device, dtype))
         _refuse_unless_matrix(z)
@@ -345,14 +306,6 @@ def features_of(
         row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
         raise InputError(f"The encoder gave a value that is not finite for row {row}.")
     return features
-
-
-def _batches_of_inputs(items: Dataset[Any], batch_size: int) -> Iterator[Tensor]:
-    """Inputs in batches; rows that sit in memory are sliced, not collected one by one."""
-    if isinstance(items, TensorDataset):
-        yield from items.tensors[0].split(batch_size)
-    else:
-        yield from (x for x, _ in in_order(items, batch_size))
 
 
 class Batch(NamedTuple):
@@ -365,12 +318,16 @@ class Batch(NamedTuple):
 
 @dataclass
 class Epochs:
-    """The batches of one epoch after another, with what changes from epoch to epoch."""
+    """The batches of one epoch after another, with what changes from epoch to epoch.
+
+    ``batches`` hold samples or, where ``rows`` are given, places among these rows.
+    """
 
     batches: Iterable[Any]
     config: Encoder
     rng: np.random.Generator
     device: torch.device
+    rows: Tensor | None = None
     epoch: int = 0
 
     def __len__(self) -> int:
@@ -386,7 +343,7 @@ class Epochs:
             shares = torch.from_numpy(drawn).to(self.device).unbind()
         self.epoch += 1
         for items, share in zip(self.batches, shares, strict=False):
-            yield Batch(items, share, done)
+            yield Batch(items if self.rows is None else self.rows[items], share, done)
 
 
 class EncoderTraining:
@@ -399,12 +356,11 @@ class EncoderTraining:
     """
 
     def __init__(
-        self, encoder: nn.Module, items: Dataset[Any], y: NDArray[np.int64], fitted: NDArray[np.int64],
-        config: Encoder, *, rng: np.random.Generator, device: torch.device,
+        self, encoder: nn.Module, items: Items, y: Labels, fitted: Labels, config: Encoder, *,
+        rng: np.random.Generator, device: torch.device,
     ) -> None:  # fmt: skip
-        self.encoder, self.items, self.fitted, self.config, self.rng, self.device = (
-            encoder.to(device).eval(), items, fitted, config, rng, device
-        )  # fmt: skip
+        self.encoder, self.items, self.fitted = encoder.to(device).eval(), items, fitted
+        self.config, self.rng, self.device = config, rng, device
         if isinstance(encoder, RowEncoder):
             encoder.learn_columns(some_rows(items, fitted))
         self.dtype = module_dtype(encoder)
@@ -421,24 +377,24 @@ class EncoderTraining:
             self.rows, self.label_n = items.tensors[0].to(device), self.label_of[torch.from_numpy(y).to(device)]
         sample = items[int(fitted[0])][0]
         self.images = sample.ndim == 3
+        self.half = config.precision == "bfloat16" or (
+            config.precision == "auto" and device.type == "cuda" and self.images
+        )
         with torch.no_grad():
             n_features = encoder(sample[None].to(device, self.dtype)).shape[1]
-        self.head = self._make_head(n_features).to(device)
+        self.head: nn.Module = nn.Linear(n_features, len(self.classes))
+        if config.head == "cosine":
+            self.head = CosineHead(n_features, len(self.classes), config.logit_scale)
+        self.head.to(device)
 
-    def _make_head(self, n_features: int) -> nn.Module:
-        if self.config.head == "cosine":
-            return CosineHead(n_features, len(self.classes), self.config.logit_scale)
-        return nn.Linear(n_features, len(self.classes))
-
-    def run(self, held_out: NDArray[np.int64], progress: Progress | None) -> History:
+    def run(self, held_out: Labels, progress: Progress | None) -> History:
         """Train; ``held_out`` rows decide which epoch is kept, if there are any."""
         on_gpu = self.device.type == "cuda"
-        epochs = Epochs(self._shuffled(), self.config, self.rng, self.device)
         with gpu_layout(self.encoder, enabled=on_gpu and self.images), all_threads(enabled=self.images):
             return train(
                 nn.ModuleList([self.encoder, self.head]),
                 lambda batch: self.losses(batch).mean(),
-                epochs,
+                self._epochs(),
                 (lambda: self._held_out_loss(held_out)) if len(held_out) else None,
                 self.config.training,
                 stage="encoder",
@@ -456,7 +412,10 @@ class EncoderTraining:
 
     def losses(self, batch: Batch) -> Tensor:
         """One loss for each sample, on views and mixtures of them while training."""
-        x, labels = self._fetch(batch.items)
+        if self.rows is not None:
+            x, labels = self.rows[batch.items], self.label_n[batch.items]
+        else:
+            x, labels = batch.items[0].to(self.device), self.label_of[batch.items[1].to(self.device)]
         if self.encoder.training and (self.config.crop_padding or self.config.flip):
             x = crop_and_flip(x, self.config.crop_padding, flip=self.config.flip, generator=generator_on(x.device))
         x = x.to(self.dtype)
@@ -466,7 +425,7 @@ class EncoderTraining:
         if share is not None:
             # Batches are shuffled: the neighbour is as good a partner as a random one, and needs no random order.
             x = mix(x, x.roll(1, 0), share)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._half()):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             z = self.encoder(x)
         z = z.to(self.head.weight.dtype)
         logits = self.head(z)
@@ -476,38 +435,28 @@ class EncoderTraining:
         first, second = mixed_loss(self.class_loss, logits, labels, partners, share, batch.done)
         return first + second
 
-    def _fetch(self, items: Any) -> tuple[Tensor, Tensor]:
-        if self.rows is not None:
-            return self.rows[items], self.label_n[items]
-        return items[0].to(self.device), self.label_of[items[1].to(self.device)]
-
-    def _half(self) -> bool:
-        if self.config.precision == "auto":
-            return self.device.type == "cuda" and self.images
-        return self.config.precision == "bfloat16"
-
-    def _shuffled(self) -> Iterable[Any]:
+    def _epochs(self) -> Epochs:
         generator, size = torch_generator(self.rng), min(self.config.batch_size, len(self.fitted))
         if self.rows is not None:
             rows = torch.from_numpy(self.fitted).to(self.device)
-            return _Rows(rows, IndexBatches(len(rows), size, generator, self.device))
+            batches = IndexBatches(len(rows), size, generator, self.device)
+            return Epochs(batches, self.config, self.rng, self.device, rows)
         # A last batch of one would break batch normalisation.
-        return DataLoader(
+        loader: DataLoader[Any] = DataLoader(
             Subset(self.items, self.fitted.tolist()), size, shuffle=True, drop_last=len(self.fitted) % size == 1,
             generator=generator,
         )  # fmt: skip
+        return Epochs(loader, self.config, self.rng, self.device)
 
-    def _in_order(self, chosen: NDArray[np.int64], size: int) -> Iterable[Any]:
+    def _held_out_loss(self, held_out: Labels) -> float:
+        size = self.config.batch_size
+        batches: Iterable[Any] = in_order(Subset(self.items, held_out.tolist()), size)
         if self.rows is not None:
-            return torch.from_numpy(chosen).to(self.device).split(size)
-        return in_order(Subset(self.items, chosen.tolist()), size)
-
-    def _held_out_loss(self, held_out: NDArray[np.int64]) -> float:
-        batches = self._in_order(held_out, self.config.batch_size)
+            batches = torch.from_numpy(held_out).to(self.device).split(size)
         return torch.cat([self.losses(Batch(items, None, 1.0)) for items in batches]).mean().item()
 
 
-def some_rows(items: Dataset[Any], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def some_rows(items: Items, rows: Labels) -> NDArray[np.float64]:
     """Rows in float64, or some of them evenly where there are more than the moments of columns need."""
     some = rows[:: len(rows) // ROWS_FOR_MOMENTS + 1]
     if isinstance(items, TensorDataset):
@@ -515,21 +464,7 @@ def some_rows(items: Dataset[Any], rows: NDArray[np.int64]) -> NDArray[np.float6
     return np.stack([np.asarray(items[int(row)][0], dtype=np.float64) for row in some])
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Batches of some rows."""
-
-    rows: Tensor
-    batches: IndexBatches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self.rows[batch] for batch in self.batches)
-
-
-def in_order(items: Dataset[Any], size: int) -> DataLoader[Any]:
+def in_order(items: Items, size: int) -> DataLoader[Any]:
     """Batches of all items. A loader draws a seed for its workers, even without any: not from the caller's numbers."""
     return DataLoader(items, size, generator=generator_on(torch.device("cpu")) or torch.Generator())
 

@@ -55,7 +55,7 @@ def _constraints(hint: Any) -> list[Any]:
 
 
 class _AllowedValues:
-    """Which values the options of a class may have, as scikit-learn's validation wants it: their types tell."""
+    """Which values the options of a class may have, as scikit-learn's validation wants it: their types say it."""
 
     def __get__(self, instance: Any, kind: type[Composed]) -> dict[str, list[Any]]:
         hints = get_type_hints(kind, include_extras=True)
@@ -66,7 +66,7 @@ class _AllowedValues:
 
 
 class Composed(BaseEstimator):
-    """Something with options, of which some take parts: an estimator, or a part with parts of its own."""
+    """Something with options, some of which take parts: an estimator, or a part with its own parts."""
 
     _roles: ClassVar[dict[str, Role]] = {}
     """What the options take that take parts, by name."""
@@ -80,20 +80,17 @@ class Composed(BaseEstimator):
                 value = params.get(name, getattr(self, name))
                 if not isinstance(value, Part):
                     params[name] = self._roles[name].part(value, name)
-        super().set_params(**{name: value for name, value in params.items() if "__" not in name})
-        nested_params = {name: value for name, value in params.items() if "__" in name}
-        if nested_params:
-            super().set_params(**nested_params)
+        super().set_params(**params)
         return self
 
     def _parts(self, name: str) -> tuple[Any, ...]:
-        """The parts that an option stands for; none where it is left to ``"auto"`` or ``None``."""
+        """The parts that an option stands for; none for ``"auto"`` and ``None``."""
         value, role = getattr(self, name), self._roles[name]
         return () if value is None or (isinstance(value, str) and value in role.others) else role.all(value, name)
 
     @classmethod
     def _from_plain_options(cls, options: Mapping[str, Any], of: str = "") -> Self:
-        """Made with the options that a configuration file says, parts as their kinds and options."""
+        """Made from the options in a configuration file, where a part is a mapping with its kind and options."""
         known = cls._get_param_names()
         unknown = sorted(set(options) - set(known))
         if unknown:
@@ -228,7 +225,7 @@ class Role:
         return {*self.others, *(one for one in self.made_from or self.kinds if isinstance(one, str))}
 
     def constraint(self) -> list[Any]:
-        """What scikit-learn's validation of parameters is told."""
+        """What scikit-learn's validation of parameters allows."""
         types = [one for one in self.made_from if isinstance(one, type)]
         names = StrOptions(self.names) if self.open_to is None else str  # a short name may come later
         return [names, *self.types, *types, *((list, tuple) if self.several else ())]

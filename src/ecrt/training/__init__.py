@@ -1,23 +1,17 @@
 """Optimisation: the loop, its guards, seeds and progress."""
 
 from ecrt.nn.randomness import seeded
-from ecrt.training.interrupt import (
-    interrupted_at_once,
-    stop_on_interrupt,
-    stop_requested,
-    stopped_at,
-)
+from ecrt.training.interrupt import interrupted_at_once, stop_on_interrupt, stop_requested, stopped_at
 from ecrt.training.loop import (
+    BarProgress,
     History,
     IndexBatches,
     Progress,
-    SilentProgress,
     TrainingConfig,
     minimise_convex,
     torch_generator,
     train,
 )
-from ecrt.training.progress import BarProgress
 from ecrt.training.threads import all_threads, one_thread
 
 __all__ = [
@@ -25,7 +19,6 @@ __all__ = [
     "History",
     "IndexBatches",
     "Progress",
-    "SilentProgress",
     "TrainingConfig",
     "all_threads",
     "interrupted_at_once",

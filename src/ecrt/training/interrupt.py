@@ -13,15 +13,6 @@ from types import FrameType
 
 from ecrt.errors import TerminatedError
 
-__all__ = [
-    "Stop",
-    "deadline_passed",
-    "interrupted_at_once",
-    "stop_on_interrupt",
-    "stop_requested",
-    "stopped_at",
-]
-
 
 @dataclass
 class Stop:

@@ -7,31 +7,20 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ecrt.errors import DivergenceError, StoppedError
 from ecrt.nn.randomness import generator_on, own_draws_only
 from ecrt.training.interrupt import deadline_passed, stop_requested
-
-__all__ = [
-    "DeferredSteps",
-    "History",
-    "IndexBatches",
-    "Progress",
-    "Schedule",
-    "SilentProgress",
-    "TrainingConfig",
-    "WatchedSteps",
-    "minimise_convex",
-    "torch_generator",
-    "train",
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +52,11 @@ class TrainingConfig:
     momentum: float = 0.9
     guard: Literal["auto", "step", "epoch"] = "auto"
 
+    @classmethod
+    def of(cls, part: Any) -> TrainingConfig:
+        """With what the options of the same names say."""
+        return cls(**{one.name: getattr(part, one.name) for one in fields(cls) if hasattr(part, one.name)})
+
 
 @dataclass
 class History:
@@ -74,8 +68,8 @@ class History:
     best_loss: float = math.inf
 
 
-class Progress(Protocol):
-    """Where long work reports to."""
+class Progress:
+    """Where long work reports to. This one shows nothing; ``BarProgress`` shows bars."""
 
     def start(self, stage: str, total: int) -> None:
         """A stage of ``total`` steps begins."""
@@ -87,17 +81,37 @@ class Progress(Protocol):
         """The stage is over, perhaps before all its steps."""
 
 
-class SilentProgress:
-    """Reports nothing."""
+class BarProgress(Progress):
+    """One bar for each stage; its steps are a bound: where a stage stops early, so does its bar."""
+
+    def __init__(self) -> None:
+        self._bars = RichProgress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"), console=Console(stderr=True),
+        )  # fmt: skip
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> BarProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
 
     def start(self, stage: str, total: int) -> None:
-        """Say nothing."""
+        """Add a bar."""
+        self._task = self._bars.add_task(stage, total=total, note="")
 
     def advance(self, note: str = "") -> None:
-        """Say nothing."""
+        """Move the newest bar by one step."""
+        if self._task is not None:
+            self._bars.update(self._task, advance=1, note=note)
 
     def finish(self) -> None:
-        """Say nothing."""
+        """End the newest bar at the step it has reached."""
+        if self._task is not None:
+            self._bars.update(self._task, total=self._bars.tasks[self._task].completed)
+            self._task = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +172,7 @@ def train(
         When a loss or a gradient is not finite: before the update, with the best state so far left in ``module``. With
         ``config.guard`` at the epoch it is raised when the epoch ends, and updates stop changing parameters before.
     """
-    progress = progress or SilentProgress()
+    progress = progress or Progress()
     history = History()
     best_state = _snapshot(module)
     steps_per_epoch = len(batches)  # type: ignore[arg-type]

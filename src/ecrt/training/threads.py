@@ -16,8 +16,6 @@ import joblib
 import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-__all__ = ["all_threads", "one_thread"]
-
 _before: ContextVar[int | None] = ContextVar("before", default=None)
 """Threads that this one had for arithmetic before it was held to one; ``None`` where it is not held."""
 
