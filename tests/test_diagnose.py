@@ -19,7 +19,7 @@ from ecrt.diagnostics import MinorityGap
 from ecrt.report import diagnosis_table, recommendation_text, write_diagnosis_page
 from ecrt.report.pages import page_of
 from ecrt.runs import Diagnosis
-from ecrt.runs.diagnosing import best_transfer_options, diagnose_file
+from ecrt.runs.diagnosis import best_transfer_options, diagnose_file
 from pages import Outline
 from test_model_page import browser  # noqa: F401
 
@@ -248,7 +248,7 @@ def test_the_command_writes_page_and_file(tmp_path, monkeypatch, found):
         asked.update(options, columns=list(X.columns), n=len(y))
         return found
 
-    monkeypatch.setattr("ecrt.runs.diagnosing.diagnose", take_note)
+    monkeypatch.setattr("ecrt.runs.diagnosis.diagnose", take_note)
     result = CliRunner().invoke(
         cli.app,
         ["diagnose", str(file), "--target", "label", "--seen", "used", "--seed", "3", "-o", str(tmp_path / "out")],

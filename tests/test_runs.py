@@ -19,7 +19,7 @@ from ecrt.cli import app
 from ecrt.data import DataFile
 from ecrt.errors import InputError
 from ecrt.runs import FitConfig, open_run, read_config
-from ecrt.runs.targets import read_target
+from ecrt.runs.targets import labelled, read_target
 from ecrt.training.loop import _run_epoch
 
 QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
@@ -285,7 +285,7 @@ def target_of(column, task=None, **more):
     table = pd.DataFrame({"x": np.arange(len(column)), "y": column} | more)
     names = ("y", *more)
     data = DataFile(X=table[["x"]], y=table[list(names)].to_numpy() if more else table["y"].to_numpy(), ids=table)
-    return read_target(data, names, task)
+    return read_target(labelled(data), names, task)
 
 
 def test_the_task_is_told_from_the_target():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from ecrt.cli.terminal import Command, Terminal, tell, warn
 from ecrt.errors import InputError, StoppedError
@@ -24,41 +25,31 @@ LONGEST_CARD = 2**16
 MOST_COLUMNS = 15
 """Columns of a table that are listed one by one."""
 
-TableFile = Annotated[
-    Path, typer.Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), or NPZ with arrays X and y.")
-]
+TableFile = Annotated[Path, Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), or NPZ with X and y.")]
 Encoding = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Encoding of a text file, such as latin-1; found from the file if not given."),
+    Option(metavar="NAME", help="Encoding, such as latin-1; found if not given."),
 ]
-Decimal = Annotated[str | None, typer.Option(metavar="SIGN", help=". or , where numbers can be read with either.")]
-Missing = Annotated[
-    list[str] | None, typer.Option("--na", metavar="SIGN", help="Further sign for a missing value, such as -999.")
-]
-Types = Annotated[list[str] | None, typer.Option(metavar="COL=TYPE", help="Read a column as number, category or date.")]
-AllowUnreadable = Annotated[
-    bool, typer.Option("--allow-unreadable", help="Go on if most values of a column are unreadable or new.")
-]
-Ids = Annotated[list[str] | None, typer.Option("--id", help="Column that names rows; not learned from.")]
-Drop = Annotated[list[str] | None, typer.Option(help="Column to leave out.")]
-ClassColumn = Annotated[str | None, typer.Option(help="Column with the class (NPZ: an array, y if not given).")]
-Model = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that ecrt fit has written.")]
+Decimal = Annotated[str | None, Option(metavar="SIGN", help=". or , where numbers can be read with either.")]
+Missing = Annotated[list[str] | None, Option("--na", metavar="SIGN", help="Another sign for missing, such as -999.")]
+Types = Annotated[list[str] | None, Option(metavar="COL=TYPE", help="Read a column as number, category or date.")]
+AllowUnreadable = Annotated[bool, Option("--allow-unreadable", help="Go on if most of a column is unreadable or new.")]
+Ids = Annotated[list[str] | None, Option("--id", help="Column that names rows; not learned from.")]
+Drop = Annotated[list[str] | None, Option(help="Column to leave out.")]
+ClassColumn = Annotated[str | None, Option(help="Column with the class (NPZ: an array, y if not given).")]
+Model = Annotated[Path, Argument(metavar="DIR", help="Folder that ecrt fit has written.")]
 Prior = Annotated[
     str | None,
-    typer.Option(metavar="PRIOR", help="balanced, training, or a number for each class, such as 0.9,0.1."),
+    Option(metavar="PRIOR", help="balanced, training, or a number for each class: 0.9,0.1."),
 ]
-Threshold = Annotated[
-    float | None, typer.Option(help="Two classes: probability from which the rarer one is predicted.")
-]
+Threshold = Annotated[float | None, Option(help="Two classes: probability from which the rarer one is predicted.")]
 Costs = Annotated[
     str | None,
-    typer.Option(metavar="MISS:FALSE_ALARM", help="Two classes: what the two mistakes cost, such as 10:1."),
+    Option(metavar="MISS:FALSE_ALARM", help="Two classes: costs of mistakes, such as 10:1."),
 ]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Processes; one on each core if not given.")]
-NewFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")]
-KeptFolder = Annotated[
-    Path, typer.Option("--output", "-o", metavar="DIR", help="Folder; the same command goes on where it stopped.")
-]
+Jobs = Annotated[int | None, Option(min=1, help="Processes; one on each core if not given.")]
+NewFolder = Annotated[Path, Option("--output", "-o", metavar="DIR", help="Folder to write.")]
+KeptFolder = Annotated[Path, Option("--output", "-o", metavar="DIR", help="Folder; the same command resumes there.")]
 
 app = typer.Typer(
     name="ecrt",
@@ -85,9 +76,9 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and stop.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Show the version and stop.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Options that every command shares."""
 
@@ -112,20 +103,16 @@ def demo(output: KeptFolder = Path("ecrt-demo"), jobs: Jobs = None) -> None:
 
 
 def fit(
-    file: Annotated[
-        Path, typer.Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), NPZ, or folder of images.")
-    ],
+    file: Annotated[Path, Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), NPZ or image folder.")],
     target: Annotated[
-        list[str] | None, typer.Option(help="Column with the target, or several (NPZ: an array, y if not given).")
+        list[str] | None, Option(help="Target column or columns (NPZ: an array, y if not given).")
     ] = None,
-    task: Annotated[
-        str | None, typer.Option(help="classification, multilabel or regression; found from the target if not given.")
-    ] = None,
+    task: Annotated[str | None, Option(help="classification, multilabel or regression; found if not given.")] = None,
     output: NewFolder = Path("ecrt-model"),
-    config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
+    config: Annotated[Path | None, Option(help="YAML file with settings.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as demixing.objective=gcl."),
+        Option("--set", metavar="KEY=VALUE", help="One setting, such as demixing.objective=gcl."),
     ] = None,
     ids: Ids = None,
     drop: Drop = None,
@@ -133,12 +120,12 @@ def fit(
     decimal: Decimal = None,
     na: Missing = None,
     types: Types = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same model.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, or auto.")] = None,
+    seed: Annotated[int | None, Option(min=0, help="The same seed gives the same model.")] = None,
+    device: Annotated[str | None, Option(help="cpu, cuda, or auto.")] = None,
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
-    force: Annotated[bool, typer.Option("--force", help="Write to a folder that holds other files.")] = False,
+    force: Annotated[bool, Option("--force", help="Write to a folder that holds other files.")] = False,
 ) -> None:
     """Fit a model on a file; write it, its figures and a report to a folder."""
     from ecrt.report import write_model_page
@@ -151,38 +138,36 @@ def fit(
         encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
         class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
     )  # fmt: skip
-    console = Terminal(stderr=True)
-
     with open_output(output, force=force) as new:
         with stop_on_interrupt(warn) as stop:
             try:
-                fitted = fit_file(file, new.path, chosen, say=console.print, show=_print_columns)
+                found, interrupted = fit_file(
+                    file, new.path, chosen, say=Terminal(stderr=True).print, show=_print_columns
+                )
             except StoppedError as error:
                 if not stop.signal:
                     raise
                 warn(f"Interrupted: {error} Nothing is saved.")
                 raise typer.Exit(128 + stop.signal) from None
-            status = 128 + stop.signal if fitted.interrupted else 0
-        if fitted.found is not None:
-            _print_metrics(fitted.found)
+        if found is not None:
+            _print_metrics(found)
             write_model_page(new.path)
-        place = publish_run(new, interrupted=bool(fitted.interrupted))
-    # As it was given, unless it went elsewhere.
-    place = output if place == output.resolve() else place
-    if fitted.found is not None:
+        place = publish_run(new, interrupted=bool(interrupted))
+    place = output if place == output.resolve() else place  # as it was given, unless it went elsewhere
+    if found is not None:
         tell(f"Report: {place / 'report.html'}")
     tell(f"Model: {place / 'model'}")
-    if status:
+    if interrupted:
         kept = "" if place == output else f" {output} is as it was."
-        warn(f"Interrupted: {fitted.interrupted}.{kept}")
-        raise typer.Exit(status)
+        warn(f"Interrupted: {interrupted}.{kept}")
+        raise typer.Exit(128 + stop.signal)
 
 
 def predict(
     model: Model,
-    file: Annotated[Path, typer.Argument(help="Data like those of the fit, with or without labels.")],
+    file: Annotated[Path, Argument(help="Data like those of the fit, with or without labels.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write: .csv, .jsonl or .parquet.")
+        Path, Option("--output", "-o", metavar="FILE", help="File to write: .csv, .jsonl or .parquet.")
     ] = Path("predictions.csv"),
     class_prior: Prior = None,
     threshold: Threshold = None,
@@ -204,10 +189,8 @@ def predict(
 
 def evaluate(
     model: Model,
-    file: Annotated[Path, typer.Argument(help="Labelled data like those of the fit.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for figures and a report.")
-    ] = None,
+    file: Annotated[Path, Argument(help="Labelled data like those of the fit.")],
+    output: Annotated[Path | None, Option("--output", "-o", metavar="DIR", help="Folder for the report.")] = None,
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
@@ -245,27 +228,15 @@ def inspect(model: Model) -> None:
 def compare(
     file: TableFile,
     target: ClassColumn = None,
-    methods: Annotated[
-        str, typer.Option(metavar="NAMES", help="Names with commas between them, default, or all.")
-    ] = "default",
-    metric: Annotated[
-        str, typer.Option(help="What tuning and verdict go by, such as macro-f1 or nll.")
-    ] = "balanced-accuracy",
-    prior: Annotated[str, typer.Option(help="Class prior they go by: balanced or training.")] = "balanced",
-    seeds: Annotated[int, typer.Option(min=1, help="Splits, one for each seed.")] = 5,
-    group: Annotated[
-        str | None, typer.Option(metavar="COL", help="Rows with the same value stay on one side of a split.")
-    ] = None,
-    time: Annotated[str | None, typer.Option(metavar="COL", help="Train before, test after, by this column.")] = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Settings to try for each method and split; 10 without --budget.")
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Instead: seconds of tuning for each method and split.")
-    ] = None,
-    reference: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The method to beat; logit-adjusted if not given.")
-    ] = None,
+    methods: Annotated[str, Option(metavar="NAMES", help="Names separated by commas, default, or all.")] = "default",
+    metric: Annotated[str, Option(help="Metric of tuning and verdict, such as nll.")] = "balanced-accuracy",
+    prior: Annotated[str, Option(help="Class prior of the metric: balanced or training.")] = "balanced",
+    seeds: Annotated[int, Option(min=1, help="Splits, one for each seed.")] = 5,
+    group: Annotated[str | None, Option(metavar="COL", help="Rows with the same value stay together.")] = None,
+    time: Annotated[str | None, Option(metavar="COL", help="Train before, test after, by this column.")] = None,
+    trials: Annotated[int | None, Option(min=1, help="Trials per method and split; 10 without --budget.")] = None,
+    budget: Annotated[float | None, Option(metavar="SECONDS", help="Instead: seconds per method and split.")] = None,
+    reference: Annotated[str | None, Option(metavar="NAME", help="Method to beat; by default logit-adjusted.")] = None,
     ids: Ids = None,
     drop: Drop = None,
     encoding: Encoding = None,
@@ -274,7 +245,7 @@ def compare(
     types: Types = None,
     output: KeptFolder = Path("ecrt-comparison"),
     jobs: Jobs = None,
-    cluster: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler to run on instead.")] = None,
+    cluster: Annotated[str | None, Option(metavar="ADDRESS", help="Dask scheduler to run on instead.")] = None,
 ) -> None:
     """Find the best method for a table: the same splits and tuning for all, and tests for more than noise."""
     import joblib
@@ -299,18 +270,16 @@ def compare(
 def diagnose(
     file: TableFile,
     target: ClassColumn = None,
-    seen: Annotated[
-        str | None, typer.Option(metavar="COL", help="Column of 0 and 1: was the encoder trained on the row?")
-    ] = None,
-    trials: Annotated[int, typer.Option(min=6, help="Fits to choose by.")] = 30,
-    budget: Annotated[float | None, typer.Option(metavar="SECONDS", help="Instead: seconds to choose in.")] = None,
+    seen: Annotated[str | None, Option(metavar="COL", help="0-1 column: was the encoder trained on the row?")] = None,
+    trials: Annotated[int, Option(min=6, help="Fits to choose by.")] = 30,
+    budget: Annotated[float | None, Option(metavar="SECONDS", help="Instead: seconds to choose in.")] = None,
     ids: Ids = None,
     drop: Drop = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
     na: Missing = None,
     types: Types = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result, unless --budget is used.")] = 0,
+    seed: Annotated[int, Option(min=0, help="The same seed gives the same result, unless --budget is used.")] = 0,
     output: NewFolder = Path("ecrt-diagnosis"),
 ) -> None:
     """Find out whether transfer helps on a table, by how much, and why."""
@@ -331,25 +300,21 @@ def diagnose(
 
 
 def embed(
-    source: Annotated[Path, typer.Argument(help="Folder of images, or a table with a text column.")],
-    backbone: Annotated[
-        str, typer.Option(metavar="NAME", help="Network, such as torchvision:resnet18; a wrong name lists all kinds.")
-    ],
+    source: Annotated[Path, Argument(help="Folder of images, or a table with a text column.")],
+    backbone: Annotated[str, Option(metavar="NAME", help="Network like torchvision:resnet18; a wrong name lists all.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="NPZ file to write; ecrt fit reads it.")
+        Path, Option("--output", "-o", metavar="FILE", help="NPZ file to write; ecrt fit reads it.")
     ] = Path("embeddings.npz"),
-    text: Annotated[str | None, typer.Option(metavar="COL", help="Column of a table that holds the text.")] = None,
-    target: Annotated[str | None, typer.Option(metavar="COL", help="Column of a table that holds the class.")] = None,
-    split: Annotated[str | None, typer.Option(help="Only this split of a collection: train, val or test.")] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="At most this many rows, drawn at random.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Which rows are drawn.")] = 0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Items that the network sees at once.")] = 64,
-    threads: Annotated[int, typer.Option(min=1, help="Threads that open images.")] = 4,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
-    weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Weights of the network (.safetensors), instead of a download.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    text: Annotated[str | None, Option(metavar="COL", help="Column of a table that holds the text.")] = None,
+    target: Annotated[str | None, Option(metavar="COL", help="Column of a table that holds the class.")] = None,
+    split: Annotated[str | None, Option(help="Only this split of a collection: train, val or test.")] = None,
+    rows: Annotated[int | None, Option(min=1, help="At most this many rows, drawn at random.")] = None,
+    seed: Annotated[int, Option(min=0, help="Which rows are drawn.")] = 0,
+    batch_size: Annotated[int, Option(min=1, help="Items that the network sees at once.")] = 64,
+    threads: Annotated[int, Option(min=1, help="Threads that open images.")] = 4,
+    device: Annotated[str, Option(help="cpu, cuda, or auto.")] = "auto",
+    weights: Annotated[Path | None, Option(metavar="FILE", help="Its weights (.safetensors); else downloaded.")] = None,
+    force: Annotated[bool, Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Turn images or text into features; stop it at any time, and the same command goes on."""
     from ecrt.embedding import embed, make_backbone, read_items

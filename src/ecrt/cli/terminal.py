@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -38,12 +37,8 @@ class Terminal(Console):
             yield Segment(text if control else UNSEEN.sub("\ufffd", text), style, control)
 
 
-@contextmanager
-def interruptible() -> Iterator[list[int]]:
-    """Within this block Ctrl-C and SIGTERM raise a ``KeyboardInterrupt``; gives the signals that have come.
-
-    Libraries may take that for an error of their own, as a reader of files does for one in reading.
-    """
+def run_app(app: typer.Typer, program: str) -> None:
+    """Run the command line, in which Ctrl-C and SIGTERM raise a ``KeyboardInterrupt`` and give the exit status."""
 
     def handle(signum: int, frame: FrameType | None) -> None:
         _received.append(signum)
@@ -51,7 +46,12 @@ def interruptible() -> Iterator[list[int]]:
 
     before = {name: signal.signal(name, handle) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield _received
+        app(prog_name=program)
+    except KeyboardInterrupt:
+        warn("Interrupted.")
+        raise SystemExit(128 + _received[0]) from None
+    except SystemExit as end:  # before a command has begun typer takes SIGTERM for Ctrl-C
+        raise SystemExit(128 + _received[0] if _received and end.code else end.code) from None
     finally:
         _received.clear()
         for name, handler in before.items():
@@ -59,38 +59,36 @@ def interruptible() -> Iterator[list[int]]:
 
 
 _received: list[int] = []
-
-
-def run_app(app: typer.Typer, program: str) -> None:
-    """Run the command line; a signal ends it with the status that goes with the signal."""
-    with interruptible() as received:
-        try:
-            app(prog_name=program)
-        except KeyboardInterrupt:
-            warn("Interrupted.")
-            raise SystemExit(128 + received[0]) from None
-        except SystemExit as end:  # before a command has begun typer takes SIGTERM for Ctrl-C
-            raise SystemExit(128 + received[0] if received and end.code else end.code) from None
-
-
-def tell(line: str) -> None:
-    """Print a line as it is."""
-    Terminal().print(line, soft_wrap=True)
-
-
-def warn(message: str) -> None:
-    """Print to the error stream, so that it is seen."""
-    Terminal(stderr=True).print(message, style="bold red", soft_wrap=True)
+"""Signals that have come. A library may take one for its own error, as a reader of files does for one in reading."""
 
 
 class Command(TyperCommand):
-    """A command that ends with one line after an error; its app has the option ``--debug``."""
+    """A command that prints an error in one line and warnings as notes; its app has the option ``--debug``."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
-        root = ctx.find_root()
-        with _one_line_errors(root.info_name, debug=root.params["debug"]):
-            return super().invoke(ctx)
+        """Run the command; an error ends it with the status that goes with the error."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", ECRTWarning)
+                warnings.showwarning = _notes()
+                return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
+            raise
+        except KeyboardInterrupt as error:
+            warn("Interrupted.")
+            raise typer.Exit(143 if isinstance(error, TerminatedError) else 130) from None
+        except Exception as error:
+            root = ctx.find_root()
+            if root.params["debug"]:
+                raise
+            if _received:
+                warn("Interrupted.")
+                raise typer.Exit(128 + _received[0]) from None
+            known = isinstance(error, ECRTError)
+            where = "" if known else f" ({type(error).__name__}; {root.info_name} --debug shows where)"
+            text = " ".join(str(error).split())
+            warn(f"Error: {text if len(text) <= LONGEST_MESSAGE else text[:LONGEST_MESSAGE] + '…'}{where}")
+            raise typer.Exit(1) from None
 
 
 def _notes() -> Callable[..., None]:
@@ -105,30 +103,11 @@ def _notes() -> Callable[..., None]:
     return show
 
 
-@contextmanager
-def _one_line_errors(program: str, *, debug: bool) -> Iterator[None]:
-    """Print errors in one line and exit with the status that goes with them; print warnings as notes."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", ECRTWarning)
-            warnings.showwarning = _notes()
-            yield
-    except (typer.Exit, typer.Abort):
-        raise
-    except KeyboardInterrupt as error:
-        warn("Interrupted.")
-        raise typer.Exit(143 if isinstance(error, TerminatedError) else 130) from None
-    except Exception as error:
-        if debug:
-            raise
-        if _received:
-            warn("Interrupted.")
-            raise typer.Exit(128 + _received[0]) from None
-        where = "" if isinstance(error, ECRTError) else f" ({type(error).__name__}; {program} --debug shows where)"
-        warn(f"Error: {_one_line(error)}{where}")
-        raise typer.Exit(1) from None
+def tell(line: str) -> None:
+    """Print a line as it is."""
+    Terminal().print(line, soft_wrap=True)
 
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= LONGEST_MESSAGE else text[: LONGEST_MESSAGE - 1] + "…"
+def warn(message: str) -> None:
+    """Print to the error stream, so that it is seen."""
+    Terminal(stderr=True).print(message, style="bold red", soft_wrap=True)

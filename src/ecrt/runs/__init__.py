@@ -2,15 +2,14 @@
 
 ``config`` holds the settings of a fit, and ``targets`` finds the task. ``fitting`` fits a file and ``predicting``
 applies the model to another. ``evaluation`` measures a model on test rows; ``records`` are the results and their files.
-``folder`` keeps the files of a run together. ``comparing``, ``diagnosing`` and ``demo`` serve the other commands.
+``folder`` keeps the files of a run together. ``comparing``, ``diagnosis`` and ``demo`` serve the other commands.
 """
 
 from ecrt.runs.comparing import compare_file
 from ecrt.runs.config import FitConfig, read_config, read_costs, read_prior
-from ecrt.runs.diagnosing import diagnose, diagnose_file
-from ecrt.runs.diagnosis import Diagnosis
+from ecrt.runs.diagnosis import Diagnosis, diagnose, diagnose_file
 from ecrt.runs.evaluation import evaluate
-from ecrt.runs.fitting import Fitted, fit_file
+from ecrt.runs.fitting import fit_file
 from ecrt.runs.folder import open_output, open_report, publish_run
 from ecrt.runs.predicting import (
     FittedRun,
@@ -27,7 +26,6 @@ __all__ = [
     "Diagnosis",
     "Evaluation",
     "FitConfig",
-    "Fitted",
     "FittedRun",
     "Measured",
     "card_of",

@@ -100,9 +100,8 @@ class FitConfig:
             raise InputError("Give threshold or costs, not both: costs set the threshold.")
         if self.threshold is not None and not 0 < self.threshold < 1:
             raise InputError(f"threshold={self.threshold}: a probability between 0 and 1 is needed.")
-        if self.costs is not None and (
-            set(self.costs) != {"miss", "false_alarm"} or not all(_is_positive(cost) for cost in self.costs.values())
-        ):
+        costs = {"miss": 1.0, "false_alarm": 1.0} if self.costs is None else self.costs
+        if set(costs) != {"miss", "false_alarm"} or not all(0 < cost < math.inf for cost in costs.values()):
             raise InputError(f"costs={self.costs}: two positive numbers are needed, miss and false_alarm.")
         _ = self.reading  # refuses what cannot be
         estimators = ESTIMATORS.values() if self.task is None else [ESTIMATORS[self.task]]
@@ -236,10 +235,6 @@ def _refuse_unknown(settings: dict[str, Any], known: set[str], prefix: str) -> N
             prefixed = prefix + str(name)[:LONGEST_SHOWN]
             hint = f"did you mean {prefix + close[0]!r}?" if close else f"there are {sorted(known)}."
             raise InputError(f"No setting is called {prefixed!r}; {hint}")
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
 
 
 def read_prior(text: str | None) -> str | tuple[float, ...] | None:

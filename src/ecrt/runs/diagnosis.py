@@ -1,17 +1,23 @@
-"""What was found out about transfer on one data set, as plain data, and its file: diagnosis.json.
+"""Should transfer be used on one data set, and why? What is asked, the answers as plain data, and diagnosis.json.
 
 Answers are codes with the numbers behind them; ``ecrt.report`` puts them into words.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing, column_or_1d
 
+from ecrt.data import ReadOptions, TableEncoder, column_rows, stratified_holdout, thin_out
 from ecrt.diagnostics import (
     ClassGrid,
     Dependence,
@@ -21,17 +27,42 @@ from ecrt.diagnostics import (
     SourceDiagnostics,
     Stability,
     UniqueFeature,
+    class_dependence,
+    class_grids,
+    feature_memorisation,
+    minority_gap,
+    source_gaussianity,
+    source_stability,
+    unique_feature,
 )
 from ecrt.disk import write_json
-from ecrt.selection import Selection
+from ecrt.errors import InputError, hide_warnings
+from ecrt.estimators import ECRTClassifier, ECRTTransformer
+from ecrt.metrics import nll_per_sample
+from ecrt.runs.records import plain
+from ecrt.runs.targets import read_classes
+from ecrt.selection import PLAIN, PseudoMinority, Selection
+from ecrt.stages import sources_of
+from ecrt.training import BarProgress, Progress
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 DIAGNOSIS_FILE = "diagnosis.json"
 FORMAT = 1
-FIGURES_ONLY = {"null", "projections", "minority", "weights", "seen", "held_out", "quantiles"}
-"""Arrays that only figures need."""
+NOT_WRITTEN = {"null", "projections", "minority", "weights", "seen", "held_out", "quantiles", "seconds"}
+"""Arrays that only figures need, and times, which differ from run to run."""
 
 STABLE, UNSTABLE = 0.95, 0.8
 """Mean correlations of matching sources from which, and below which, fits agree and do not."""
+
+SHARE = 0.2
+"""Rows left out of each refit, and held out to compare heads."""
+
+HEAD_SPLITS = 3
+MOST_ROWS = 8000
+"""Rows of frequent classes, all together, that refits and comparisons of heads learn from."""
 
 Answer = Literal["yes", "partly", "no", "cannot tell"]
 Recommendation = Literal["use", "use with care", "do not use"]
@@ -144,18 +175,19 @@ class Diagnosis:
         }
 
     def _dependence(self) -> Finding:
-        told, n_classes = self.dependence.tested, len(self.dependence.classes)
+        tested, n_classes = self.dependence.tested, len(self.dependence.classes)
         if self.n_sources < 2:
             return Finding("yes", because="one source")
-        if not told:
+        if not tested:
             return Finding("cannot tell", {"n_classes": n_classes})
         after, before = self.dependence.dependent(), self.dependence.dependent(after=False)
         numbers = {
-            "tested": len(told), "too_few": n_classes - len(told), "by_sources": len(after), "by_features": len(before),
+            "tested": len(tested), "too_few": n_classes - len(tested),
+            "by_sources": len(after), "by_features": len(before),
             "rare": [str(one.label) for one in after if one.minority],
-            "rare_tested": any(one.minority for one in told),
+            "rare_tested": any(one.minority for one in tested),
         }  # fmt: skip
-        return Finding("yes" if not after else "partly" if len(after) <= len(told) / 2 else "no", numbers)
+        return Finding("yes" if not after else "partly" if len(after) <= len(tested) / 2 else "no", numbers)
 
     def _gaussianity(self) -> Finding:
         shapes, strong = self.gaussianity.sources, self.gaussianity.strong
@@ -208,24 +240,20 @@ class Diagnosis:
         return Finding("yes" if self.gap.low > 0 else "partly", harmless=self.gap.low <= 0)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything but what only figures need, as JSON has it; the same seed gives the same."""
-        measured = {
-            name: _plain(getattr(self, name))
-            for name in ("theory", "dependence", "gaussianity", "stability", "grids", "memorisation", "unique", "gap")
-        }
+        """Everything that is written, as JSON has it; the same seed gives the same."""
+        measured = ("theory", "dependence", "gaussianity", "stability", "grids", "memorisation", "unique", "gap")
         return {
             "format": FORMAT,
             "title": self.title,
             "rows": int(self.counts.sum()),
-            "columns": _plain(self.columns),
+            "columns": plain(self.columns),
             "classes": [str(label) for label in self.labels],
             "minority": [str(label) for label in self.labels[self.minority]],
             "recommendation": self.recommendation,
             "transfer": self.selection.transfer,
-            "findings": {name: _plain(asdict(finding)) for name, finding in self.findings.items()},
-            "examined": _plain(self.options) | {"sources": self.n_sources, "demixed_on": self.n_demixed},
-            "selection": _without(_plain(self.selection), {"seconds"}),
-            **measured,
+            "findings": plain(self.findings),
+            "examined": plain(self.options) | {"sources": self.n_sources, "demixed_on": self.n_demixed},
+            **{name: plain(getattr(self, name), NOT_WRITTEN) for name in ("selection", *measured)},
         }
 
     def write(self, folder: str | Path) -> Path:
@@ -236,22 +264,239 @@ class Diagnosis:
         return path
 
 
-def _plain(value: Any) -> Any:
-    """Records, arrays and NumPy numbers as what JSON has; what is not finite becomes null."""
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(entry) for name, entry in vars(value).items() if name not in FIGURES_ONLY}
-    if isinstance(value, dict):
-        return {str(name): _plain(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(entry) for entry in value]
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+def diagnose(
+    X: Any,
+    y: ArrayLike,
+    *,
+    estimator: ECRTClassifier | None = None,
+    trials: int | None = 30,
+    budget: float = 180.0,
+    refits: int = 3,
+    seen: ArrayLike | None = None,
+    random_state: int = 0,
+    title: str = "",
+    verbose: bool = False,
+) -> Diagnosis:
+    """Say whether transfer helps on these data, by how much, and why.
+
+    Parameters
+    ----------
+    X, y : a table, embeddings or images as ``ECRTClassifier.fit`` takes them, and one label for each row.
+    estimator : whose options are fixed and which are open to selection; ``None`` for the default.
+    trials, budget : fits of the selection at most; with ``trials=None``, seconds. Trials give the same result on every
+        machine.
+    refits : fits of the de-mixing with other seeds.
+    seen : whether the encoder that made X was trained on a row; unknown if not given.
+    title : what the data are.
+    verbose : show progress bars.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = diagnose(X[:110], y[:110], estimator=ECRTClassifier(head="gaussian"), trials=6, refits=2)
+    >>> found.selection.transfer, found.findings["theory"].answer
+    (False, 'no')
+    """
+    labels: NDArray[Any] = np.asarray(column_or_1d(y))
+    template = clone(estimator or ECRTClassifier()).set_params(random_state=random_state)
+    template._check_parts(template._rules(several=False))
+    if isinstance(X, np.ndarray | pd.DataFrame) and len(X) != len(labels):
+        raise InputError(f"X has {len(X)} rows, y has {len(labels)} labels.")
+    columns: tuple[tuple[str, ...], ...] = ()
+    if isinstance(X, pd.DataFrame):
+        table = TableEncoder.learn(X)  # once, on all rows: every refit then reads the same columns
+        X, columns = table.typed(X), tuple(table.column_rows())
+    mask = None if seen is None else _seen_mask(seen, len(labels))
+    rng = np.random.default_rng(random_state)
+
+    how = PseudoMinority(budget=budget) if trials is None else PseudoMinority(trials=trials)
+    chosen = clone(template).set_params(selection=how, verbose=verbose)
+    with hide_warnings("Plain logit adjustment"):  # the recommendation says it
+        chosen.fit(X, labels)
+    selection, rare = Selection(**chosen.selection_), chosen.minority_classes_
+    options = best_transfer_options(selection)
+    model = clone(template).set_params(**options, minority=rare.tolist(), selection=None, verbose=False)
+    bars: AbstractContextManager[Progress] = BarProgress() if verbose else nullcontext(Progress())
+    with bars as progress, hide_warnings():  # the first fit has given them
+        progress.start("diagnosis", 5 + refits + HEAD_SPLITS)
+        minority = np.isin(chosen.classes_, rare)
+        examined = _Examination(X, labels, chosen.classes_, minority, model, options, rng, progress)
+        return examined.run(selection, mask, refits, title=title, columns=columns)
 
 
-def _without(value: Any, names: set[str]) -> Any:
-    """The same without entries of these names, at any depth: times differ from run to run."""
-    if isinstance(value, dict):
-        return {name: _without(entry, names) for name, entry in value.items() if name not in names}
-    return [_without(entry, names) for entry in value] if isinstance(value, list) else value
+def diagnose_file(
+    path: Path,
+    *,
+    target: str,
+    seen: str | None = None,
+    ids: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    reading: ReadOptions | None = None,
+    **options: Any,
+) -> Diagnosis:
+    """Read a table, and diagnose it.
+
+    Parameters
+    ----------
+    seen : column that says, by 0 and 1, whether the encoder was trained on a row; not learned from.
+    reading : what is known of how the table is written.
+    options : of ``diagnose``.
+    """
+    data, y = read_classes(path, target, ids=ids, drop=drop, aside=(seen,), reading=reading)
+    marks = None if seen is None else _marks(data.aside[seen])
+    found = diagnose(data.X, y, seen=marks, title=path.name, **options)
+    return replace(found, columns=tuple(column_rows(data.columns)))
+
+
+def _marks(column: pd.Series[Any]) -> NDArray[Any]:
+    """0 and 1, or truth values in words, which a file has as categories."""
+    is_truth = isinstance(column.dtype, pd.CategoricalDtype) and set(column.cat.categories) == {"false", "true"}
+    return np.asarray(column == "true" if is_truth else column)
+
+
+def best_transfer_options(selection: Selection) -> dict[str, Any]:
+    """Options of the transfer that was settled on, which was measured most often; linear where none was tried."""
+    if selection.transfer:
+        return dict(selection.options)
+    tried = [one for one in selection.tried if one["options"].get("demixing") != "none" and np.isfinite(one["loss"])]
+    settled = min(tried, key=lambda one: (-one["fits"], one["loss"]), default={"options": {"demixing": "linear"}})
+    return dict(settled["options"])
+
+
+@dataclass
+class _Examination:
+    """A transfer, fitted once as it would be used, and what the diagnostics say of it."""
+
+    X: Any
+    y: NDArray[Any]
+    classes: NDArray[Any]
+    minority: Mask
+    model: ECRTClassifier
+    options: dict[str, Any]
+    rng: np.random.Generator
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.labels: Labels = np.searchsorted(self.classes, self.y).astype(np.int64)
+        self.counts = np.bincount(self.labels, minlength=len(self.classes))
+
+    def run(self, selection: Selection, seen: Mask | None, refits: int, **of_data: Any) -> Diagnosis:
+        """Ask all questions in turn."""
+        own_encoder = self.model._encoder.trains
+        given, left_out = np.arange(len(self.y)), np.arange(0)
+        if own_encoder:
+            given, left_out = stratified_holdout(self.labels, SHARE, self.rng)
+        model = self._fit(self.model, given)
+        self.progress.advance("fitted")
+        z = np.asarray(model._features(self.X))
+        s = sources_of(model.demixer_, z)
+        # Where an encoder was trained, features of rows that it may have seen say nothing about new ones.
+        learned = np.isin(self.classes, model.demixed_on_) if own_encoder else np.zeros(len(self.classes), dtype=bool)
+        fresh = np.union1d(left_out, np.flatnonzero(~learned[self.labels]))
+        z_new, s_new, y_new = z[fresh], s[fresh], self.labels[fresh]
+
+        dependence = class_dependence(z_new, s_new, y_new, self.classes, self.minority, self.rng)
+        self.progress.advance("independence")
+        gaussianity = source_gaussianity(s_new, y_new, self.rng)
+        grids = class_grids(s, self.labels, self.classes, self.minority, model.within_variance_)
+        self.progress.advance("shape of sources")
+        memorisation, whose = self._memorisation(z, seen, given if own_encoder else None)
+        self.progress.advance("memorised rows")
+        unique = unique_feature(z_new, y_new, self.minority, self.rng)
+        self.progress.advance("unique feature")
+        stability = source_stability([self._refit(model) for _ in range(refits)])
+        gap = self._gap()
+        self.progress.finish()
+        augmentation = model.parts_["augmentation"]
+        return Diagnosis(
+            **of_data, labels=self.classes, counts=self.counts, minority=self.minority, features=self._names(z),
+            options=self.options, demixing=model.demixing_, n_sources=s.shape[1], n_demixed=len(model.demixed_on_),
+            augmentation=augmentation.kind if augmentation.weight > 0 else "none", selection=selection,
+            theory=model.diagnostics_, dependence=dependence, gaussianity=gaussianity, stability=stability, grids=grids,
+            memorisation=memorisation, memorisation_of=whose, unique=unique, gap=gap,
+        )  # fmt: skip
+
+    def _names(self, z: Array) -> tuple[str, ...]:
+        """Names of the columns, where features are columns."""
+        table = self.model.table_ if isinstance(self.X, pd.DataFrame) else None
+        return () if table is None or len(table.names_out) != z.shape[1] else tuple(table.names_out)
+
+    def _fit(self, model: Any, rows: Labels) -> Any:
+        whole = len(rows) == len(self.y)
+        return model.fit(self.X if whole else _safe_indexing(self.X, rows), self.y[rows])
+
+    def _memorisation(
+        self, z: Array, seen: Mask | None, given: Labels | None
+    ) -> tuple[Memorisation | None, Literal["marked", "trained here", "unknown"]]:
+        if seen is not None:
+            return feature_memorisation(z, self.labels, seen, self.rng), "marked"
+        if given is None:
+            return None, "unknown"
+        # The encoder's own hold-out lies among the rows it was given: the ratio is, if anything, too small.
+        of_encoder = np.ones(len(self.classes), dtype=bool)
+        if self.model._learns_from("encoder") == "majority" and self.minority.any() and (~self.minority).sum() >= 3:
+            of_encoder = ~self.minority
+        rows = np.flatnonzero(of_encoder[self.labels])
+        mask = np.isin(np.arange(len(self.y)), given)
+        return feature_memorisation(z[rows], self.labels[rows], mask[rows], self.rng), "trained here"
+
+    def _some_rows(self) -> Labels:
+        """All rows, or fewer of frequent classes where there are very many."""
+        share = min(MOST_ROWS / max(int(self.counts[~self.minority].sum()), 1), 1.0)
+        sizes = {m: max(int(np.ceil(share * self.counts[m])), 2) for m in np.flatnonzero(~self.minority).tolist()}
+        return thin_out(self.labels, sizes, self.rng)
+
+    def _refit(self, model: Any) -> Array:
+        """Sources of some rows by de-mixing that was fitted with another seed, on four fifths of the rows."""
+        known = model.get_params(deep=False)
+        same = {name: known[name] for name in ECRTTransformer().get_params() if name in known}
+        same |= {"demixing": model.parts_["demixing"], "random_state": int(self.rng.integers(2**31))}
+        same |= {"minority": self.classes[self.minority].tolist() or "auto"}
+        rows = self._some_rows()
+        learn = rows[stratified_holdout(self.labels[rows], SHARE, self.rng)[0]]
+        refitted = self._fit(ECRTTransformer(**same), learn)
+        self.progress.advance("refit")
+        shown = np.linspace(0, len(self.y) - 1, min(len(self.y), 2000)).astype(np.int64)
+        return np.asarray(refitted.transform(_safe_indexing(self.X, shown)))
+
+    def _gap(self) -> MinorityGap | None:
+        """h(z) against h(s) on held-out rows of the minority."""
+        losses: list[Array] = []
+        labels: list[Labels] = []
+        for _ in range(HEAD_SPLITS):
+            rows = self._some_rows()
+            learn, check = (rows[part] for part in stratified_holdout(self.labels[rows], SHARE, self.rng))
+            check = check[self.minority[self.labels[check]]]
+            if len(check):
+                seed = int(self.rng.integers(2**31))
+                losses.append(np.column_stack([
+                    self._losses(clone(self.model).set_params(**how, random_state=seed), learn, check)
+                    for how in (PLAIN, self.options)
+                ]))  # fmt: skip
+                labels.append(self.labels[check])
+            self.progress.advance("features against sources")
+        if not losses:
+            return None
+        both = np.concatenate(losses)
+        return minority_gap(both[:, 0], both[:, 1], np.concatenate(labels))
+
+    def _losses(self, model: Any, learn: Labels, check: Labels) -> Array:
+        fitted = self._fit(model.set_params(class_prior="balanced"), learn)
+        log_p = fitted.predict_log_proba(_safe_indexing(self.X, check))
+        return nll_per_sample(log_p, self.labels[check])  # every class keeps a row to learn from
+
+
+def _seen_mask(seen: ArrayLike, n_rows: int) -> Mask:
+    marks = np.asarray(seen)
+    if marks.shape != (n_rows,):
+        raise InputError(
+            f"seen must say for each of the {n_rows} rows whether it was seen; it has shape {marks.shape}."
+        )
+    numbers = pd.to_numeric(pd.Series(marks), errors="coerce").to_numpy(dtype=np.float64)
+    odd = marks[~np.isin(numbers, [0, 1])].tolist()
+    if odd:
+        raise InputError(f"seen must hold 0 and 1 (or False and True); it holds {odd[0]!r}.")
+    if numbers.all() or not numbers.any():
+        raise InputError("seen has the same value for all rows: to compare, some must be seen and some not.")
+    return numbers.astype(bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from ecrt.metrics import (
 )
 from ecrt.runs.records import ClassFacts, Curve, Evaluation, Measured, ModelFacts, SourcePoints
 from ecrt.runs.targets import Target
+from ecrt.training import History
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -67,10 +69,6 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
             f"None of the {len(labels)} labels in y was in training: y holds {sorted(map(str, set(labels)))[:5]}, "
             f"training had {list(map(str, index_of))[:5]}. Are they of the same type and spelling?"
         )
-    unknown: dict[str, int] = {}
-    for label in (label for label, known in zip(labels, truth >= 0, strict=True) if not known):
-        unknown[str(label)] = unknown.get(str(label), 0) + 1
-
     counts = np.asarray(clf.class_counts_, dtype=np.int64)
     scores = np.asarray(clf.predict_log_proba(X)) - clf.log_class_prior_
     if len(scores) != len(truth):
@@ -90,9 +88,9 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
         model=_model_facts(clf),
         classes=_class_facts(clf, counts),
         points=_source_points(clf, X, truth),
-        curves=training_curves(clf),
+        curves=_curves(clf.history_),
         y=truth,
-        unknown_labels=unknown,
+        unknown_labels=dict(Counter(str(label) for label in labels if label not in index_of)),
         metrics={name: single_numbers(figures) for name, figures in found.items()},
         groups={prior: found[prior]["by_group"] for prior in PRIORS},
         predicted={prior: values.argmax(axis=1) for prior, values in log_proba.items()},
@@ -159,29 +157,29 @@ def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> SourcePoints:
     )
 
 
-def training_curves(estimator: Any) -> tuple[Curve, ...]:
+def _curves(history: dict[str, Any]) -> tuple[Curve, ...]:
     """Losses of the encoder and of every flow, the kept one first."""
+    encoder = [] if history["encoder"] is None else [_curve("encoder", history["encoder"])]
+    flows = [
+        _curve(
+            "flow", restart.history, n_blocks=int(restart.n_blocks),
+            held_out_contrast=float(restart.held_out_contrast), error=restart.error,
+        )
+        for restart in history["restarts"]
+    ]  # fmt: skip
+    return (*encoder, *flows)
 
-    def losses(history: Any) -> dict[str, Any]:
-        if history is None:
-            return {"train_loss": np.empty(0), "held_out_loss": np.empty(0), "best_epoch": 0}
-        return {
-            "train_loss": np.array(history.train_loss, dtype=np.float64),
-            "held_out_loss": np.array(history.held_out_loss, dtype=np.float64),
-            "best_epoch": int(history.best_epoch),
-        }
 
-    kept: dict[str, Any] = estimator.history_
-    encoder = kept["encoder"]
-    curves = [Curve(stage="encoder", **losses(encoder))] if encoder is not None else []
-    for restart in kept["restarts"]:
-        curves.append(
-            Curve(
-                stage="flow", n_blocks=int(restart.n_blocks), held_out_contrast=float(restart.held_out_contrast),
-                error=restart.error, **losses(restart.history),
-            )
-        )  # fmt: skip
-    return tuple(curves)
+def _curve(stage: str, history: History | None, **of_flow: Any) -> Curve:
+    """Losses of what was trained; a restart that failed has none."""
+    history = history or History()
+    return Curve(
+        stage=stage,
+        train_loss=np.array(history.train_loss, dtype=np.float64),
+        held_out_loss=np.array(history.held_out_loss, dtype=np.float64),
+        best_epoch=int(history.best_epoch),
+        **of_flow,
+    )
 
 
 def measure_numbers(reg: ECRTRegressor, X: Any, y: Array, names: tuple[str, ...], *, title: str) -> Measured:
@@ -210,7 +208,7 @@ def measure_numbers(reg: ECRTRegressor, X: Any, y: Array, names: tuple[str, ...]
         },
         candidates=history["candidates"],
         chosen=history.get("chosen", ""),
-        curves=training_curves(reg),
+        curves=_curves(reg.history_),
         versions=package_versions(),
         arrays={
             "y": truth,
@@ -271,7 +269,7 @@ def measure_labels(
         },
         candidates={name: {"held-out loss": float(loss)} for name, loss in history["head_candidates"].items()},
         chosen=f"{clf.head_name_} {history['head_setting']:g}",
-        curves=training_curves(clf),
+        curves=_curves(clf.history_),
         versions=package_versions(),
         unknown_labels={label: int(rows.sum()) for label, rows in (unknown or {}).items()},
         arrays={
@@ -286,17 +284,13 @@ def measure_labels(
 
 
 def _label_scores(log_odds: Array, present: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> dict[str, Array]:
-    """Of each label; NaN where there is nothing to divide by."""
-    hits = (present & predicted).sum(axis=0).astype(np.float64)
-    support, given = present.sum(axis=0), predicted.sum(axis=0)
-
-    def share(of: NDArray[np.int64]) -> Array:
-        return np.divide(hits, of, out=np.full(len(hits), np.nan), where=of > 0)
-
-    return {
-        "average_precision": label_average_precision(log_odds, present),
-        "f1": label_f1(predicted, present),
-        "recall": share(support),
-        "precision": share(given),
-        "support": support.astype(np.float64),
-    }
+    """Scores of each label; NaN where there is nothing to divide by."""
+    hits, support = (present & predicted).sum(axis=0), present.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        return {
+            "average_precision": label_average_precision(log_odds, present),
+            "f1": label_f1(predicted, present),
+            "recall": hits / support,
+            "precision": hits / predicted.sum(axis=0),
+            "support": support.astype(np.float64),
+        }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ecrt.data import ColumnReading, DataFile, Images, column_rows, read_data, stratified_holdout
 from ecrt.disk import write_json, write_text
@@ -21,20 +22,13 @@ from ecrt.io import package_versions
 from ecrt.runs.config import FitConfig
 from ecrt.runs.evaluation import measure
 from ecrt.runs.folder import CONFIG_FILE, HISTORY_FILE, MODEL_FOLDER, TARGET_FILE, VERSIONS_FILE
-from ecrt.runs.records import Evaluation, Measured
+from ecrt.runs.records import Evaluation, Measured, plain
 from ecrt.runs.targets import ESTIMATORS, Target, labelled, read_target
 from ecrt.training import interrupted_at_once, stop_requested
 
 STOPPED = "training was interrupted; every part is in its best finished state"
 NOT_REFITTED = "the fit on all rows was interrupted; this is the tested model, of {} rows"
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What became of a fit: its test results, if any, and how it was interrupted, empty if it was not."""
-
-    found: Evaluation | Measured | None
-    interrupted: str
+MOST_NAMED = 5
 
 
 def fit_file(
@@ -45,10 +39,11 @@ def fit_file(
     say: Callable[[str], None],
     show: Callable[[Sequence[ColumnReading]], None] = lambda columns: None,
     verbose: bool = True,
-) -> Fitted:
+) -> tuple[Evaluation | Measured | None, str]:
     """Fit a model on a file and write model, settings, history and figures to a folder, all of them at the end.
 
     The saved model is fitted on all rows, with the parts (de-mixing, head and the rest) that the tested one chose.
+    Returns the test results, if any, and how the fit was interrupted, empty if it was not.
 
     Parameters
     ----------
@@ -61,54 +56,67 @@ def fit_file(
         path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size,
         options=config.reading,
     )  # fmt: skip
+    data = labelled(data)
     target = read_target(data, config.target, config.task)
-    data = labelled(data, target)
     say(_summary(path, data, target))
     say(target.reason)
-    columns = (*data.columns, *(_dropped(name) for name in config.drop if data.columns))
-    cells = tuple(column_rows(columns))
+    left_out = [ColumnReading(name=name, kind="left out", note="As asked for.") for name in config.drop]
+    columns = (*data.columns, *(left_out if data.columns else ()))
     show(columns)
     _check_decision(target, config)
-    model = make_estimator(data, target, config, verbose=verbose)
-    train_rows, test_rows = stratified_holdout(target.strata, config.test_size, np.random.default_rng(config.seed))
+    model = _make_estimator(data, target, config, verbose=verbose)
+    train_rows, test_rows = stratified_holdout(_strata(target), config.test_size, np.random.default_rng(config.seed))
 
     found: Evaluation | Measured | None = None
-    interrupted = ""
     if len(test_rows):
         say(f"Fitting on {len(train_rows)} rows, to be tested on the other {len(test_rows)}.")
         if target.task == "classification":
-            _tell_untested(target.y, test_rows)
-        _fit(model, data.take(train_rows).X, target.y[train_rows])
-        interrupted = STOPPED if stop_requested() else ""
-        held_out = replace(target, y=target.y[test_rows])
-        found = measure(model, data.take(test_rows).X, held_out, title=path.name)
-        if config.refit and not interrupted:
-            say(f"Fitting on all {len(target.y)} rows.")
-            interrupted = "" if _refitted(model, data.X, target.y) else NOT_REFITTED.format(len(train_rows))
-        again = config.refit and not interrupted
-        found = replace(found, subject=_subject(len(train_rows), len(target.y), again=again), columns=cells)
+            _warn_of_untested(target.y, test_rows)
     else:
         say(f"Fitting on all {len(target.y)} rows.")
-        _fit(model, data.X, target.y)
-        interrupted = STOPPED if stop_requested() else ""
-    model.columns_read_ = cells
-    model.metrics_ = {} if found is None else _main_metrics(found, config)
-    model.metrics_of_ = "" if found is None else found.subject + _under_prior(found, config)
+    _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows])
+    interrupted = STOPPED if stop_requested() else ""
+    if len(test_rows):
+        found = measure(model, data.take(test_rows).X, replace(target, y=target.y[test_rows]), title=path.name)
+        again = config.refit and not interrupted
+        if again:
+            say(f"Fitting on all {len(target.y)} rows.")
+            again = _refitted(model, data.X, target.y)
+            interrupted = "" if again else NOT_REFITTED.format(len(train_rows))
+        title = f"{found.title} ({interrupted})" if interrupted else found.title
+        subject = _subject(len(train_rows), len(target.y), again=again)
+        found = replace(found, title=title, subject=subject, columns=tuple(column_rows(columns)))
+        model.metrics_, model.metrics_of_ = _card_figures(found, config)
+    model.columns_read_ = tuple(column_rows(columns))
     if interrupted:
         model.interrupted_ = interrupted
-        found = None if found is None else replace(found, title=f"{found.title} ({interrupted})")
-    _write(output, config, data, target, model, found)
-    return Fitted(found, interrupted)
+    write_text(output / CONFIG_FILE, config.as_yaml())
+    stored = {"task": target.task, "names": target.names, "columns": msgspec.to_builtins(data.columns)}
+    write_json(output / TARGET_FILE, stored)
+    write_json(output / VERSIONS_FILE, {"python": platform.python_version()} | package_versions())
+    if found is not None:
+        found.write(output)
+    model.save(output / MODEL_FOLDER)
+    write_json(output / HISTORY_FILE, plain(model.history_))
+    return found, interrupted
 
 
-def _tell_untested(y: Any, test_rows: Any) -> None:
+def _strata(target: Target) -> NDArray[np.int64]:
+    """Groups of rows that a split keeps in proportion."""
+    y = target.y
+    if target.task == "multilabel":  # by the rarest label of a row
+        return np.argmin(np.where(y > 0, y.sum(axis=0), len(y) + 1), axis=1)
+    if target.task == "regression":
+        first = y if y.ndim == 1 else y[:, 0]
+        return pd.qcut(first, 10, labels=False, duplicates="drop").astype(np.int64)
+    return np.unique(y, return_inverse=True)[1].astype(np.int64)
+
+
+def _warn_of_untested(y: NDArray[Any], test_rows: NDArray[np.int64]) -> None:
     names = np.setdiff1d(y.astype(str), y[test_rows].astype(str))
     if len(names):
         shown = ", ".join(map(repr, names[:MOST_NAMED].tolist())) + (" and more" if len(names) > MOST_NAMED else "")
         warn_user(f"Too rare for a test row: {shown}. Figures say nothing of such classes.")
-
-
-MOST_NAMED = 5
 
 
 def _refitted(model: Any, X: Any, y: Any) -> bool:
@@ -125,28 +133,6 @@ def _refitted(model: Any, X: Any, y: Any) -> bool:
     return True
 
 
-def _write(
-    output: Path,
-    config: FitConfig,
-    data: DataFile,
-    target: Target,
-    model: Any,
-    found: Evaluation | Measured | None,
-) -> None:
-    write_text(output / CONFIG_FILE, config.as_yaml())
-    columns = msgspec.to_builtins(data.columns)
-    write_json(output / TARGET_FILE, {"task": target.task, "names": target.names, "columns": columns})
-    write_json(output / VERSIONS_FILE, {"python": platform.python_version()} | package_versions())
-    if found is not None:
-        found.write(output)
-    model.save(output / MODEL_FOLDER)
-    write_json(output / HISTORY_FILE, _plain(model.history_))
-
-
-def _dropped(name: str) -> ColumnReading:
-    return ColumnReading(name=name, kind="left out", note="As asked for.")
-
-
 def _subject(n_fitted: int, n_rows: int, *, again: bool) -> str:
     """Which model the figures are of, and what it has to do with the saved one."""
     fitted = f"fitted on {n_fitted:,} of the {n_rows:,} rows ({n_fitted / n_rows:.0%})"
@@ -158,15 +144,13 @@ def _subject(n_fitted: int, n_rows: int, *, again: bool) -> str:
     )
 
 
-def make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose: bool) -> Any:
+def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose: bool) -> Any:
     """The estimator that target and settings ask for; images have a network as encoder unless another is named."""
-    X: Any = data.X
-    is_image = isinstance(X, Images) or (isinstance(X, np.ndarray) and X.ndim == 4)
-    options: dict[str, Any] = {} if not is_image else {"encoder": {"network": "resnet18", "learn_from": "all"}}
-    encoder = config.model.get("encoder")
-    if is_image and encoder is not None:
-        options["encoder"] |= encoder if isinstance(encoder, dict) else {"network": encoder}
-    options |= {name: value for name, value in config.model.items() if name not in options}
+    options = dict(config.model)
+    if isinstance(data.X, Images) or (isinstance(data.X, np.ndarray) and data.X.ndim == 4):
+        encoder = options.get("encoder") or {}
+        asked = encoder if isinstance(encoder, dict) else {"network": encoder}
+        options["encoder"] = {"network": "resnet18", "learn_from": "all"} | asked
     options |= {"device": config.device, "random_state": config.seed, "verbose": verbose}
     if target.task == "classification":
         options["class_prior"] = config.prior
@@ -191,15 +175,13 @@ def _fit(model: Any, X: Any, y: Any) -> None:
         model.fit(X, y)
 
 
-def _under_prior(found: Evaluation | Measured, config: FitConfig) -> str:
-    shown = "training" if config.prior == "training" else "balanced"
-    return f" They are under the {shown} class prior." if isinstance(found, Evaluation) else ""
-
-
-def _main_metrics(found: Evaluation | Measured, config: FitConfig) -> dict[str, float]:
+def _card_figures(found: Evaluation | Measured, config: FitConfig) -> tuple[dict[str, float], str]:
+    """The figures that the model's card shows, and what they are of."""
     if isinstance(found, Evaluation):
-        return found.metrics["training" if config.prior == "training" else "balanced"]
-    return {name: value for name, value in next(iter(found.metrics.values())).items() if np.isfinite(value)}
+        prior = "training" if config.prior == "training" else "balanced"
+        return found.metrics[prior], f"{found.subject} They are under the {prior} class prior."
+    main = next(iter(found.metrics.values()))
+    return {name: value for name, value in main.items() if np.isfinite(value)}, found.subject
 
 
 def _summary(path: Path, data: DataFile, target: Target) -> str:
@@ -212,23 +194,9 @@ def _summary(path: Path, data: DataFile, target: Target) -> str:
         counts = target.y.sum(axis=0)
         return start + f"{len(counts)} labels, on {counts.min()} to {counts.max()} rows each."
     labels, counts = np.unique(target.y.astype(str), return_counts=True)
-    least, most = np.argsort(counts, kind="stable")[[0, -1]]
-    rows = "row" if counts[least] == 1 else "rows"
     if len(labels) == 1:
         return start + f"1 class, {str(labels[0])!r}."
-    return start + (
-        f"{len(labels)} classes, from {counts[least]} {rows} of {str(labels[least])!r} to {counts[most]} of "
-        f"{str(labels[most])!r}."
-    )
-
-
-def _plain(value: Any) -> Any:
-    """Records, tuples and NumPy numbers as what JSON has."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, dict):
-        return {str(name): _plain(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+    least, most = np.argsort(counts, kind="stable")[[0, -1]]
+    rows = "row" if counts[least] == 1 else "rows"
+    few, many = (f"{rows} of {str(labels[least])!r}", f"{counts[most]} of {str(labels[most])!r}")
+    return start + f"{len(labels)} classes, from {counts[least]} {few} to {many}."

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,14 +16,14 @@ from sklearn.metrics import confusion_matrix
 from ecrt.data import LABEL_SEPARATOR, ColumnReading, DataFile, Images, ReadOptions, column_rows, read_data
 from ecrt.data.tables import NOT_AS_FITTED
 from ecrt.disk import check_writable, recover, replacing
-from ecrt.errors import ECRTWarning, InputError, ModelFileError, warn_user
+from ecrt.errors import InputError, ModelFileError, hide_warnings, warn_user
 from ecrt.estimators import load
 from ecrt.io import read_json, read_text
 from ecrt.runs.config import Decision, FitConfig, read_config
 from ecrt.runs.evaluation import measure
 from ecrt.runs.folder import CONFIG_FILE, MODEL_FOLDER, TARGET_FILE, check_run
 from ecrt.runs.records import Evaluation, Measured, TaskName
-from ecrt.runs.targets import ESTIMATORS, labelled, read_new_target
+from ecrt.runs.targets import ESTIMATORS, labelled, read_target
 
 PREDICTED, CARD_FILE = "predicted", "MODEL_CARD.md"
 MOST_NAMES = 1_000_000
@@ -91,17 +89,16 @@ def _read_target_file(file: Path, model: Any) -> _TargetFile:
         raise ModelFileError(file, str(error)) from error
     task, n_names = found.task, len(found.names)
     fits = type(model) is ESTIMATORS[task] and getattr(model, "multilabel_", False) == (task == "multilabel")
-    if not fits or (task != "classification" and n_names != _outputs(model)):
-        raise ModelFileError(file, f"It speaks of {n_names} targets of a {task}, which the model beside it is not.")
+    if fits and task != "classification":
+        outputs = len(model.classes_ if task == "multilabel" else model.regions_.center)
+        fits = len(set(found.names)) == n_names == outputs
+    if not fits:
+        raise ModelFileError(file, f"It names {n_names} targets of a {task}, which the model beside it does not have.")
     used = [column.name for column in found.columns if column.is_used]
     known = list(getattr(model, "feature_names_in_", ()))
     if used != known or len(set(used)) < len(used):
         raise ModelFileError(file, f"It names other columns ({used[:5]}) than the model beside it has ({known[:5]}).")
     return found
-
-
-def _outputs(model: Any) -> int:
-    return len(model.classes_ if hasattr(model, "classes_") else model.regions_.center)
 
 
 def card_of(folder: Path) -> str:
@@ -133,41 +130,29 @@ def predict_file(
     allow_unreadable : whether more than half of a column may be unreadable or new.
     """
     data = _read_as_fitted(run, path, target=(), reading=reading, allow_unreadable=allow_unreadable)
-    with _told_before():
-        ids, found = data.ids.reset_index(drop=True), _PREDICTORS[run.task](run, data.X)
+    with hide_warnings(NOT_AS_FITTED):  # reading the file has given them
+        ids, found = data.ids.reset_index(drop=True), _predict(run, data.X)
     taken = [name for name in ids if name in found]
     if taken:
         raise InputError(f"The id columns {taken} have the names of columns that predict adds.")
     return pd.concat([ids, found], axis=1)
 
 
-def _predict_classes(run: FittedRun, X: Any) -> pd.DataFrame:
-    probabilities = run.model.predict_proba(X)
-    found = pd.DataFrame(probabilities, columns=[f"p_{label}" for label in run.model.classes_])
-    found.insert(0, PREDICTED, run.decision.labels(probabilities, run.model.classes_))
+def _predict(run: FittedRun, X: Any) -> pd.DataFrame:
+    """Columns with predictions, and with probabilities where the task has them."""
+    model, names = run.model, np.array(run.names, dtype=object)
+    if run.task == "regression":
+        columns = [PREDICTED] if len(names) == 1 else [f"{PREDICTED}_{name}" for name in names]
+        return pd.DataFrame(model.predict(X), columns=columns)
+    probabilities = model.predict_proba(X)
+    if run.task == "classification":
+        names = model.classes_
+        predicted: Any = run.decision.labels(probabilities, names)
+    else:
+        predicted = [LABEL_SEPARATOR.join(names[row]) for row in np.asarray(model.predict(X)).astype(bool)]
+    found = pd.DataFrame(probabilities, columns=[f"p_{name}" for name in names])
+    found.insert(0, PREDICTED, predicted)
     return found
-
-
-def _predict_label_sets(run: FittedRun, X: Any) -> pd.DataFrame:
-    chosen = np.asarray(run.model.predict(X)).astype(bool)
-    found = pd.DataFrame(run.model.predict_proba(X), columns=[f"p_{name}" for name in run.names])
-    names = np.array(run.names, dtype=object)
-    found.insert(0, PREDICTED, [LABEL_SEPARATOR.join(names[row]) for row in chosen])
-    return found
-
-
-def _predict_numbers(run: FittedRun, X: Any) -> pd.DataFrame:
-    predicted = np.asarray(run.model.predict(X))
-    if predicted.ndim == 1:
-        return pd.DataFrame({PREDICTED: predicted})
-    return pd.DataFrame(predicted, columns=[f"{PREDICTED}_{name}" for name in run.names])
-
-
-_PREDICTORS: dict[TaskName, Callable[[FittedRun, Any], pd.DataFrame]] = {
-    "classification": _predict_classes,
-    "multilabel": _predict_label_sets,
-    "regression": _predict_numbers,
-}
 
 
 def check_predictions(output: Path, source: Path | None = None) -> None:
@@ -202,12 +187,10 @@ def evaluate_file(
     reading : how this file is written, where it is otherwise than that of the fit.
     allow_unreadable : whether more than half of a column may be unreadable or new.
     """
-    data = _read_as_fitted(
-        run, path, target=run.config.target, reading=reading, allow_unreadable=allow_unreadable
-    )  # fmt: skip
-    target = read_new_target(data, run.config.target, run.task, run.names, getattr(run.model, "classes_", None))
-    data = labelled(data, target)
-    with _told_before():
+    names, classes = run.config.target, getattr(run.model, "classes_", None)
+    data = labelled(_read_as_fitted(run, path, target=names, reading=reading, allow_unreadable=allow_unreadable))
+    target = read_target(data, names, run.task, labels=run.names, classes=classes)
+    with hide_warnings(NOT_AS_FITTED):
         found = measure(run.model, data.X, target, title=path.name)
         decided = _decided(run, data.X, target.y) if run.task == "classification" else {}
     subject = f"Figures are of the saved model, on the rows of {path.name}, whether it was fitted on them or not."
@@ -215,8 +198,8 @@ def evaluate_file(
     return found, decided
 
 
-def _tell_problems(run: FittedRun, data: DataFile) -> None:
-    """Say, column by column, what the model cannot use, and gaps where there were none."""
+def _warn_of_problems(run: FittedRun, data: DataFile) -> None:
+    """Warn, column by column, of what the model cannot use, and of gaps where there were none."""
     whole = {column.name for column in run.columns if not column.missing}
     named = [problem for problem in data.problems if problem.share or problem.name in whole]
     for problem in named[:MOST_NAMED]:
@@ -225,25 +208,15 @@ def _tell_problems(run: FittedRun, data: DataFile) -> None:
         warn_user(f"{len(named) - MOST_NAMED} more columns are not as in the fit.")
 
 
-@contextmanager
-def _told_before() -> Iterator[None]:
-    """Warnings about columns that reading the file has given are not given again by the model."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", NOT_AS_FITTED, ECRTWarning)
-        yield
-
-
 def _as_read(run: FittedRun, data: DataFile) -> list[ColumnReading]:
     """How the columns of a new file were read: as in the fit, and what is not as it was."""
     problems = {problem.name: problem for problem in data.problems}
     found = []
     for column in run.columns:
-        problem = problems.get(column.name)
-        if column.is_used and problem is None:
-            found.append(msgspec.structs.replace(column, missing=0, note=""))
-        elif column.is_used and problem is not None:
-            note = str(problem).removeprefix(f"{column.name!r}: ") if problem.share else ""
-            found.append(msgspec.structs.replace(column, missing=problem.missing, note=note))
+        if column.is_used:
+            problem = problems.get(column.name)
+            note = str(problem).removeprefix(f"{column.name!r}: ") if problem and problem.share else ""
+            found.append(msgspec.structs.replace(column, missing=problem.missing if problem else 0, note=note))
     return found
 
 
@@ -276,7 +249,7 @@ def _read_as_fitted(
         path, target=target, ids=config.id, image_size=config.image_size, columns=run.columns,
         options=replace(reading, encoding=reading.encoding or config.encoding), allow_unreadable=allow_unreadable,
     )  # fmt: skip
-    _tell_problems(run, data)
+    _warn_of_problems(run, data)
     names = getattr(run.model, "feature_names_in_", None)
     if isinstance(data.X, pd.DataFrame):
         if names is None:

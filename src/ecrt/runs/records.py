@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -294,3 +295,21 @@ def _with_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_with_nan(entry) for entry in value]
     return math.nan if value is None else value
+
+
+def plain(value: Any, without: Collection[str] = ()) -> Any:
+    """Records, arrays and NumPy numbers as what JSON has; what is not finite becomes null.
+
+    Parameters
+    ----------
+    without : names of entries to leave out, at any depth.
+    """
+    value = vars(value) if is_dataclass(value) else value
+    if isinstance(value, dict):
+        return {str(name): plain(entry, without) for name, entry in value.items() if name not in without}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(entry, without) for entry in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

@@ -1,16 +1,18 @@
-"""Which task a target sets, and what each task needs to be fitted and measured from the command line."""
+"""Which task a target sets, and the target in the form that the task needs."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.preprocessing import MultiLabelBinarizer
 
-from ecrt.data import LABEL_SEPARATOR, DataFile
+from ecrt.data import LABEL_SEPARATOR, DataFile, ReadOptions, read_data
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
 from ecrt.runs.records import TaskName
@@ -32,109 +34,93 @@ class Target:
     Attributes
     ----------
     task, reason : which task, and a sentence on why.
-    y : labels, an indicator matrix, or numbers; None of them missing.
+    y : labels, an indicator matrix, or numbers, none of them missing.
     names : the labels of an indicator matrix, or the columns of several targets.
-    rows : which rows of the file have a target.
-    strata : groups of rows that a split keeps in proportion.
-    unknown : of new rows, labels that the model does not know, each with the rows that have it.
+    unknown : labels of new rows that the model does not know, each with the rows that have it.
     """
 
     task: TaskName
     reason: str
     y: NDArray[Any]
-    names: tuple[str, ...]
-    rows: NDArray[np.int64]
-    strata: NDArray[np.int64]
+    names: tuple[str, ...] = ()
     unknown: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
-def labelled(data: DataFile, target: Target) -> DataFile:
+def read_classes(
+    path: Path,
+    target: str,
+    *,
+    ids: Sequence[str],
+    drop: Sequence[str],
+    aside: Sequence[str | None],
+    reading: ReadOptions | None,
+) -> tuple[DataFile, NDArray[Any]]:
+    """Read a table with the class of each row; ``aside`` names columns that are not learned from, or None."""
+    kept = [name for name in aside if name is not None]
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: this command reads tables and NPZ files of embeddings, not images.")
+    if kept and path.suffix == ".npz":
+        raise InputError("An NPZ file has no columns: use a table with --group, --time or --seen.")
+    data = labelled(read_data(path, target=(target,), ids=ids, aside=kept, drop=drop, options=reading))
+    return data, read_target(data, (target,), "classification").y
+
+
+def labelled(data: DataFile) -> DataFile:
     """The rows that have a target; a warning gives the number of the others."""
-    left_out = len(data.ids) - len(target.rows)
-    if not left_out:
+    if data.y is None:
+        raise InputError("There is no target to learn.")
+    rows = np.flatnonzero(~pd.DataFrame(data.y).isna().any(axis=1).to_numpy())
+    if len(rows) == 0:
+        raise InputError("The target column is empty.")
+    if len(rows) == len(data.y):
         return data
-    warn_user(f"{left_out} rows without a label are left out.")
-    return data.take(target.rows)
+    warn_user(f"{len(data.y) - len(rows)} rows without a label are left out.")
+    return data.take(rows)
 
 
-def read_target(data: DataFile, names: tuple[str, ...], task: TaskName | None) -> Target:
+def read_target(
+    data: DataFile,
+    names: tuple[str, ...],
+    task: TaskName | None,
+    *,
+    labels: tuple[str, ...] = (),
+    classes: NDArray[Any] | None = None,
+) -> Target:
     """Find the task from the target, unless it is given, and put the target into its form.
 
     Parameters
     ----------
+    data : of rows that all have a target.
     names : the target columns.
+    labels, classes : that a fitted model knows; nothing is then learned from these rows, which may be few. Other labels
+        are given apart, and other classes stay as they are.
     """
-    frame, rows = _present(data)
+    frame = pd.DataFrame(data.y).infer_objects()
+    if frame.shape[1] > len(names):  # a matrix of an NPZ file
+        names = tuple(f"{names[0]}_{column}" for column in range(frame.shape[1]))
+    reason = "as asked for."
     if task is None:
         task, why = _task_of(frame, names)
-        reason = f"Task: {task}, since {why}. Use --task if it is not so."
-    else:
-        reason = f"Task: {task}, as asked for."
+        reason = f"since {why}. Use --task if it is not so."
+    reason = f"Task: {task}, {reason}"
     if task == "multilabel":
-        known, y, _ = _indicator(frame, names, ())
-        rarest = np.argmin(np.where(y > 0, y.sum(axis=0), len(y) + 1), axis=1)
-        return Target(task, reason, y, known, rows, rarest)
+        return Target(task, reason, *_indicator(frame, names, labels))
     if task == "regression":
-        numbers, names = _numbers(frame, names)
-        first = numbers if numbers.ndim == 1 else numbers[:, 0]
-        strata = pd.qcut(first, 10, labels=False, duplicates="drop").astype(np.int64)
-        return Target(task, reason, numbers, names, rows, strata)
-    y = _classes(_one_column(frame, names))
-    return Target(task, reason, y, (), rows, np.unique(y, return_inverse=True)[1].astype(np.int64))
+        return Target(task, reason, _numbers(frame, names), names)
+    if frame.shape[1] > 1:
+        raise InputError(f"Classification needs one target column, got {list(names)}.")
+    return Target(task, reason, _classes(frame.iloc[:, 0], classes))
 
 
-def read_new_target(
-    data: DataFile, names: tuple[str, ...], task: TaskName, labels: tuple[str, ...], classes: NDArray[Any] | None
-) -> Target:
-    """The target of new rows in the form that a model's own has: nothing is learned from these rows, which may be few.
-
-    Parameters
-    ----------
-    names : the target columns.
-    labels : that a multi-label model knows, or the names of several numbers.
-    classes : that a classifier knows; others stay as they are.
-    """
-    frame, rows = _present(data)
-    none, reason = np.zeros(len(rows), dtype=np.int64), f"Task: {task}, as in the fit."
-    if task == "multilabel":
-        _, y, unknown = _indicator(frame, names, labels)
-        return Target(task, reason, y, labels, rows, none, unknown)
-    if task == "regression":
-        return Target(task, reason, _numbers(frame, names)[0], labels, rows, none)
-    known = {_label_text(label): label for label in ([] if classes is None else classes.tolist())}
-    column = _one_column(frame, names)
-    y = np.array([known.get(_label_text(value), value) for value in column.tolist()], dtype=object)
-    return Target(task, reason, y, (), rows, none)
-
-
-def _present(data: DataFile) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """The target of the rows that have one, and which rows these are."""
-    if data.y is None:
-        raise InputError("There is no target to learn.")
-    frame = pd.DataFrame(data.y)
-    rows = np.flatnonzero(~frame.isna().any(axis=1).to_numpy())
-    if len(rows) == 0:
-        raise InputError("The target column is empty.")
-    return frame.iloc[rows].infer_objects(), rows
-
-
-def _numbers(frame: pd.DataFrame, names: tuple[str, ...]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Numbers, one or several for each row, and what each is called."""
+def _numbers(frame: pd.DataFrame, names: tuple[str, ...]) -> NDArray[np.float64]:
+    """Numbers, one or several for each row."""
     numbers = frame.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
     if np.isnan(numbers).any():
         raise InputError(
             f"Target {list(names)} holds values that are no numbers, as regression needs. Labels are columns of "
             "0 and 1, or of true and false."
         )
-    if len(names) != numbers.shape[1]:  # an array of an NPZ file
-        names = tuple(f"{names[0]}_{column}" for column in range(numbers.shape[1]))
-    return (numbers[:, 0] if numbers.shape[1] == 1 else numbers), names
-
-
-def _one_column(frame: pd.DataFrame, names: tuple[str, ...]) -> pd.Series[Any]:
-    if frame.shape[1] > 1:
-        raise InputError(f"Classification needs one target column, got {list(names)}.")
-    return frame.iloc[:, 0]
+    return numbers[:, 0] if numbers.shape[1] == 1 else numbers
 
 
 def _label_text(label: Any) -> str:
@@ -167,7 +153,11 @@ def _task_of(frame: pd.DataFrame, names: tuple[str, ...]) -> tuple[TaskName, str
     return "classification", f"the target has {distinct} different values"
 
 
-def _classes(column: pd.Series[Any]) -> NDArray[Any]:
+def _classes(column: pd.Series[Any], known: NDArray[Any] | None) -> NDArray[Any]:
+    """Class labels; those that are ``known`` get the type that they have there, whatever it is in this file."""
+    if known is not None:
+        label_of = {_label_text(label): label for label in known.tolist()}
+        return np.array([label_of.get(_label_text(value), value) for value in column.tolist()], dtype=object)
     if column.dtype.kind == "f" and (column == column.round()).all():
         column = column.astype(np.int64)
     if column.dtype.kind == "f":
@@ -182,7 +172,7 @@ def _classes(column: pd.Series[Any]) -> NDArray[Any]:
 
 def _indicator(
     frame: pd.DataFrame, names: tuple[str, ...], labels: tuple[str, ...]
-) -> tuple[tuple[str, ...], NDArray[np.int64], dict[str, NDArray[np.bool_]]]:
+) -> tuple[NDArray[np.int64], tuple[str, ...], dict[str, NDArray[np.bool_]]]:
     """0-1 columns as they are; lists, or text with separators, to a column for each label.
 
     Where ``labels`` are known, others are given apart, with the rows that have them.
@@ -191,24 +181,19 @@ def _indicator(
         truth = _truth(frame)
         if truth is None:
             raise InputError(f"The targets {list(names)} of a multi-label task must be 0 or 1, or true or false.")
-        return names, truth, {}
+        return truth, names, {}
     rows = [
         [str(label) for label in value]
         if isinstance(value, (list, tuple))
         else [part.strip() for part in str(value).split(LABEL_SEPARATOR) if part.strip()]
         for value in frame.iloc[:, 0]
     ]
-    known = labels or tuple(sorted(Counter(label for row in rows for label in row)))
-    place = {label: at for at, label in enumerate(known)}
-    y = np.zeros((len(rows), len(known)), dtype=np.int64)
-    unknown: dict[str, NDArray[np.bool_]] = {}
-    for at, row in enumerate(rows):
-        for label in row:
-            if label in place:
-                y[at, place[label]] = 1
-            else:
-                unknown.setdefault(label, np.zeros(len(rows), dtype=bool))[at] = True
-    return known, y, unknown
+    found = sorted({label for row in rows for label in row})
+    known = labels or tuple(found)
+    others = [label for label in found if label not in set(known)]
+    matrix = MultiLabelBinarizer(classes=[*known, *others]).fit_transform(rows)
+    unknown = {label: matrix[:, len(known) + place] == 1 for place, label in enumerate(others)}
+    return matrix[:, : len(known)], known, unknown
 
 
 def _truth(frame: pd.DataFrame) -> NDArray[np.int64] | None:
