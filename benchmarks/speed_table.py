@@ -138,7 +138,7 @@ bytes at that of a copy, both measured beside it; operations are launched one by
   and hardly with classes.
 - **Very many classes**: beyond 1,024, negatives are the labels of the batch, and a row's own label is taken with its
   exact frequency. Without it the paper's in-batch objective has no bound where a batch holds few of the labels: scores
-  grow without end, and held-out rows are told apart worse than by chance. `label_marginal="batch"` is still there, and
+  grow without end, and held-out rows are recognised worse than by chance. `label_marginal="batch"` is still there, and
   warns when that has happened.
 - **The flow's inverse** evaluates every hidden unit once, in the order in which its inputs become known: compiled for
   the CPU by numba, one Triton kernel on a GPU, in plain torch without either.

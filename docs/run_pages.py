@@ -97,7 +97,7 @@ def run_command(line: str, *, shown: bool) -> str | None:
     return "".join(line for line in result.output.splitlines(keepends=True) if "━━" not in line)  # no progress bars
 
 
-def alike(found: str, said: str) -> bool:
+def same_output(found: str, said: str) -> bool:
     """Whether two outputs have the same lines, but for the last digits of numbers, which differ between machines."""
     lines = [[entry.rstrip() for entry in text.strip("\n").split("\n")] for text in (found, said)]
     return _same_lines(*lines)
@@ -148,7 +148,7 @@ def refresh(page: Path) -> None:
         shown = list(outputs(page, long=True))
     for output in reversed(shown):
         if "\n..." in "\n" + output.said:
-            if alike(output.found, output.said):
+            if same_output(output.found, output.said):
                 continue
             print(
                 f"{page.name}, line {output.line}: an excerpt is to be mended by hand. It prints now:\n{output.found}"

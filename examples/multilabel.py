@@ -1,4 +1,4 @@
-"""Several labels a row, some of them rare. Run it with ``python examples/multilabel.py``."""
+"""Multi-label data with rare labels. Run it with ``python examples/multilabel.py``."""
 
 from __future__ import annotations
 

@@ -77,19 +77,19 @@ def test_code_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
     if page.name == "README.md":
         RUN.write_files_of_readme()
     for output in RUN.outputs(page):
-        assert RUN.alike(output.found, output.said), (
+        assert RUN.same_output(output.found, output.said), (
             f"{page.name}, line {output.line}; after a look run: python docs/run_pages.py {page.stem}\n{output.found}"
         )
 
 
-def test_alike_minds_lines_words_and_numbers():
-    assert RUN.alike("a 0.51\nb", "a  0.50\nb\n")
-    assert not RUN.alike("a 0.51", "b 0.51")
-    assert not RUN.alike("a 0.51", "a 0.61")
-    assert not RUN.alike("a\nb", "a b")
-    assert not RUN.alike("a\nb", "a")
-    assert RUN.alike("a\nb\nc", "a\n...\nc")
-    assert not RUN.alike("a\nb\nc", "a\n...\nd")
+def test_outputs_are_compared_by_lines_words_and_numbers():
+    assert RUN.same_output("a 0.51\nb", "a  0.50\nb\n")
+    assert not RUN.same_output("a 0.51", "b 0.51")
+    assert not RUN.same_output("a 0.51", "a 0.61")
+    assert not RUN.same_output("a\nb", "a b")
+    assert not RUN.same_output("a\nb", "a")
+    assert RUN.same_output("a\nb\nc", "a\n...\nc")
+    assert not RUN.same_output("a\nb\nc", "a\n...\nd")
 
 
 def test_commands_are_not_hidden_in_indented_blocks():
@@ -117,7 +117,7 @@ def test_example_runs(script, tmp_path):
         for block in BLOCK.finditer(text):
             command, _, said = block["text"].partition("\n")
             if command == f"$ python examples/{script.name}":
-                assert RUN.alike(result.stdout, said), (page.name, result.stdout)
+                assert RUN.same_output(result.stdout, said), (page.name, result.stdout)
 
 
 # --- links and names ---------------------------------------------------------------------------------------------
