@@ -99,5 +99,5 @@ def test_what_cannot_be_added_is_refused(data):
         fitted(data, head="linear", class_prior=np.full(9, 1 / 9)).add_classes(X[-3:], y[-3:])
     indicator = np.eye(3, dtype=int)[y[:240] % 3] | np.eye(3, dtype=int)[0]
     labels = ECRTClassifier(demixing="linear", head="linear", random_state=0).fit(X[:240], indicator)
-    with pytest.raises(InputError, match="several labels"):
+    with pytest.raises(InputError, match="multi-label"):
         labels.add_classes(X[-3:], y[-3:])

@@ -15,7 +15,6 @@ import ecrt
 from ecrt import ECRTClassifier, ECRTRegressor, Encoder, Flow, LinearHead, MLPHead, Parametric, PseudoMinority
 from ecrt.cli import app
 from ecrt.errors import InputError
-from ecrt.estimators.refitting import fitted_choices, refit
 from ecrt.runs import fitting
 
 N = 150
@@ -55,11 +54,11 @@ def test_a_refit_keeps_what_the_fit_chose(name):
     estimator, task, options = ODD[name]
     X, y = rows(task)
     model = estimator(random_state=0, **options).fit(X[:100], y[:100])
-    chosen = fitted_choices(model)
+    chosen = model._fitted_choices()
     open_options = {key: getattr(estimator(), key) for key in options}
     model.set_params(**open_options)
-    refit(model, X, y)
-    assert fitted_choices(model) == chosen
+    model.refit(X, y)
+    assert model._fitted_choices() == chosen
     assert {key: getattr(model, key) for key in open_options} == open_options
     assert np.asarray(model.class_counts_ if hasattr(model, "class_counts_") else model.bin_counts_).sum() >= N / 2
     if name == "linear":
@@ -77,13 +76,13 @@ def test_a_refit_keeps_a_selection_and_does_not_select_again():
     model.fit(X[:100], y[:100])
     model.parts_["augmentation"] = Parametric(pseudo_samples=7)
     selection = model.selection_
-    refit(model, X, y)
+    model.refit(X, y)
     assert model.selection_ is selection
     assert model.selection == PseudoMinority(trials=4)
     assert model.parts_["augmentation"].pseudo_samples == 7
     assert model.class_counts_.sum() == N
     with pytest.raises(InputError):
-        refit(model, X, y[:3])
+        model.refit(X, y[:3])
     assert model.selection_ is selection
     assert model.selection == PseudoMinority(trials=4)
 
@@ -96,7 +95,7 @@ def test_a_refit_on_a_dataset():
     model = ECRTClassifier(encoder=Encoder(encoder, epochs=1), demixing="none", head="gaussian", random_state=0)
     model.fit(TensorDataset(images[:100], torch.from_numpy(y[:100])))
     model.set_params(head="auto", demixing="auto")
-    refit(model, TensorDataset(images, torch.from_numpy(y)))
+    model.refit(TensorDataset(images, torch.from_numpy(y)))
     assert (model.head_name_, model.demixing_, model.class_counts_.sum()) == ("gaussian", "none", N)
 
 
@@ -117,7 +116,7 @@ def test_the_saved_model_has_the_parts_of_the_tested_one(tmp_path, monkeypatch, 
         asked = {name: model.get_params()[name] for name in odd}
         original(model.set_params(**odd), X, y)
         model.set_params(**asked)
-        tested.append((fitted_choices(model), type(model.head_)))
+        tested.append((model._fitted_choices(), type(model.head_)))
 
     original = fitting._fit
     monkeypatch.setattr(fitting, "_fit", fit_oddly)
@@ -143,5 +142,5 @@ def test_the_saved_model_has_the_parts_of_the_tested_one(tmp_path, monkeypatch, 
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     saved = ecrt.load(tmp_path / "out" / "model")
-    assert tested == [(fitted_choices(saved), type(saved.head_))]
+    assert tested == [(saved._fitted_choices(), type(saved.head_))]
     assert saved.get_params()["head"] == "auto"

@@ -134,7 +134,7 @@ FITTED = {
 }
 STAGES = {
     "classifier": ["array_items", "transfer", "ECRTClassifier._keep_examples"],
-    "regressor": ["quantile_bins", "regress", "SourceRows.of"],
+    "regressor": ["quantile_bins", "regress", "ECRTRegressor._keep_examples"],
     "transformer": ["assign_roles", "demix", "diagnose_sources"],
     "baseline": ["minority_mask", "BaselineClassifier._features_to_learn_from", "transfer"],
 }
@@ -239,7 +239,7 @@ def test_an_interrupted_fit_never_replaces_an_older_model(sources, tmp_path, mon
         os.kill(os.getpid(), signum)
         time.sleep(10)
 
-    monkeypatch.setattr("ecrt.runs.fitting.refit", stopped)
+    monkeypatch.setattr(ECRTClassifier, "refit", stopped)
     monkeypatch.setattr(Figure, "savefig", blank_figure)
     result = invoke(*words, "-o", "model")
     assert result.exit_code == 128 + signum, result.output

@@ -1,30 +1,39 @@
-"""What every estimator here shares: reading X in all its forms, features, sources, files."""
+"""What estimators share: reading X in all its forms, features, sources, class probabilities, files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import wraps
-from numbers import Real
+from functools import partial, wraps
+from numbers import Integral, Real
 from os import PathLike
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state, column_or_1d
-from sklearn.utils._param_validation import Interval
+from scipy.special import log_expit, log_softmax
+from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.utils import (
+    Tags,
+    TransformerTags,
+    check_array,
+    check_consistent_length,
+    check_random_state,
+    column_or_1d,
+)
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from torch.utils.data import Dataset
 
-from ecrt.data import ClassRoles, TableEncoder
+from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.tables import refuse_extremes
-from ecrt.diagnostics import SourceDiagnostics
-from ecrt.errors import InputError
+from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
+from ecrt.errors import InputError, warn_user
 from ecrt.estimators.inputs import (
     array_items,
     check_class_counts,
@@ -32,28 +41,39 @@ from ecrt.estimators.inputs import (
     plain_labels,
     read_dataset,
     resolve_device,
+    targets_to_score,
     unlabelled,
 )
+from ecrt.io import head_shape
 from ecrt.stages import (
     DEMIXING,
     ENCODER,
     Demixing,
+    DemixResult,
     Encoder,
     EncodeResult,
     Flow,
+    GaussianHead,
     Linear,
+    LinearHead,
+    Part,
     Role,
     encode,
     features_of,
 )
 from ecrt.stages.encoding import check_encoder
 from ecrt.stages.parts import Composed, Rule, refuse_idle
-from ecrt.stages.scoring import predict_sources
+from ecrt.stages.scoring import predict_outputs, predict_sources
 from ecrt.training import BarProgress, Progress, one_thread, seeded
 
-__all__ = ["COMMON_CONSTRAINTS", "ECRTBase", "EstimatorBase", "PriorMixin", "Session", "all_or_nothing", "in_blocks"]
-
 Array = NDArray[np.float64]
+Minority = Annotated[
+    MinorityRule, StrOptions({"auto", "all"}), Interval(Integral, 1, None, closed="left"), "array-like", callable
+]
+"""What the option ``minority`` may be."""
+
+Prior = Annotated[str | ArrayLike, StrOptions({"balanced", "training"}), "array-like"]
+"""What the option ``class_prior`` may be."""
 
 MOST_CELLS = 500_000_000
 """Cells that sparse input may have when it is made dense: 4 GB."""
@@ -67,9 +87,14 @@ FLOW_SOURCES = 64
 FLOW_ROWS = 500
 """... and on at least this many rows."""
 
+MLP_SOURCES = 128
+"""``head="auto"`` tries an MLP on at most this many sources: longer vectors are embeddings, to be read linearly."""
 
-PRIVATE = ("_diagnosis", "_examples")
-"""What a fit learns beside the attributes whose names end in an underscore."""
+
+def learned_attributes(estimator: Composed) -> dict[str, Any]:
+    """All that a fit has learned, by name."""
+    private = ("_diagnosis", "_examples")
+    return {name: value for name, value in vars(estimator).items() if name.endswith("_") or name in private}
 
 
 def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,10 +107,8 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(learn)
     def learn_all(self: Any, *args: Any, **kwargs: Any) -> Any:
         working = object.__new__(type(self))
-        anew = learn.__name__ == "fit"
-        for name, value in vars(self).items():
-            if not (anew and (name.endswith("_") or name in PRIVATE)):
-                vars(working)[name] = value
+        before = learned_attributes(self) if learn.__name__ == "fit" else {}
+        vars(working).update({name: value for name, value in vars(self).items() if name not in before})
         learn(working, *args, **kwargs)
         self.__dict__ = vars(working)
         return self
@@ -119,6 +142,15 @@ def in_blocks(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return by_blocks
 
 
+@contextmanager
+def input_errors() -> Iterator[None]:
+    """Raise what another library says of the user's data as an ``InputError``."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
 @dataclass(frozen=True)
 class Session:
     """What the stages of one fit share."""
@@ -126,16 +158,6 @@ class Session:
     rng: np.random.Generator
     device: torch.device
     progress: Progress
-
-
-COMMON_CONSTRAINTS: dict[str, list[Any]] = {
-    "encoder": ENCODER.constraint(),
-    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-    "device": [str],
-    "verbose": ["verbose"],
-    "random_state": ["random_state"],
-}
-"""What the options of ``EstimatorBase`` may be."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
@@ -148,10 +170,10 @@ class EstimatorBase(Composed):
     _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER}
 
     encoder: str | nn.Module | Encoder = "identity"
-    validation_fraction: float = 0.2
+    validation_fraction: Annotated[float, Interval(Real, 0, 1, closed="neither")] = 0.2
     device: str = "auto"
-    verbose: bool | int = False
-    random_state: int | np.random.RandomState | None = None
+    verbose: Annotated[bool | int, "verbose"] = False
+    random_state: Annotated[int | np.random.RandomState | None, "random_state"] = None
 
     def _check_parts(self, rules: Iterable[Rule] = ()) -> None:
         """Raise an error if an option of a part cannot be what it is, or one was set and would have no effect."""
@@ -195,18 +217,17 @@ class EstimatorBase(Composed):
             stack.enter_context(one_thread())
             yield Session(np.random.default_rng(seed), resolve_device(self.device), progress)
 
-    def _encode_by(
+    def _encode(
         self,
-        config: Encoder,
         items: Dataset[Any],
         labels: NDArray[np.int64],
         roles: ClassRoles,
         session: Session,
-        groups: sparse.csr_array | None = None,
-        oversample: Callable[[NDArray[np.int64]], tuple[Dataset[Any], NDArray[np.int64]]] | None = None,
+        config: Encoder | None = None,
+        **options: Any,
     ) -> EncodeResult:
-        """Stage 1; the encoder stays on the CPU afterwards."""
-        encoded = encode(items, labels, roles, config, groups=groups, oversample=oversample, **vars(session))
+        """Stage 1, by another encoder if ``config`` says so, which stays on the CPU; ``options`` of ``encode``."""
+        encoded = encode(items, labels, roles, config or self._encoder, **options, **vars(session))
         self.encoder_ = encoded.encoder.cpu()
         if items[0][0].ndim == 1:
             self.encoder_ = self.encoder_.double()  # rows cost little, and must not depend on their batch
@@ -246,14 +267,9 @@ class EstimatorBase(Composed):
             raise InputError("X contains NaN, and the model was fitted on a Dataset, which may have no missing values.")
         return numbers
 
+    @input_errors()
     def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         """Rows as a data frame (tables) or an array (images), with the checks that scikit-learn makes."""
-        try:
-            return self._checked(X, y, reset=reset)
-        except ValueError as error:
-            raise InputError(str(error)) from error
-
-    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         least = 2 if reset else 1
         X = X.to_pandas() if hasattr(X, "to_pandas") else X
         if np.ma.is_masked(X) or np.ma.is_masked(y):
@@ -307,51 +323,98 @@ class EstimatorBase(Composed):
         return features
 
 
-class PriorMixin:
-    """The class prior that predictions assume."""
-
-    _examples: tuple[Array, NDArray[np.int64]]
+class ClassProbabilities(ClassifierMixin):
+    """Predictions of classes, or of labels of which a row may have several, under a class prior."""
 
     class_prior: Any
     classes_: NDArray[Any]
     class_counts_: NDArray[np.int64]
     multilabel_: bool
     label_log_odds_: Array
+    thresholds_: Array | None
+    sparse_output_: bool
+
+    def _scores(self, X: Any) -> Array:
+        """Balanced logits plus ``log_class_prior_``."""
+        raise NotImplementedError
 
     @property
     def log_class_prior_(self) -> Array:
         """Log of the prior that predictions assume, one entry for each class; log-odds for multi-label data."""
-        prior = self.class_prior
+        prior, counts = self.class_prior, self.class_counts_
         if isinstance(prior, str) and prior not in ("balanced", "training"):  # set after fit
             raise InputError(f"class_prior={prior!r}: use 'balanced', 'training' or a number for each class.")
-        if self.multilabel_:
-            return self._label_log_odds()
+        if isinstance(prior, str) and self.multilabel_:
+            return np.asarray(self.label_log_odds_[1 if prior == "balanced" else 0])
         if isinstance(prior, str):
-            counts = self.class_counts_
             return np.zeros(len(counts)) if prior == "balanced" else np.log(counts / counts.sum())
         given = np.asarray(prior, dtype=np.float64)
-        if given.shape != self.classes_.shape or not (np.isfinite(given).all() and (given > 0).all()):
+        fits = given.shape == self.classes_.shape and bool(np.isfinite(given).all() and (given > 0).all())
+        if self.multilabel_:
+            if not fits or (given >= 1).any():
+                raise InputError(
+                    f"class_prior must hold a frequency between 0 and 1 for each of the {len(self.classes_)} labels; "
+                    f"got {prior!r}."
+                )
+            return np.asarray(np.log(given) - np.log1p(-given))
+        if not fits:
             raise InputError(
                 f"class_prior must hold one positive number for each of the {len(self.classes_)} classes "
                 f"{self.classes_.tolist()}; got {prior!r}."
             )
         return np.asarray(np.log(given / given.sum()))
 
-    def _label_log_odds(self) -> Array:
-        """Log-odds of each label's frequency where predictions are made."""
-        if isinstance(self.class_prior, str):
-            return np.asarray(self.label_log_odds_[1 if self.class_prior == "balanced" else 0])
-        given = np.asarray(self.class_prior, dtype=np.float64)
-        if given.shape != self.classes_.shape or not ((given > 0) & (given < 1)).all():
-            raise InputError(
-                f"class_prior must hold a frequency between 0 and 1 for each of the {len(self.classes_)} labels; got "
-                f"{self.class_prior!r}."
-            )
-        return np.asarray(np.log(given) - np.log1p(-given))
+    @in_blocks
+    def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Balanced logits plus log class prior; for two classes, that of the second less that of the first.
+
+        For multi-label data, log-odds of each label.
+        """
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 and not self.multilabel_ else scores
+
+    @in_blocks
+    def predict_log_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Log-probabilities under ``class_prior``."""
+        scores = self._scores(X)
+        return np.asarray(log_expit(scores) if self.multilabel_ else log_softmax(scores, axis=1))
+
+    @in_blocks
+    def predict_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Probabilities under ``class_prior``, one column for each of ``classes_``.
+
+        For multi-label data they need not sum to one.
+        """
+        scores = torch.from_numpy(self._scores(X))
+        return np.asarray(torch.sigmoid(scores) if self.multilabel_ else torch.softmax(scores, dim=1))
+
+    @in_blocks
+    def predict(self, X: ArrayLike | Dataset[Any]) -> NDArray[Any]:
+        """The most probable label under ``class_prior``; for multi-label data, an indicator of those predicted."""
+        scores = self._scores(X)
+        if not self.multilabel_:
+            return self.classes_[scores.argmax(axis=1)]
+        cuts = 0.0 if self.thresholds_ is None else self.thresholds_ + self.log_class_prior_
+        found = ((scores >= cuts) & (self.class_counts_ > 0)).astype(np.int64)
+        return sparse.csr_matrix(found) if self.sparse_output_ else found  # type: ignore[return-value]
+
+    def score(
+        self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Accuracy; labels that were not in training count as wrong, with a warning.
+
+        For multi-label data, the share of rows with all labels right. A Dataset has y in its items.
+        """
+        check_is_fitted(self)
+        y = targets_to_score(X, y, one_label=not self.multilabel_)
+        unknown = [] if self.multilabel_ else np.setdiff1d(np.asarray(y), self.classes_).tolist()
+        if unknown:
+            warn_user(f"Labels that were not in training count as wrong: {unknown}.")
+        return float(super().score(X, y, sample_weight))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
-class ECRTBase(EstimatorBase):
+class ECRTBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorBase):
     """Options of de-mixing, for every task.
 
     The options are described with ``ECRTClassifier``.
@@ -368,9 +431,14 @@ class ECRTBase(EstimatorBase):
         """Classes that encoder or de-mixing learn from."""
         found = {self._learn_from if part.learn_from == "auto" else part.learn_from for part in self._parts(name)}
         if len(found) > 1:
-            raise InputError(f"All parts of {name} must learn from the same classes: set learn_from alike in each.")
+            raise InputError(f"All parts of {name} must learn from the same classes: give each the same learn_from.")
         learn_from: Literal["majority", "all"] = found.pop() if found else self._learn_from
         return learn_from
+
+    @property
+    def _learners(self) -> dict[str, Literal["majority", "all"]]:
+        """Classes that each stage learns from, for the functions that assign roles."""
+        return {"encode_on": self._learns_from("encoder"), "demix_on": self._learns_from("demixing")}
 
     def _demixings(self, n_rows: int, n_features: int) -> tuple[Demixing, ...]:
         """Ways of de-mixing to try, the simplest first."""
@@ -381,9 +449,22 @@ class ECRTBase(EstimatorBase):
         """Sources that are asked for, of so many features."""
         return max((part.wanted_sources(n_features) for part in self._parts("demixing")), default=n_features)
 
-    def _check_holdout(self) -> None:
+    def _rules(self) -> Iterator[Rule]:
+        """Options that have an effect only with some others."""
         if self._encoder.trains and self._encoder.holdout == 0:
             raise InputError("Encoder: holdout=0 leaves no row for de-mixing and head to learn from: hold some out.")
+        yield from ()
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags = TransformerTags(preserves_dtype=[self.precision])
+        return tags
+
+    def _keep_demixing(self, part: Demixing, demixed: DemixResult, encoded: EncodeResult) -> None:
+        """Keep what the first stages found."""
+        self.demixing_, self.demixer_ = part.kind, demixed.demixer
+        self.signal_weight_ = demixed.signal_weight
+        self.history_: dict[str, Any] = {"encoder": encoded.history, "restarts": demixed.restarts}
 
     @property
     def diagnostics_(self) -> SourceDiagnostics:
@@ -403,19 +484,9 @@ class ECRTBase(EstimatorBase):
     def _n_features_out(self) -> int:
         return int(self.demixer_.linear.n_signal)
 
-    def _encode(
-        self,
-        items: Dataset[Any],
-        labels: NDArray[np.int64],
-        roles: ClassRoles,
-        session: Session,
-        groups: sparse.csr_array | None = None,
-    ) -> EncodeResult:
-        """Stage 1 as the options say; ``groups`` are those that later stages must not lose, if not the classes."""
-        return self._encode_by(self._encoder, items, labels, roles, session, groups)
-
-    def _sources(self, X: Any) -> Array:
-        """s = f(e(x)), whatever output format ``transform`` is set to."""
+    @in_blocks
+    def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Signal sources of X, unscaled."""
         features = self._features(X)
         return predict_sources(self.demixer_, features, self._dtype)
 
@@ -425,3 +496,80 @@ class ECRTBase(EstimatorBase):
         if self.precision not in ("float64", "float32"):
             raise InputError(f"precision={self.precision!r}: use 'float64' or 'float32'.")
         return torch.float32 if self.precision == "float32" else torch.float64
+
+
+class ECRTPredictor(ECRTBase):
+    """What classifier and regressor share: a head on the sources, and sources that are kept to draw from."""
+
+    def _keep_head(
+        self, parts: Mapping[str, Part], demixed: DemixResult, head: nn.Module, scale: Array, encoded: EncodeResult
+    ) -> None:
+        """Keep what the stages found; ``parts`` are those that were chosen, by their roles."""
+        self.parts_ = {name: clone(part) for name, part in {"encoder": self._encoder, **parts}.items()}
+        self._keep_demixing(self.parts_["demixing"], demixed, encoded)
+        self.head_name_, self.head_, self.head_scale_ = self.parts_["head"].kind, head, scale
+        self.within_variance_ = demixed.within_variance
+
+    def _keep_examples(
+        self, z: Array, y: NDArray[Any], groups: NDArray[np.int64], names: NDArray[Any], demixed_on: NDArray[np.bool_]
+    ) -> None:
+        """Keep sources of some rows, to draw from; independence is measured on them when it is asked for.
+
+        ``groups`` are classes or bins of the rows, ``names`` those of all groups.
+        """
+        rows = SourceRows.of(self.demixer_, z, groups)
+        self._examples = rows.s, y
+        self._diagnosis = partial(diagnose_sources, self.demixer_, rows, names, demixed_on)
+
+    def _outputs(self, X: Any) -> Array:
+        """What the head gives."""
+        features = self._features(X)
+        return predict_outputs(self.demixer_, self.head_scale_, self.head_, features, self._dtype)
+
+    def _restored(self, s: Array, space: Literal["source", "feature"]) -> Array:
+        """Sources as they are, or the features that they come from."""
+        return s if space == "source" else self.demixer_.inverse(torch.from_numpy(s)).detach().numpy()
+
+    def _fitted_choices(self) -> dict[str, Any]:
+        """Options that leave nothing to choose: de-mixing, head and the rest are as the last fit chose them.
+
+        How long a network is trained, and how much a Gaussian head shares variances, is found anew from the rows.
+        """
+        check_is_fitted(self)
+        chosen: dict[str, Any] = {name: clone(part) for name, part in self.parts_.items()}
+        if self.demixer_.flow is not None:
+            chosen["demixing"].blocks = len(self.demixer_.flow.blocks)
+        head, part = head_shape(self.head_), chosen["head"]
+        if head.kind == "mlp":
+            part.set_params(hidden=head.hidden, dropout=head.dropout)
+        elif isinstance(part, LinearHead) and not part.by_steps:
+            part.weight_decay = float(self.history_["head_setting"])
+        elif isinstance(part, GaussianHead):  # learns from real rows alone
+            usual = type(chosen["augmentation"])().get_params()
+            unused = {name: usual[name] for name in ("weight", "n_synthetic") if name in usual}
+            chosen["augmentation"].set_params(**unused)
+        return chosen
+
+    def refit(self, X: Any, y: Any = None) -> None:
+        """Fit on other rows with the parts that the last fit chose, so that what was tested is what is then used.
+
+        Options stay what they are.
+
+        Parameters
+        ----------
+        X, y : as ``fit`` takes them; y is not used with a Dataset.
+        """
+        asked = self.get_params(deep=False)
+        selection = getattr(self, "selection_", None)
+        self.set_params(**self._fitted_choices())
+        try:
+            self.fit(X) if isinstance(X, Dataset) else self.fit(X, y)
+        finally:
+            self.set_params(**asked)
+            if selection is not None:
+                self.selection_ = selection
+
+
+def generator_of(random_state: Any) -> np.random.Generator:
+    """A generator of our own from what scikit-learn calls a random state."""
+    return np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.special import log_expit, log_softmax
-from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context, clone
-from sklearn.utils import (
-    Tags,
-    TransformerTags,
-    check_array,
-    check_consistent_length,
-    check_random_state,
-    column_or_1d,
-)
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.base import _fit_context, clone
+from sklearn.utils import Tags, check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from ecrt.data import ClassRoles, MinorityRule, assign_roles, minority_mask, thin_out
+from ecrt.data import ClassRoles, assign_roles, minority_mask, thin_out
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources, unique_feature
 from ecrt.errors import InputError, warn_user
-from ecrt.estimators.base import COMMON_CONSTRAINTS, ECRTBase, PriorMixin, all_or_nothing, in_blocks
+from ecrt.estimators.base import (
+    MLP_SOURCES,
+    ClassProbabilities,
+    ECRTPredictor,
+    Minority,
+    Prior,
+    all_or_nothing,
+    generator_of,
+    learned_attributes,
+)
 from ecrt.estimators.inputs import (
     array_items,
     has_several_labels,
@@ -37,7 +35,6 @@ from ecrt.estimators.inputs import (
     read_dataset,
     read_labels,
     read_target_arrays,
-    targets_to_score,
 )
 from ecrt.flows import ClassPrior, Demixer, class_moments
 from ecrt.losses import label_odds, row_mass
@@ -67,32 +64,22 @@ from ecrt.stages import (
     transfer,
 )
 from ecrt.stages.parts import Rule, changed_options
-from ecrt.stages.scoring import predict_outputs
-
-__all__ = ["MINORITY_CONSTRAINT", "ECRTClassifier"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-MLP_SOURCES = 128
-"""``head="auto"`` tries an MLP on at most this many sources: longer vectors are embeddings, to be read linearly."""
-
 MANY_LABELLED_ROWS = 50_000
-"""With more rows than this ``head="auto"`` for several labels is an MLP: a linear head cannot use them."""
+"""With more rows than this ``head="auto"`` for multi-label data is an MLP: a linear head cannot use them."""
 
 EXAMPLES_PER_CLASS = 500
 """Sources kept of each class, to draw from."""
 
 LABEL_EXAMPLES = 20_000
-"""Sources kept over all labels, where rows have several; 20 to 500 of each."""
-
-MINORITY_CONSTRAINT: list[Any] = [
-    StrOptions({"auto", "all"}), Interval(Integral, 1, None, closed="left"), "array-like", callable
-]  # fmt: skip
+"""Sources kept over all labels of multi-label data; 20 to 500 of each."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
-class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, PriorMixin, ECRTBase):
+class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     """Classifier for imbalanced data by energy-based causal representation transfer.
 
     One invertible mechanism is supposed to generate the features of every class. It is learned where data abound (the
@@ -159,8 +146,8 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     history_ : losses of every trained part, restarts and candidates.
     diagnostics_ : independence of sources in each class, round-trip error, likelihood, the theorem's conditions.
     theory_met_ : whether those conditions hold.
-    selection_ : with ``selection``, what was tried and chosen, and a sentence that says so.
-    label_log_odds_ : with several labels a row, log-odds of their frequencies, in training and balanced.
+    selection_ : with ``selection``, what was tried and chosen, and a sentence on it.
+    label_log_odds_ : of multi-label data, log-odds of the frequencies of labels, in training and balanced.
     thresholds_ : likewise, with ``thresholds="validation"``, the balanced logit from which each label is predicted.
 
     Examples
@@ -181,21 +168,10 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         "head": HEAD,
         "selection": SELECTION,
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
-        "demixing": DEMIXING.constraint(),
-        "augmentation": AUGMENTATION.constraint(),
-        "head": HEAD.constraint(),
-        "selection": [None, *SELECTION.constraint()],
-        "minority": MINORITY_CONSTRAINT,
-        "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
-        "thresholds": [StrOptions({"half", "validation"})],
-        "precision": [StrOptions({"float64", "float32"})],
-    }
-
     augmentation: str | Augmentation = "parametric"
     head: str | Head | Sequence[str | Head] = "auto"
-    minority: MinorityRule = "auto"
-    class_prior: str | ArrayLike = "balanced"
+    minority: Minority = "auto"
+    class_prior: Prior = "balanced"
     thresholds: Literal["half", "validation"] = "half"
     selection: str | PseudoMinority | None = None
 
@@ -216,19 +192,19 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self._check_parts(self._rules(several))
         if several:
             if self.selection is not None:
-                raise InputError("selection chooses for one label a row: with several use selection=None.")
+                raise InputError("selection chooses for rows with one label each: use selection=None.")
             return self._fit_labels(X, y)
         return self._fit_classes(X, y) if self.selection is None else self._fit_selected(X, y)
 
     def _rules(self, several: bool | None = None) -> Iterator[Rule]:
         """Options that have an effect only with some others; ``several``: whether rows have several labels."""
-        self._check_holdout()
+        yield from super()._rules()
         augmentation = self._parts("augmentation")[0]
         learns = not self._parts("head") or any(not isinstance(head, GaussianHead) for head in self._parts("head"))
         weighed = {"weight", "n_synthetic"} & changed_options(augmentation)
         needs = "a linear or MLP head for its weight and n_synthetic: the Gaussian one learns from real rows alone"
         yield "augmentation", learns or not weighed, needs
-        needs = "one label a row: it is the residuals of other classes that are borrowed"
+        needs = "rows with one label each: the residuals of other classes are borrowed"
         yield "augmentation", not (several and isinstance(augmentation, Borrowed)), needs
         yield "thresholds", several is not False, "rows with several labels"
 
@@ -254,97 +230,32 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             )  # fmt: skip
         self.multilabel_ = False
         self._take(encoded, result, counts, roles)
-        self._keep_examples(z, y_rows, roles.demixed_on, session.rng)
+        keep = thin_out(y_rows, dict.fromkeys(range(len(counts)), EXAMPLES_PER_CLASS), session.rng)
+        self._keep_examples(z[keep], y_rows[keep], y_rows[keep], self.classes_, roles.demixed_on)
         return self
 
     def _class_roles(self, counts: Labels) -> ClassRoles:
-        encode_on, demix_on = self._learns_from("encoder"), self._learns_from("demixing")
-        return assign_roles(counts, self.classes_, minority=self.minority, encode_on=encode_on, demix_on=demix_on)
+        return assign_roles(counts, self.classes_, minority=self.minority, **self._learners)
 
     def _heads(self, n_features: int) -> tuple[Head, ...]:
         """Heads to try for classes, the simplest first."""
         few = self._n_sources(n_features) <= MLP_SOURCES
         return self._parts("head") or (LinearHead(), GaussianHead(), *([MLPHead()] if few else []))
 
-    def _take(
-        self, encoded: EncodeResult, result: TransferResult, counts: NDArray[np.int64], roles: ClassRoles
-    ) -> None:
+    def _take(self, encoded: EncodeResult, result: TransferResult, counts: Labels, roles: ClassRoles) -> None:
         """Keep what the stages found."""
         self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on & (counts > 0)]
-        self.demixing_, self.demixer_ = result.demixing.kind, result.demixed.demixer
-        self.head_name_, self.head_ = result.choice.head.kind, result.head
-        chosen = (self._encoder, result.demixing, self._parts("augmentation")[0], result.choice.head)
-        self.parts_ = dict(zip(("encoder", "demixing", "augmentation", "head"), map(clone, chosen), strict=True))
-        self.signal_weight_ = result.demixed.signal_weight
-        self.head_scale_ = result.demixed.head_scale
-        self.within_variance_ = result.demixed.within_variance
-        self.history_: dict[str, Any] = {
-            "encoder": encoded.history,
-            "restarts": result.demixed.restarts,
-            "head_candidates": result.choice.candidates,
-            "head_setting": result.choice.setting,
-            "head_temperature": result.choice.temperature,
+        choice, augmentation = result.choice, self._parts("augmentation")[0]
+        parts = {"demixing": result.demixing, "augmentation": augmentation, "head": choice.head}
+        self._keep_head(parts, result.demixed, result.head, result.demixed.head_scale, encoded)
+        self.history_ |= {
+            "head_candidates": choice.candidates,
+            "head_setting": choice.setting,
+            "head_temperature": choice.temperature,
             "demixing_held_out": result.held_out,
         }
-
-    @in_blocks
-    def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
-        """Signal sources of X, unscaled."""
-        return self._sources(X)
-
-    @in_blocks
-    def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
-        """Balanced logits plus log class prior; for two classes, that of the second less that of the first.
-
-        With several labels a row, log-odds of each.
-        """
-        scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 and not self.multilabel_ else scores
-
-    @in_blocks
-    def predict_log_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
-        """Log-probabilities under ``class_prior``."""
-        if self._several_labels():
-            return np.asarray(log_expit(self._scores(X)))
-        return np.asarray(log_softmax(self._scores(X), axis=1))
-
-    @in_blocks
-    def predict_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
-        """Probabilities under ``class_prior``, one column for each of ``classes_``.
-
-        With several labels a row they need not sum to one.
-        """
-        to_probabilities = torch.sigmoid if self._several_labels() else partial(torch.softmax, dim=1)
-        return np.asarray(to_probabilities(torch.from_numpy(self._scores(X))))
-
-    @in_blocks
-    def predict(self, X: ArrayLike | Dataset[Any]) -> NDArray[Any]:
-        """The most probable label under ``class_prior``; with several labels a row, an indicator of those predicted."""
-        if self._several_labels():
-            prior = self.log_class_prior_
-            cuts = np.zeros(len(prior)) if self.thresholds_ is None else self.thresholds_ + prior
-            found = ((self._scores(X) >= cuts) & (self.class_counts_ > 0)).astype(np.int64)
-            return sparse.csr_matrix(found) if self.sparse_output_ else found  # type: ignore[return-value]
-        best = self._scores(X).argmax(axis=1)
-        return self.classes_[best]
-
-    def score(
-        self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> float:
-        """Accuracy; labels that were not in training count as wrong, with a warning.
-
-        With several labels a row, the share of rows with all labels right. A Dataset has y in its items.
-        """
-        check_is_fitted(self)
-        y = targets_to_score(X, y, one_label=not self.multilabel_)
-        if self.multilabel_:
-            return float(super().score(X, y, sample_weight))
-        unknown = np.setdiff1d(np.asarray(y), self.classes_)
-        if len(unknown):
-            warn_user(f"Labels that were not in training count as wrong: {unknown.tolist()}.")
-        return float(super().score(X, y, sample_weight))
 
     def sample(
         self,
@@ -371,13 +282,12 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         part = self.parts_["augmentation"]
         config = Parametric() if isinstance(part, NoAugmentation) else clone(part)
         config.set_params(weight=1.0, n_synthetic=n_per_class)
-        rng = np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
         majority = ~np.isin(self.classes_, self.minority_classes_)
         drawn = augment_classes(
-            s, y, np.isin(self.classes_, wanted), self.within_variance_, config, rng, lenders=majority
-        )
-        values = drawn.s if space == "source" else self.demixer_.inverse(torch.from_numpy(drawn.s)).numpy()
-        return values, self.classes_[drawn.y]
+            s, y, np.isin(self.classes_, wanted), self.within_variance_, config, generator_of(random_state),
+            lenders=majority,
+        )  # fmt: skip
+        return self._restored(drawn.s, space), self.classes_[drawn.y]
 
     @all_or_nothing
     def add_classes(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
@@ -392,7 +302,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         """
         check_is_fitted(self)
         if self.multilabel_:
-            raise InputError("Classes cannot be added where a row may have several labels.")
+            raise InputError("Classes cannot be added to a model of multi-label data.")
         if not isinstance(self.class_prior, str):
             raise InputError("class_prior has a number for each class: set it to 'balanced' or 'training' first.")
         z, names = self._read_new(X, y)
@@ -452,13 +362,6 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             restarts=(),
         )
 
-    def _keep_examples(self, z: Array, y: Labels, demixed_on: NDArray[np.bool_], rng: np.random.Generator) -> None:
-        """Keep some sources of each class, to draw from; independence is measured on them when it is asked for."""
-        keep = thin_out(y, dict.fromkeys(range(len(self.classes_)), EXAMPLES_PER_CLASS), rng)
-        rows = SourceRows.of(self.demixer_, z[keep], y[keep])
-        self._examples = rows.s, rows.y
-        self._diagnosis = partial(diagnose_sources, self.demixer_, rows, self.classes_, demixed_on)
-
     def _fit_labels(self, X: Any, y: Any) -> ECRTClassifier:
         """Learn encoder, de-mixing and a column of logits for each label."""
         labelled, self.classes_ = read_labels(read_target_arrays(X) if isinstance(X, Dataset) else y)
@@ -477,7 +380,7 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             groups = replace(
                 roles, encoded_on=np.append(roles.encoded_on, True), augmented=np.append(roles.augmented, False)
             )
-            encoded = self._encode(items, labelled.rarest, groups, session, labelled.sides())
+            encoded = self._encode(items, labelled.rarest, groups, session, groups=labelled.sides())
             z, learned = encoded.features[encoded.learn_rows], labelled[encoded.learn_rows]
             usual = (MLPHead(),) if len(z) > MANY_LABELLED_ROWS else (LinearHead(), MLPHead())
             result = transfer(
@@ -495,9 +398,9 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             logits, judged = result.choice.trial()
             self.thresholds_ = best_thresholds(logits, learned[judged].present(), -self.log_class_prior_)
         label, row = learned.label, learned.incidences.row
-        most = int(np.clip(LABEL_EXAMPLES // n_labels, 20, 500))
+        most = int(np.clip(LABEL_EXAMPLES // n_labels, 20, EXAMPLES_PER_CLASS))
         keep = thin_out(label, dict.fromkeys(range(n_labels), most), session.rng)
-        self._keep_examples(z[row[keep]], label[keep], roles.demixed_on & (counts > 0), session.rng)
+        self._keep_examples(z[row[keep]], label[keep], label[keep], self.classes_, roles.demixed_on & (counts > 0))
         return self
 
     def _fit_selected(self, X: Any, y: Any) -> ECRTClassifier:
@@ -527,31 +430,27 @@ class ECRTClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         if not selection.transfer:
             warn_user(selection.sentence)
         chosen = clone(self).set_params(**selection.options, selection=None).fit(X, y)
-        for name, value in vars(chosen).items():
-            if name.endswith("_") or name in ("_examples", "_diagnosis"):
-                setattr(self, name, value)
+        self.__dict__ |= learned_attributes(chosen)
         self.selection_ = asdict(selection)
         return self
 
-    def _several_labels(self) -> bool:
-        check_is_fitted(self)
-        return bool(self.multilabel_)
-
     def _scores(self, X: Any) -> Array:
-        """Balanced logits plus log class prior."""
-        features = self._features(X)
-        scores = predict_outputs(self.demixer_, self.head_scale_, self.head_, features, self._dtype)
+        scores = self._outputs(X)
         scores += self.log_class_prior_.astype(scores.dtype)
         if self.multilabel_:
             never = self.class_counts_ == 0
             scores[:, never] = self.label_log_odds_[0, never]
         return scores
 
+    def _fitted_choices(self) -> dict[str, Any]:
+        named = len(self.minority_classes_) and self.minority != "all"
+        minority = {"minority": self.minority_classes_.tolist()} if named else {}
+        return super()._fitted_choices() | minority | {"selection": None}
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         gaussian = any(isinstance(head, GaussianHead) for head in self._parts("head"))
         tags.classifier_tags.multi_label = not gaussian and self.selection is None
-        tags.transformer_tags = TransformerTags(preserves_dtype=[self.precision])
         return tags
 
 

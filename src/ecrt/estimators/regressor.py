@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import (
-    ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
-    TransformerMixin,
-    _fit_context,
-    clone,
-)
-from sklearn.utils import Tags, TransformerTags, check_array, check_consistent_length, check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.base import RegressorMixin, _fit_context
+from sklearn.utils import Tags, check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
@@ -27,9 +18,8 @@ from ecrt.augmentation.donors import draw_from_donors
 from ecrt.data import indicator_of
 from ecrt.data.density import TargetRegions, quantile_bins, target_roles
 from ecrt.data.tables import LARGEST
-from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
-from ecrt.estimators.base import COMMON_CONSTRAINTS, ECRTBase, all_or_nothing, in_blocks
+from ecrt.estimators.base import MLP_SOURCES, ECRTPredictor, all_or_nothing, generator_of, in_blocks, input_errors
 from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays, targets_to_score
 from ecrt.stages import (
     DEMIXING,
@@ -48,27 +38,22 @@ from ecrt.stages import (
     Role,
     regress,
 )
-from ecrt.stages.parts import Rule
-from ecrt.stages.scoring import predict_outputs
-
-__all__ = ["ECRTRegressor"]
+from ecrt.stages.parts import Count, Rule, Share
 
 Array = NDArray[np.float64]
 
 MOST_EXAMPLES = 5000
 """Sources kept to sample from and to measure independence on."""
 
-MLP_SOURCES = 128
-"""``head="auto"`` tries an MLP on at most this many sources: longer vectors are embeddings, to be read linearly."""
-
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
-class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin, ECRTBase):
+class ECRTRegressor(RegressorMixin, ECRTPredictor):
     """Regressor for targets with rare values, by energy-based causal representation transfer.
 
     Quantile bins of y take the place of classes: the mechanism is learned where targets are dense and undone. Where
-    they are sparse, synthetic sources are drawn, between or from rows with targets nearby. A head is trained on both;
-    every step must lower the error on held-out rows, rare and others counted alike, or a plain regression is left.
+    they are sparse, synthetic sources are drawn, between or from rows with targets nearby. A head is trained on both.
+    Every step must lower the error on held-out rows, where rare rows count as much as the others. Otherwise a plain
+    regression is left.
 
     Parameters
     ----------
@@ -127,26 +112,15 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         "head": TARGET_HEAD,
     }
     _learn_from: ClassVar[Literal["majority", "all"]] = "all"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
-        "demixing": DEMIXING.constraint(),
-        "augmentation": TARGET_AUGMENTATION.constraint(),
-        "head": TARGET_HEAD.constraint(),
-        "n_bins": [None, Interval(Integral, 1, None, closed="left")],
-        "region_mass": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        "weighted": [StrOptions({"auto"}), "boolean"],
-        "precision": [StrOptions({"float64", "float32"})],
-    }
-
     augmentation: str | Part | Sequence[str | Part] = "auto"
     head: str | Head | Sequence[str | Head] = "auto"
-    n_bins: int | None = None
-    region_mass: str | float = "auto"
+    n_bins: Count | None = None
+    region_mass: Literal["auto"] | Share = "auto"
     weighted: Literal["auto"] | bool = "auto"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
-        tags.transformer_tags = TransformerTags(preserves_dtype=[self.precision])
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -167,10 +141,9 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         bins = quantile_bins(regions.position(targets), self._wanted_bins(len(targets), n_inputs))
         items = labelled_items(X, bins) if isinstance(X, Dataset) else array_items(inputs, bins)
         rare = regions.is_rare(targets)
-        encode_on, demix_on = self._learns_from("encoder"), self._learns_from("demixing")
-        roles = target_roles(bins, rare, encode_on=encode_on, demix_on=demix_on)
+        roles = target_roles(bins, rare, **self._learners)
         with self._session() as session:
-            encoded = self._encode(items, bins, roles, session, indicator_of(bins, rare))
+            encoded = self._encode(items, bins, roles, session, groups=indicator_of(bins, rare))
             rows = encoded.learn_rows
             z = encoded.features[rows]
             result = regress(
@@ -181,30 +154,17 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
                 weighings=(False, True) if isinstance(self.weighted, str) else (bool(self.weighted),),
                 validation=self.validation_fraction, fresh=encoded.fresh[rows], **vars(session),
             )  # fmt: skip
-            self.regions_, self.bin_counts_ = regions, roles.counts
-            self.minority_bins_, self.demixed_on_ = np.flatnonzero(roles.minority), np.flatnonzero(roles.demixed_on)
-            plan = result.plan
-            self.demixing_, self.demixer_ = plan.demixing.kind, result.demixed.demixer
-            self.head_name_, self.head_ = plan.head.kind, result.head
-            self.region_mass_, self.augmentation_ = plan.region_mass, plan.augmentation.kind
-            self.weighted_ = plan.weighted
-            chosen = (self._encoder, plan.demixing, plan.augmentation, plan.head)
-            self.parts_ = dict(zip(("encoder", "demixing", "augmentation", "head"), map(clone, chosen), strict=True))
-            self.signal_weight_ = result.demixed.signal_weight
-            self.head_scale_ = result.head_scale
-            self.within_variance_ = result.demixed.within_variance
-            self.history_: dict[str, Any] = {
-                "encoder": encoded.history,
-                "restarts": result.demixed.restarts,
-                "candidates": result.held_out,
-                "chosen": str(plan),
-                "head_setting": result.setting,
-            }
             keep = np.sort(session.rng.permutation(len(z))[:MOST_EXAMPLES])
-        kept = SourceRows.of(self.demixer_, z[keep], bins[rows][keep])
-        self._examples = kept.s, targets[rows][keep]
+        plan = result.plan
+        self.regions_, self.bin_counts_ = regions, roles.counts
+        self.minority_bins_, self.demixed_on_ = np.flatnonzero(roles.minority), np.flatnonzero(roles.demixed_on)
+        self.region_mass_, self.augmentation_ = plan.region_mass, plan.augmentation.kind
+        self.weighted_ = plan.weighted
+        parts = {"demixing": plan.demixing, "augmentation": plan.augmentation, "head": plan.head}
+        self._keep_head(parts, result.demixed, result.head, result.head_scale, encoded)
+        self.history_ |= {"candidates": result.held_out, "chosen": str(plan), "head_setting": result.setting}
         all_bins = np.arange(len(roles.counts))
-        self._diagnosis = partial(diagnose_sources, self.demixer_, kept, all_bins, roles.demixed_on)
+        self._keep_examples(z[keep], targets[rows][keep], bins[rows][keep], all_bins, roles.demixed_on)
         return self
 
     @property
@@ -216,8 +176,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     @in_blocks
     def predict(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Targets in the units of y, shaped as in ``fit``."""
-        features = self._features(X)
-        outputs = predict_outputs(self.demixer_, self.head_scale_, self.head_, features, self._dtype)
+        outputs = self._outputs(X)
         predicted = self.regions_.restore(outputs.astype(np.float64))
         return predicted[:, 0] if self.one_output_ else predicted
 
@@ -226,11 +185,6 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
     ) -> float:
         """Coefficient of determination; a Dataset has y in its items."""
         return float(super().score(X, targets_to_score(X, y, one_label=False), sample_weight))
-
-    @in_blocks
-    def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
-        """Signal sources of X, unscaled."""
-        return self._sources(X)
 
     def sample(
         self,
@@ -255,12 +209,10 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
             raise InputError(f"y must hold finite numbers, {len(self.regions_.center)} for each target.")
         repeated = np.repeat(columns, n_per_target, axis=0)
         s, known = self._examples
-        rng = np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
         standard = self.regions_.standardise
         n_donors = getattr(self.parts_["augmentation"], "n_donors", Donors().n_donors)
-        drawn = draw_from_donors(s, standard(known), standard(repeated), n_donors, rng)
-        values = drawn if space == "source" else self.demixer_.inverse(torch.from_numpy(drawn)).detach().numpy()
-        return values, repeated[:, 0] if self.one_output_ else repeated
+        drawn = draw_from_donors(s, standard(known), standard(repeated), n_donors, generator_of(random_state))
+        return self._restored(drawn, space), repeated[:, 0] if self.one_output_ else repeated
 
     def _read_targets(self, X: Any, y: Any) -> tuple[Array, Array]:
         """Rows as numbers (none of a Dataset, which may be large), and targets of shape (n, outputs)."""
@@ -273,12 +225,10 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
             return np.empty((0, 0)), targets[:, None] if targets.ndim == 1 else targets
         if y is None:
             raise InputError("This ECRTRegressor estimator requires y to be passed, but the target y is None.")
-        try:
+        with input_errors():
             targets = check_array(
                 y, ensure_2d=False, dtype=np.float64, ensure_min_samples=0, input_name="y", estimator=self
             )
-        except ValueError as error:
-            raise InputError(str(error)) from error
         too_large = np.abs(targets) > LARGEST
         if too_large.any():
             raise InputError(f"y holds a value beyond {LARGEST:g} in row {int(np.argwhere(too_large)[0, 0])}.")
@@ -295,7 +245,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
 
     def _rules(self) -> Iterator[Rule]:
         """Options that have an effect only with some others."""
-        self._check_holdout()
+        yield from super()._rules()
         none = {part.kind for part in self._parts("demixing")} == {"none"}
         yield "weighted", not none or self.weighted is False, "demixing other than 'none'"
 
@@ -308,3 +258,7 @@ class ECRTRegressor(ClassNamePrefixFeaturesOutMixin, RegressorMixin, Transformer
         """Heads to try, the simplest first."""
         few = self._n_sources(n_features) <= MLP_SOURCES
         return self._parts("head") or (LinearHead(), *([MLPHead()] if few else []))
+
+    def _fitted_choices(self) -> dict[str, Any]:
+        mass, weighted = float(self.region_mass_), bool(self.weighted_)
+        return super()._fitted_choices() | {"region_mass": mass, "weighted": weighted}

@@ -9,21 +9,17 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
-from sklearn.utils import Tags, TransformerTags, check_array
-from sklearn.utils._param_validation import StrOptions
+from sklearn.base import _fit_context
+from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
-from ecrt.data import MinorityRule, assign_roles, stratified_holdout
+from ecrt.data import assign_roles, stratified_holdout
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
-from ecrt.estimators.base import COMMON_CONSTRAINTS, ECRTBase, all_or_nothing, in_blocks
-from ecrt.estimators.classifier import MINORITY_CONSTRAINT
+from ecrt.estimators.base import ECRTBase, Minority, all_or_nothing, input_errors
 from ecrt.stages import ENCODER, Demixing, Flow, Linear, NoDemixing, Role, demix
 from ecrt.stages.parts import Rule
-
-__all__ = ["ECRTTransformer"]
 
 Array = NDArray[np.float64]
 
@@ -31,7 +27,7 @@ DEMIXING = Role((NoDemixing, Linear, Flow))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
-class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBase):
+class ECRTTransformer(ECRTBase):
     """Features to sources that are independent given the label, as far as the classes with data show.
 
     The first stages of ``ECRTClassifier``, which describes the options, without its head: encoder and de-mixing.
@@ -63,19 +59,12 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
     """
 
     _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER, "demixing": DEMIXING}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
-        "demixing": DEMIXING.constraint(),
-        "minority": MINORITY_CONSTRAINT,
-        "precision": [StrOptions({"float64", "float32"})],
-    }
-
     demixing: str | Demixing = "linear"
-    minority: MinorityRule = "auto"
+    minority: Minority = "auto"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.transformer_tags = TransformerTags(preserves_dtype=[self.precision])
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -85,8 +74,7 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
         self._check_parts(self._rules())
         items, labels = self._read_classes(X, y)
         counts = np.bincount(labels, minlength=len(self.classes_))
-        encode_on, demix_on = self._learns_from("encoder"), self._learns_from("demixing")
-        roles = assign_roles(counts, self.classes_, minority=self.minority, encode_on=encode_on, demix_on=demix_on)
+        roles = assign_roles(counts, self.classes_, minority=self.minority, **self._learners)
         with self._session() as session:
             encoded = self._encode(items, labels, roles, session)
             z, y_rows = encoded.features[encoded.learn_rows], labels[encoded.learn_rows]
@@ -100,9 +88,7 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
         self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on]
-        self.demixing_, self.demixer_ = self._parts("demixing")[0].kind, result.demixer
-        self.signal_weight_ = result.signal_weight
-        self.history_ = {"encoder": encoded.history, "restarts": result.restarts}
+        self._keep_demixing(self._parts("demixing")[0], result, encoded)
         rows = SourceRows.of(self.demixer_, z, y_rows)
         # At once: nothing else here has to keep the sources of all rows.
         self._diagnosis = diagnose_sources(self.demixer_, rows, self.classes_, roles.demixed_on)
@@ -113,13 +99,8 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
 
     def _rules(self) -> Iterator[Rule]:
         """Options that have an effect only with some others."""
-        self._check_holdout()
+        yield from super()._rules()
         yield "validation_fraction", isinstance(self._parts("demixing")[0], Flow), "demixing='flow'"
-
-    @in_blocks
-    def transform(self, X: ArrayLike | Dataset[Any]) -> Array:
-        """Signal sources of X, unscaled."""
-        return self._sources(X)
 
     def inverse_transform(self, S: ArrayLike) -> Array:
         """Features of sources, what the sources do not tell set to its mean: f(f^-1(s)) = s holds.
@@ -127,10 +108,8 @@ class ECRTTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ECRTBas
         With the identity encoder these are the columns of X as numbers (``table_.names_out`` names them).
         """
         check_is_fitted(self)
-        try:
+        with input_errors():
             s = check_array(S, dtype=np.float64, input_name="S")
-        except ValueError as error:
-            raise InputError(str(error)) from error
         if s.shape[1] != self._n_features_out:
             raise InputError(f"S has {s.shape[1]} columns; there are {self._n_features_out} sources.")
         with torch.no_grad():

@@ -10,17 +10,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax
-from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.utils._param_validation import StrOptions
+from sklearn.base import _fit_context
 from torch.utils.data import Dataset
 
-from ecrt.data import ClassRoles, MinorityRule
+from ecrt.data import ClassRoles
 from ecrt.data.minority import minority_mask
 from ecrt.errors import InputError
-from ecrt.estimators.base import COMMON_CONSTRAINTS, EstimatorBase, PriorMixin, Session, all_or_nothing
-from ecrt.estimators.classifier import MINORITY_CONSTRAINT
-from ecrt.estimators.inputs import targets_to_score
+from ecrt.estimators.base import ClassProbabilities, EstimatorBase, Minority, Prior, Session, all_or_nothing
 from ecrt.flows import Demixer, LinearDemixing, SharedPrior
 from ecrt.nn import BalancedHead
 from ecrt.rivals.base import METHOD, Rival
@@ -50,7 +46,7 @@ HEAD = Role((LinearHead, MLPHead))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
-class BaselineClassifier(ClassifierMixin, PriorMixin, EstimatorBase):
+class BaselineClassifier(ClassProbabilities, EstimatorBase):
     """Other people's methods for imbalanced classes, on the same encoders, heads, training and priors as ECRT.
 
     Features are scaled and a head learns from them, with its weight decay or its epochs chosen on held-out rows, where
@@ -104,19 +100,11 @@ class BaselineClassifier(ClassifierMixin, PriorMixin, EstimatorBase):
     """
 
     _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER, "method": METHOD, "head": HEAD}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
-        "method": METHOD.constraint(),
-        "scaling": [StrOptions({"columns", "one"})],
-        "head": HEAD.constraint(),
-        "minority": MINORITY_CONSTRAINT,
-        "class_prior": [StrOptions({"balanced", "training"}), "array-like"],
-    }
-
     method: str | Rival = "erm"
     scaling: Literal["columns", "one"] = "columns"
     head: str | LinearHead | MLPHead = "linear"
-    minority: MinorityRule = "auto"
-    class_prior: str | ArrayLike = "balanced"
+    minority: Minority = "auto"
+    class_prior: Prior = "balanced"
 
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
@@ -204,7 +192,7 @@ class BaselineClassifier(ClassifierMixin, PriorMixin, EstimatorBase):
         rival = self.rival
         config = rival.encoder(self._encoder)
         oversample = rival.oversample(items, labels, session.rng)
-        encoded = self._encode_by(config, items, labels, roles, session, oversample=oversample)
+        encoded = self._encode(items, labels, roles, session, config, oversample=oversample)
         self.head_ = rival.adapt(_balanced_head(encoded, labels, config), encoded, labels)
         n_features = encoded.features.shape[1]
         self.demixer_ = Demixer(LinearDemixing.identity(n_features), SharedPrior()).eval()
@@ -216,7 +204,7 @@ class BaselineClassifier(ClassifierMixin, PriorMixin, EstimatorBase):
     ) -> tuple[Array, Labels, NDArray[np.bool_]]:
         """Features and classes of rows that the encoder has not seen, and which of them are fresh."""
         rival = self.rival
-        encoded = self._encode_by(self._encoder, items, labels, roles, session)
+        encoded = self._encode(items, labels, roles, session)
         self.history_ |= {"encoder": encoded.history}
         if len(encoded.unseen) == 0 and not rival.learns_from_encoded_rows:
             raise InputError(f"holdout=0 leaves no row for {rival!r} to learn from: hold some out.")
@@ -247,30 +235,6 @@ class BaselineClassifier(ClassifierMixin, PriorMixin, EstimatorBase):
         # Where the encoder has learned from every row, as it may for cRT, none is left to judge the head.
         judged = {"head_candidates": result.choice.candidates, "held_out": result.choice.held_out}
         self.history_ |= {"head_setting": result.choice.setting, **(judged if fresh.any() else {})}
-
-    def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
-        """Balanced scores plus log class prior; for two classes, that of the second less that of the first."""
-        scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
-
-    def predict_log_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
-        """Log-probabilities under ``class_prior``."""
-        return np.asarray(log_softmax(self._scores(X), axis=1))
-
-    def predict_proba(self, X: ArrayLike | Dataset[Any]) -> Array:
-        """Probabilities under ``class_prior``, one column for each of ``classes_``."""
-        return np.exp(self.predict_log_proba(X))
-
-    def predict(self, X: ArrayLike | Dataset[Any]) -> NDArray[Any]:
-        """The most probable label under ``class_prior``."""
-        best = self._scores(X).argmax(axis=1)
-        return self.classes_[best]
-
-    def score(
-        self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> float:
-        """Accuracy; a Dataset has y in its items."""
-        return float(super().score(X, targets_to_score(X, y, one_label=True), sample_weight))
 
     def _scores(self, X: Any) -> Array:
         """Balanced scores plus log class prior."""

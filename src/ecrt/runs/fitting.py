@@ -17,7 +17,6 @@ from ecrt.data import ColumnReading, DataFile, Images, column_rows, read_data, s
 from ecrt.disk import write_json, write_text
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.inputs import resolve_device
-from ecrt.estimators.refitting import refit
 from ecrt.io import package_versions
 from ecrt.runs.config import FitConfig
 from ecrt.runs.evaluation import measure
@@ -125,7 +124,7 @@ def _refitted(model: Any, X: Any, y: Any) -> bool:
         return False
     try:
         with interrupted_at_once():
-            refit(model, X, y)
+            model.refit(X, y)
     except KeyboardInterrupt:
         if not stop_requested():
             raise
