@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -151,7 +151,7 @@ def write_trial(file: Path, trial: Trial, validation: Validation | None) -> None
     """Keep a trial and its predictions of validation rows; the record comes last."""
     if validation is not None:
         write_arrays(_validation_file(file), {"log_proba": validation[0], "y": validation[1]})
-    write_json(file, asdict(trial))
+    write_json(file, trial)
 
 
 def read_trial(file: Path) -> tuple[Trial, Validation | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import re
 import secrets
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -152,8 +154,25 @@ def write_text(file: str | os.PathLike[str], text: str, errors: str = "backslash
 
 
 def write_json(file: str | os.PathLike[str], content: Any, indent: int | None = 1) -> None:
-    """Write a JSON file whole; numbers must be finite."""
-    write_text(file, json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write a JSON file whole, with the ``plain`` form of its content."""
+    write_text(file, json.dumps(plain(content), indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def plain(value: Any, without: Collection[str] = ()) -> Any:
+    """A value as JSON has it: dataclasses and arrays too; numbers that are not finite are null, the rest is text.
+
+    Parameters
+    ----------
+    without : names of entries to leave out, at any depth.
+    """
+    value = vars(value) if is_dataclass(value) else value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, dict):
+        return {str(name): plain(entry, without) for name, entry in value.items() if name not in without}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(entry, without) for entry in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, (str, int, type(None))) else str(value)
 
 
 def write_arrays(file: str | os.PathLike[str], arrays: dict[str, Any], *, compressed: bool = True) -> None:

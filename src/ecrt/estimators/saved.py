@@ -262,9 +262,6 @@ class SavedEstimator:
 SAVED: dict[str, SavedEstimator] = {}
 """Classes are looked up here, never by a name in a file."""
 
-ELSEWHERE = {"BaselineClassifier": "ecrt.rivals"}
-"""Rooms after this one, which declare their estimators when they are imported."""
-
 
 def declare(saved: SavedEstimator) -> None:
     """Let estimators of a class be saved and loaded."""
@@ -299,7 +296,8 @@ def save_estimator(estimator: EstimatorBase, path: str | PathLike[str]) -> None:
     if "_diagnosis" in saved.attributes:
         _ = estimator.diagnostics_  # measured now, if not before
     options = {key: to_plain(value, f"The option {key}") for key, value in _options(estimator).items()}
-    attributes, tensors = pack(estimator, saved.attributes, estimator.encoder_ if _holds_module(options) else None)
+    given = isinstance(estimator._encoder.network, nn.Module)
+    attributes, tensors = pack(estimator, saved.attributes, estimator.encoder_ if given else None)
     document = {"estimator": name, "options": options, "attributes": attributes}
     try:  # what is written must load: find out now
         own_encoder = attributes["encoder_"]["kind"] == "own"
@@ -343,19 +341,12 @@ def _options(estimator: EstimatorBase) -> dict[str, Any]:
     return options
 
 
-def _holds_module(plain: Any) -> bool:
-    """Whether options, as JSON, hold a torch module."""
-    if isinstance(plain, dict):
-        return "$module" in plain or any(map(_holds_module, plain.values()))
-    return isinstance(plain, list) and any(map(_holds_module, plain))
-
-
 def _unpack(document: Mapping[str, Any], tensors: Mapping[str, Any], encoder: nn.Module | None) -> Any:
     if document.keys() != {"estimator", "options", "attributes"}:
         raise BadContentError(f"It holds {sorted(document)[:5]}, not an estimator, options and attributes.")
     name = document["estimator"]
-    if isinstance(name, str) and name in ELSEWHERE:
-        import_module(ELSEWHERE[name])
+    if name == "BaselineClassifier":
+        import_module("ecrt.rivals")  # a room after this one, which declares it
     if not isinstance(name, str) or name not in SAVED:
         raise BadContentError(f"The estimator is {str(name)[:60]!r}, not one of {sorted(SAVED)}.")
     saved = SAVED[name]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -69,16 +69,15 @@ def to_plain(value: Any, where: str) -> Any:
     >>> to_plain({"hidden": (128, 128), "loss": float("inf")}, "option")
     {'hidden': {'$tuple': [128, 128]}, 'loss': {'$float': 'inf'}}
     """
-    if value is None or isinstance(value, (bool, np.bool_)):
-        return None if value is None else bool(value)
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, (int, np.integer)):
-        if abs(int(value)) >= 2**64:
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        if abs(value) >= 2**64:
             raise InputError(f"{where} cannot be saved: {value} is too large.")
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else {"$float": str(float(value))}
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$float": str(value)}
     if isinstance(value, tuple):
         return {"$tuple": [to_plain(item, where) for item in value]}
     if isinstance(value, (list, set, frozenset)):
@@ -170,7 +169,7 @@ def array_from_plain(value: Any, where: str) -> NDArray[Any]:
     """The vector that ``array_to_plain`` was given."""
     found: _Array = typed(value, _Array, where)
     if not LABEL_DTYPES.fullmatch(found.dtype):
-        raise BadContentError(f"{where} has the dtype {found.dtype!r}, which is none of a label's.")
+        raise BadContentError(f"{where} has the dtype {found.dtype!r}, which labels cannot have.")
     dtype, values = np.dtype(found.dtype), [from_plain(item, where) for item in found.values]
     allowed = {"b": (bool,), "i": (int,), "u": (int,), "f": (float,), "U": (str,), "O": (str, int, float, bool)}
     if not all(type(item) in allowed[dtype.kind] for item in values):
@@ -223,7 +222,7 @@ class TensorStore:
             for symbol, size in zip(symbols, found, strict=True)
         )
 
-    def check(self, name: str, shape: tuple[int, ...], dtypes: Iterable[torch.dtype]) -> None:
+    def check(self, name: str, shape: tuple[int, ...], *dtypes: torch.dtype) -> None:
         """Refuse a tensor that is missing, or is not what is expected, before anything of its size is built."""
         found = self.shape(name)
         if found != shape or self.tensors[name].dtype not in dtypes:
@@ -232,9 +231,9 @@ class TensorStore:
                 f"{' or '.join(str(dtype) for dtype in dtypes)} of shape {shape}."
             )
 
-    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, *, finite: bool = True) -> Tensor:
-        """The tensor of that name, which must have this shape and dtype."""
-        self.check(name, shape, (dtype,))
+    def take(self, name: str, shape: tuple[int, ...], *dtypes: torch.dtype, finite: bool = True) -> Tensor:
+        """The tensor of that name, which must have this shape and one of these dtypes."""
+        self.check(name, shape, *dtypes)
         stored = self.tensors.pop(name)
         tensor: Tensor = stored if isinstance(stored, Tensor) else stored.read()
         if finite and tensor.is_floating_point() and not torch.isfinite(tensor).all():
@@ -251,13 +250,10 @@ class TensorStore:
         prefix : what names of the tensors have before the names in the module's ``state_dict``.
         floats : dtypes that floating-point tensors may have.
         """
-        expected = {f"{prefix}.{name}": tensor for name, tensor in module.state_dict().items()}
-        for name, tensor in expected.items():
-            self.check(name, tuple(tensor.shape), floats if tensor.is_floating_point() else (tensor.dtype,))
-        state = {
-            name.removeprefix(f"{prefix}."): self.take(name, self.shape(name), self.tensors[name].dtype, finite=finite)
-            for name in expected
-        }
+        state = {}
+        for name, built in module.state_dict().items():
+            dtypes = floats if built.is_floating_point() else (built.dtype,)
+            state[name] = self.take(f"{prefix}.{name}", tuple(built.shape), *dtypes, finite=finite)
         module.load_state_dict(state, strict=True, assign=True)
 
     def under(self, prefix: str) -> dict[str, torch.dtype]:
@@ -282,7 +278,7 @@ class Kind:
         raise NotImplementedError
 
     def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
-        """The value; a ``BadContentError`` if it cannot be what the store say."""
+        """The value; a ``BadContentError`` if it does not fit what is known of the model."""
         raise NotImplementedError
 
 

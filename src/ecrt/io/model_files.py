@@ -263,7 +263,12 @@ class StoredTensors(dict[str, "StoredTensor"]):
 
 
 class StoredTensor:
-    """A tensor on disk: dtype and shape, checked against its bytes, and where it begins."""
+    """A tensor on disk: dtype and shape, checked against its bytes, and where it begins.
+
+    Attributes
+    ----------
+    sizes, axes : its shape as it lies in the file, and the order of these axes in the model.
+    """
 
     def __init__(
         self, file: BufferedReader, name: str, entry: _TensorEntry, offset: int, layout: list[int] | None
@@ -275,14 +280,10 @@ class StoredTensor:
         if end - start != self.bytes:
             raise BadContentError(f"Tensor {self.shown} has a shape that does not fit its bytes.")
         axes = [*range(len(self.sizes))]
-        self.axes = axes if layout is None else layout
-        if sorted(self.axes) != axes:
+        if layout is not None and sorted(layout) != axes:
             raise BadContentError(f"Tensor {self.shown} has an impossible layout.")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """As the model sees it."""
-        return tuple(self.sizes[self.axes.index(axis)] for axis in range(len(self.sizes)))
+        self.axes: list[int] = axes if layout is None else np.argsort(layout).tolist()
+        self.shape = tuple(self.sizes[axis] for axis in self.axes)
 
     def read(self) -> Tensor:
         """The tensor, in memory of torch's own, aligned as in training: the same products to the last bit."""
@@ -298,4 +299,4 @@ class StoredTensor:
             tensor.numpy().byteswap(inplace=True)
         if self.dtype == torch.bool and content.max(initial=0) > 1:
             raise BadContentError(f"Tensor {self.shown} holds truth values other than 0 and 1.")
-        return tensor.permute(np.argsort(self.axes).tolist())
+        return tensor.permute(self.axes)

@@ -90,8 +90,8 @@ class EncoderNetwork(Kind):
         record: _EncoderRecord = typed(plain, _EncoderRecord, name)
         kind, given = record.kind, store.own_encoder
         if kind == "own" and given is None:
-            told = record.name[:80]
-            raise BadContentError(f"It was fitted with an encoder of your own ({told!r}).", "Pass that as encoder=.")
+            advice = "Pass that as encoder=."
+            raise BadContentError(f"It was fitted with your own encoder ({record.name[:80]!r}).", advice)
         if kind != "own" and given is not None:
             raise BadContentError(f"It has a built-in encoder ({kind!r}).", "Do not pass encoder=.")
         if given is not None:
@@ -126,7 +126,7 @@ def _precision(store: TensorStore, prefix: str) -> tuple[torch.dtype, ...]:
 
 
 def encoder_width(encoder: nn.Module) -> int | None:
-    """Columns or channels that a ready-made encoder takes, if it is one that tells."""
+    """Columns or channels that a ready-made encoder takes, if that is known."""
     if isinstance(encoder, RowEncoder):
         return len(encoder.columns.center_d)
     return cast(nn.Conv2d, encoder[0]).in_channels if isinstance(encoder, ResNet18) else None
@@ -197,10 +197,10 @@ def _new_flow(store: TensorStore, prefix: str, n_sources: int) -> MaskedFlow | N
         raise BadContentError(f"The shape of the flow is not one of {n_sources} sources.")
     for block in range(n_blocks):
         if n_sources == 1:
-            store.check(f"{prefix}.{block}.phi.0", (1,), (torch.float64,))
+            store.check(f"{prefix}.{block}.phi.0", (1,), torch.float64)
             continue
         for layer, (n_in, n_out) in enumerate(pairwise(sizes)):
-            store.check(f"{prefix}.{block}.hyper.{2 * layer}.weight", (n_out, n_in), (torch.float64,))
+            store.check(f"{prefix}.{block}.hyper.{2 * layer}.weight", (n_out, n_in), torch.float64)
     with seeded(0):  # not from the caller's numbers; they are overwritten
         return MaskedFlow(n_sources, n_blocks, sizes[1:-1])
 

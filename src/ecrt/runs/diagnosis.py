@@ -35,11 +35,10 @@ from ecrt.diagnostics import (
     source_stability,
     unique_feature,
 )
-from ecrt.disk import write_json
+from ecrt.disk import plain, write_json
 from ecrt.errors import InputError, hide_warnings
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
 from ecrt.metrics import nll_per_sample
-from ecrt.runs.records import plain
 from ecrt.runs.targets import read_classes
 from ecrt.selection import PLAIN, PseudoMinority, Selection
 from ecrt.stages import sources_of

@@ -21,7 +21,7 @@ from ecrt.io import package_versions
 from ecrt.runs.config import FitConfig
 from ecrt.runs.evaluation import measure
 from ecrt.runs.folder import CONFIG_FILE, HISTORY_FILE, MODEL_FOLDER, TARGET_FILE, VERSIONS_FILE
-from ecrt.runs.records import Evaluation, Measured, plain
+from ecrt.runs.records import Evaluation, Measured
 from ecrt.runs.targets import ESTIMATORS, Target, labelled, read_target
 from ecrt.training import interrupted_at_once, stop_requested
 
@@ -96,7 +96,7 @@ def fit_file(
     if found is not None:
         found.write(output)
     model.save(output / MODEL_FOLDER)
-    write_json(output / HISTORY_FILE, plain(model.history_))
+    write_json(output / HISTORY_FILE, model.history_)
     return found, interrupted
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -259,7 +258,7 @@ def _read_metrics(folder: Path) -> dict[str, Any]:
 
 
 def _without_arrays(value: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
-    """What JSON keeps of a value: null for NaN and infinity, and for arrays, which are put aside under their path."""
+    """A value with null for its arrays, which are put aside under their path."""
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return None
@@ -269,7 +268,7 @@ def _without_arrays(value: Any, name: str, arrays: dict[str, NDArray[Any]]) -> A
         return {str(key): _without_arrays(entry, f"{begin}{key}", arrays) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [_without_arrays(entry, f"{begin}{place}", arrays) for place, entry in enumerate(value)]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return value
 
 
 def _put(document: Any, name: str, array: NDArray[Any]) -> None:
@@ -295,21 +294,3 @@ def _with_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_with_nan(entry) for entry in value]
     return math.nan if value is None else value
-
-
-def plain(value: Any, without: Collection[str] = ()) -> Any:
-    """Records, arrays and NumPy numbers as what JSON has; what is not finite becomes null.
-
-    Parameters
-    ----------
-    without : names of entries to leave out, at any depth.
-    """
-    value = vars(value) if is_dataclass(value) else value
-    if isinstance(value, dict):
-        return {str(name): plain(entry, without) for name, entry in value.items() if name not in without}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [plain(entry, without) for entry in value]
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
