@@ -17,7 +17,7 @@ from torch.utils.data import TensorDataset
 from ecrt import Donors, Encoder, Flow, InputError, Linear, LinearHead, MLPHead, NoAugmentation, NoDemixing, load
 from ecrt.augmentation.donors import donor_weights, draw_from_donors
 from ecrt.augmentation.rare_targets import interpolate, rows_between
-from ecrt.data.density import TargetRegions, quantile_bins, target_roles
+from ecrt.data.minority import TargetRegions, quantile_bins, target_roles
 from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.losses.regression import regression_loss
 from ecrt.metrics.regression import regression_metrics, target_groups

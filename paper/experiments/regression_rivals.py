@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from ecrt.augmentation import permutation
 from ecrt.augmentation.rare_targets import interpolate
 from ecrt.data import stratified_holdout
-from ecrt.data.density import TargetRegions, quantile_bins
+from ecrt.data.minority import TargetRegions, quantile_bins
 from ecrt.errors import InputError
 from ecrt.losses.regression import RegressionLoss, regression_loss
 from ecrt.metrics import mean_over_classes
@@ -109,6 +110,14 @@ def fit_rival(
     return lambda new: regions.restore(head_outputs(head, scaler.transform(new)))
 
 
+def _density(regions: TargetRegions, y: Array, smoothing: float) -> Array:
+    """Training rows in the region of each target, at least one; smoothed over regions by a Gaussian kernel."""
+    counts = regions.counts.astype(np.float64)
+    if smoothing > 0:
+        counts = gaussian_filter1d(counts, smoothing, mode="constant")
+    return np.asarray(np.maximum(counts, 1.0)[regions.region_of(y)])
+
+
 def _variants(method: str, x: Array, y: Array, task: _Task) -> Iterator[tuple[float, Rows]]:
     """Rows to learn from, with their weights, for each strength."""
     regions = TargetRegions.learn(y)
@@ -118,7 +127,7 @@ def _variants(method: str, x: Array, y: Array, task: _Task) -> Iterator[tuple[fl
     for strength in STRENGTHS[method]:
         if method in ("inverse density", "label smoothing"):
             smoothing = LDS_WIDTH if method == "label smoothing" else 0.0
-            yield strength, (x, y, regions.density(y, smoothing) ** -strength)
+            yield strength, (x, y, _density(regions, y, smoothing) ** -strength)
         elif method == "smoter" and rare.sum() > 1:
             x_new, y_new = interpolate(x[rare], y[rare], int(strength * rare.sum()), task.rng)
             yield strength, (np.concatenate([x, x_new]), np.concatenate([y, y_new]), np.ones(len(x) + len(x_new)))

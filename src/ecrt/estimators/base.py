@@ -38,11 +38,11 @@ from ecrt.estimators.inputs import (
     array_items,
     check_class_counts,
     class_indices,
+    labelled_items,
     plain_labels,
     read_dataset,
     resolve_device,
     targets_to_score,
-    unlabelled,
 )
 from ecrt.io import head_shape
 from ecrt.stages import (
@@ -312,7 +312,7 @@ class EstimatorBase(Composed):
         if rows is not None and type(self.encoder_) is nn.Identity and rows.ndim == 2:
             features = rows
         else:
-            items = unlabelled(X) if rows is None else array_items(rows)
+            items = labelled_items(X) if rows is None else array_items(rows)
             check_encoder(self.encoder_, items, torch.device("cpu"))
             features = features_of(self.encoder_, items, device=torch.device("cpu"))
         expected = self.demixer_.linear.n_features

@@ -22,22 +22,6 @@ from ecrt.stages import Labelled
 from ecrt.stages.encoding import RESIDENT_BYTES
 from ecrt.training import seeded
 
-__all__ = [
-    "array_items",
-    "check_class_counts",
-    "class_indices",
-    "has_several_labels",
-    "item_of",
-    "labelled_items",
-    "plain_labels",
-    "read_dataset",
-    "read_labels",
-    "read_target_arrays",
-    "resolve_device",
-    "targets_to_score",
-    "unlabelled",
-]
-
 
 def array_items(X: NDArray[Any], labels: NDArray[np.int64] | None = None) -> Dataset[tuple[Tensor, int]]:
     """Rows of an array as a Dataset of (x, label)."""
@@ -47,23 +31,8 @@ def array_items(X: NDArray[Any], labels: NDArray[np.int64] | None = None) -> Dat
     return cast("Dataset[tuple[Tensor, int]]", TensorDataset(rows, torch.from_numpy(y)))
 
 
-class unlabelled(Dataset[tuple[Tensor, int]]):  # noqa: N801
-    """A Dataset of x, or of (x, y), as pairs whose label is not used."""
-
-    def __init__(self, dataset: Dataset[Any]) -> None:
-        self.dataset, self.length = dataset, _length(dataset)
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        item = self.dataset[index]
-        x = item[0] if isinstance(item, (tuple, list)) else item
-        return _as_tensor(x, index), 0
-
-
-class _Relabelled(Dataset[tuple[Tensor, int]]):
-    """A Dataset of (x, y) with y replaced by its class index."""
+class _Pairs(Dataset[tuple[Tensor, int]]):
+    """Items of a Dataset of x, or of (x, y), each with another label."""
 
     def __init__(self, dataset: Dataset[Any], labels: NDArray[np.int64]) -> None:
         self.dataset, self.labels = dataset, labels
@@ -72,12 +41,16 @@ class _Relabelled(Dataset[tuple[Tensor, int]]):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return _as_tensor(self.dataset[index][0], index), int(self.labels[index])
+        item = self.dataset[index]
+        x = item[0] if isinstance(item, (tuple, list)) else item
+        return _as_tensor(x, index), int(self.labels[index])
 
 
-def labelled_items(dataset: Dataset[Any], labels: NDArray[np.int64]) -> Dataset[tuple[Tensor, int]]:
-    """Items of a Dataset of (x, y) with y replaced by a class index."""
-    return _in_memory(dataset, labels) or _Relabelled(dataset, labels)
+def labelled_items(dataset: Dataset[Any], labels: NDArray[np.int64] | None = None) -> Dataset[tuple[Tensor, int]]:
+    """Items of a Dataset of (x, y) with y replaced by a class index; without labels, of x or (x, y), by 0."""
+    if labels is None:
+        return _Pairs(dataset, np.zeros(_length(dataset), dtype=np.int64))
+    return _in_memory(dataset, labels) or _Pairs(dataset, labels)
 
 
 def _in_memory(dataset: Dataset[Any], y: NDArray[np.int64]) -> Dataset[tuple[Tensor, int]] | None:
@@ -196,16 +169,16 @@ def plain_labels(y: Any) -> Any:
             y = y.to_numpy(dtype=bool)
         elif is_integer_dtype(y.dtype):  # scikit-learn would make them floats
             y = y.to_numpy(dtype=np.uint64 if is_unsigned_integer_dtype(y.dtype) else np.int64)
-    values = None if y is None else np.asarray(y)
-    if values is not None and values.dtype == object and values.ndim == 1 and (missing := pd.isna(values)).any():
-        row = int(missing.argmax())
-        raise InputError(
-            f"Input y contains NaN or None: row {row} has no label. Leave such rows out, or, if that is a class, give "
-            "it a name."
-        )
-    if values is not None and values.dtype == object and values.ndim == 1:
+    values = np.asarray(y)
+    if values.dtype == object and values.ndim == 1:
+        missing = pd.isna(values)
+        if missing.any():
+            raise InputError(
+                f"Input y contains NaN or None: row {missing.argmax()} has no label. Leave such rows out, or, if that "
+                "is a class, give it a name."
+            )
         texts = sum(isinstance(label, str) for label in values)
-        if 0 < texts < len(values):  # numbers before text, or text before numbers
+        if 0 < texts < len(values):
             types = sorted({type(label).__name__ for label in values})
             raise InputError(f"y mixes labels of types {types}: make them all text, for example.")
     return y

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from ecrt.augmentation.donors import draw_from_donors
 from ecrt.data import indicator_of
-from ecrt.data.density import TargetRegions, quantile_bins, target_roles
+from ecrt.data.minority import TargetRegions, quantile_bins, target_roles
 from ecrt.data.tables import LARGEST
 from ecrt.errors import InputError
 from ecrt.estimators.base import MLP_SOURCES, ECRTPredictor, all_or_nothing, generator_of, in_blocks, input_errors

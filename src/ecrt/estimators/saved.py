@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from ecrt.data import TableEncoder
-from ecrt.data.density import TargetRegions
+from ecrt.data.minority import TargetRegions
 from ecrt.diagnostics.sources import ClassDiagnosis, SourceDiagnostics
 from ecrt.errors import InputError
 from ecrt.estimators.base import EstimatorBase

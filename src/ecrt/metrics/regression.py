@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ecrt.data.density import N_REGIONS, TargetRegions
+from ecrt.data.minority import N_REGIONS, TargetRegions
 from ecrt.metrics.classification import FREQUENCY_GROUPS, frequency_group
 
 Array = NDArray[np.float64]

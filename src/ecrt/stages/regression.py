@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ecrt.augmentation.donors import draw_from_donors
 from ecrt.augmentation.rare_targets import draw_targets, rows_between
 from ecrt.data import ClassRoles, stratified_holdout
-from ecrt.data.density import TargetRegions
+from ecrt.data.minority import TargetRegions
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.losses import sample_weights
 from ecrt.losses.regression import regression_loss
