@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -29,15 +28,17 @@ from ecrt import (
 )
 from ecrt.data import assign_roles
 from ecrt.flows import fit_linear_demixing, within_class_residuals, within_label_moments
-from ecrt.losses import label_odds, masked_bce, row_mass
-from ecrt.losses.multilabel import (
+from ecrt.losses import (
     ABSENT,
     PRESENT,
     SYNTHETIC,
     UNKNOWN,
     label_margins,
+    label_odds,
+    masked_bce,
     masked_focal,
     masked_ldam,
+    row_mass,
 )
 from ecrt.metrics import (
     bce_per_row,
@@ -49,8 +50,7 @@ from ecrt.metrics import (
     top_k_accuracy,
 )
 from ecrt.stages import Labelled, NoDemixing, Permutation, augment_labels, demix
-from ecrt.stages.labels import LabelTarget
-from ecrt.stages.targets import View
+from ecrt.stages.targets import LabelTarget, View
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(size=(40, 6)).round(1)  # rounded, so that some are equal
@@ -209,7 +209,8 @@ def test_row_mass_with_one_label_a_row_is_the_mass_of_classes():
 def test_augmentation_leaves_the_mass_of_positives_as_it_was(weight, mass):
     labelled = Labelled(sparse.csr_array(PRESENT_NM.astype(np.int8)))
     augmented = np.array([False, True, True, False, False, True])
-    roles = replace(assign_roles(labelled.counts, np.arange(6)), augmented=augmented)
+    roles = assign_roles(labelled.counts, np.arange(6), minority=[1, 2, 5])
+    assert roles.augmented.tolist() == augmented.tolist()
     config = Parametric(weight=weight, n_synthetic=7)
     target = LabelTarget(labelled, roles, config, np.random.default_rng(0), torch.device("cpu"))
     rows = np.arange(40)

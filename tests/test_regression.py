@@ -15,15 +15,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch.utils.data import TensorDataset
 
 from ecrt import Donors, Encoder, Flow, InputError, Linear, LinearHead, MLPHead, NoAugmentation, NoDemixing, load
-from ecrt.augmentation.donors import donor_weights, draw_from_donors
-from ecrt.augmentation.rare_targets import interpolate, rows_between
+from ecrt.augmentation import donor_weights, draw_from_donors, interpolate, rows_between
 from ecrt.data.minority import TargetRegions, quantile_bins, target_roles
 from ecrt.estimators.regressor import ECRTRegressor
-from ecrt.losses.regression import regression_loss
+from ecrt.losses import regression_loss
 from ecrt.metrics.regression import regression_metrics, target_groups
 from ecrt.stages import demix
 from ecrt.stages.heads import HeadSample
-from ecrt.stages.regression import NumberTarget, Plan, _Work, draw_targets
+from ecrt.stages.regression import NumberTarget, Plan, _Search, draw_targets
 from ecrt.training import Progress
 
 SMALL_FLOW = {
@@ -305,9 +304,9 @@ def test_augmentation_leaves_the_mass_of_regions_as_it_is(table, power):
     )  # fmt: skip
     found = []
     for kind in ("none", "donors"):
-        work = _Work(y, bins, regions, np.random.default_rng(0), torch.device("cpu"), Progress())
+        search = _Search(y, bins, regions, np.random.default_rng(0), torch.device("cpu"), Progress())
         how = NoAugmentation() if kind == "none" else Donors()
-        sample = work._sample(Plan(Linear(), MLPHead(), power, how), demixed, rows)
+        sample = search.sample(Plan(Linear(), MLPHead(), power, how), demixed, rows)
         region = regions.region_of(regions.restore(sample.y.double().numpy()))
         found.append(np.bincount(region, weights=sample.weight.numpy(), minlength=50))
         assert len(sample.y) == (len(y) if kind == "none" else len(y) + len(y) // 2)

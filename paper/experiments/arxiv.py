@@ -46,7 +46,7 @@ from ecrt.stages import (
 )
 from ecrt.stages.choosing import Draw
 from ecrt.stages.heads import NetworkHead
-from ecrt.stages.labels import LabelTarget
+from ecrt.stages.targets import LabelTarget
 from ecrt.training import Progress, seeded
 from paper.data import load_arxiv
 from paper.experiments.frequency import BY_CLASS, by_label

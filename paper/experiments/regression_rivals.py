@@ -12,12 +12,11 @@ from scipy.ndimage import gaussian_filter1d
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from ecrt.augmentation import permutation
-from ecrt.augmentation.rare_targets import interpolate
+from ecrt.augmentation import interpolate, permutation
 from ecrt.data import stratified_holdout
 from ecrt.data.minority import TargetRegions, quantile_bins
 from ecrt.errors import InputError
-from ecrt.losses.regression import RegressionLoss, regression_loss
+from ecrt.losses import RegressionLoss, regression_loss
 from ecrt.metrics import mean_over_classes
 from ecrt.stages import Flow, demix
 from ecrt.stages.heads import HeadSample, MLPFitter, head_outputs, plain_risk

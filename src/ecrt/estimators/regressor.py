@@ -14,7 +14,7 @@ from sklearn.utils import Tags, check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
-from ecrt.augmentation.donors import draw_from_donors
+from ecrt.augmentation import draw_from_donors
 from ecrt.data import indicator_of
 from ecrt.data.minority import TargetRegions, quantile_bins, target_roles
 from ecrt.data.tables import LARGEST

@@ -43,9 +43,9 @@ from ecrt.stages.heads import (
     MLPHead,
     head_outputs,
 )
-from ecrt.stages.labels import Labelled
 from ecrt.stages.parts import Part, Role
 from ecrt.stages.regression import RegressResult, regress
+from ecrt.stages.targets import Labelled
 
 __all__ = [
     "AUGMENTATION",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,21 +17,6 @@ from ecrt.augmentation import borrowed, parametric, permutation
 from ecrt.flows import within_class_residuals
 from ecrt.stages.parts import Count, Part, Positive, Role, Share
 from ecrt.training import torch_generator
-
-__all__ = [
-    "AUGMENTATION",
-    "TARGET_AUGMENTATION",
-    "Augmentation",
-    "Borrowed",
-    "Donors",
-    "Interpolated",
-    "NoAugmentation",
-    "Parametric",
-    "Permutation",
-    "Synthetic",
-    "augment_classes",
-    "augment_labels",
-]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -112,7 +97,7 @@ class Permutation(Augmentation):
         return permutation(s_nd, size, generator)
 
 
-class Borrowed(Augmentation):
+class Borrowed(Parametric):
     """Synthetic sources around the mean of a minority class, with residuals of the majority classes.
 
     Parameters
@@ -123,14 +108,12 @@ class Borrowed(Augmentation):
 
     kind = "borrowed"
 
-    pseudo_samples: Positive = 10.0
-
     def draw(
         self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
     ) -> Tensor:
         """The class's mean plus residuals of other classes; without any, samples are parametric."""
         if residuals_rd is None or len(residuals_rd) == 0:
-            return parametric(s_nd, size, generator, variance_d, self.pseudo_samples)
+            return super().draw(s_nd, size, generator, variance_d, None)
         return borrowed(s_nd, size, generator, variance_d, self.pseudo_samples, residuals_rd)
 
 
@@ -208,32 +191,11 @@ def augment_classes(
     rows = np.arange(len(y)) if rows is None else rows
     y = y[rows]
     counts = np.bincount(y, minlength=len(augmented))
-    labels = np.flatnonzero(augmented & (counts > 0)) if config.weight > 0 else np.empty(0, dtype=np.int64)
-    if len(labels) == 0:
-        return Synthetic(np.empty((0, s.shape[1])), np.empty(0, dtype=np.int64))
-    size = config.n_synthetic or int(np.clip(len(y) // (2 * len(labels)), 20, max(counts.max(), 20)))
-    generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-    variance = torch.from_numpy(within_variance)
     lenders = ~augmented if lenders is None else lenders
     residuals = _residuals(s[rows], y, lenders) if isinstance(config, Borrowed) else None
-    by_class = rows[np.argsort(y, kind="stable")]
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    drawn = [
-        config.draw(
-            torch.from_numpy(s[by_class[starts[label] : starts[label + 1]]]), size, generator, variance, residuals
-        ).numpy()
-        for label in labels
-    ]
-    return Synthetic(np.concatenate(drawn), np.repeat(labels, size))
-
-
-def _residuals(s: Array, y: Labels, lenders: NDArray[np.bool_]) -> Tensor:
-    """Deviations from their means of the classes that lend, stretched for the mean that each has lost."""
-    lent = lenders[y]
-    residuals, _, counts = within_class_residuals(s[lent], y[lent])
-    _, member = np.unique(y[lent], return_inverse=True)
-    stretch = np.sqrt(counts / np.maximum(counts - 1, 1))
-    return torch.from_numpy(residuals[counts[member] > 1] * stretch[member][counts[member] > 1, None])
+    order, starts = rows[np.argsort(y, kind="stable")], np.concatenate([[0], np.cumsum(counts)])
+    most = max(counts.max(initial=0), LEAST_SYNTHETIC)
+    return _draw(s, order, starts, len(y), most, augmented, within_variance, config, rng, residuals)
 
 
 def augment_labels(
@@ -246,14 +208,31 @@ def augment_labels(
 ) -> Synthetic:
     """Draw synthetic sources for every augmented label from the rows that have it: ``indicator`` is rows by labels."""
     columns = indicator.tocsc()
-    counts = np.diff(columns.indptr)
-    labels = np.flatnonzero(augmented & (counts > 0)) if config.weight > 0 else np.empty(0, dtype=np.int64)
+    most = np.diff(columns.indptr).max(initial=0) + LEAST_SYNTHETIC
+    return _draw(s, columns.indices, columns.indptr, len(s), most, augmented, within_variance, config, rng)
+
+
+def _draw(
+    s: Array, order: NDArray[Any], starts: NDArray[Any], n_rows: int, most: int, augmented: NDArray[np.bool_],
+    within_variance: Array, config: Augmentation, rng: np.random.Generator, residuals: Tensor | None = None,
+) -> Synthetic:  # fmt: skip
+    """Samples of every augmented class; the rows of class m are ``order[starts[m] : starts[m + 1]]``."""
+    labels = np.flatnonzero(augmented & (np.diff(starts) > 0)) if config.weight > 0 else np.empty(0, dtype=np.int64)
     if len(labels) == 0:
-        return Synthetic(np.empty((0, s.shape[1])), np.empty(0, dtype=np.int64))
-    size = config.n_synthetic or int(np.clip(len(s) // (2 * len(labels)), LEAST_SYNTHETIC, counts.max() + 20))
+        return Synthetic(np.empty((0, s.shape[1])), labels)
+    size = config.n_synthetic or int(np.clip(n_rows // (2 * len(labels)), LEAST_SYNTHETIC, most))
     generator, variance = torch_generator(rng), torch.from_numpy(within_variance)
     drawn = np.empty((size * len(labels), s.shape[1]))
     for place, label in enumerate(labels):
-        mine = torch.from_numpy(s[columns.indices[columns.indptr[label] : columns.indptr[label + 1]]])
-        drawn[place * size : (place + 1) * size] = config.draw(mine, size, generator, variance, None).numpy()
+        mine = torch.from_numpy(s[order[starts[label] : starts[label + 1]]])
+        drawn[place * size : (place + 1) * size] = config.draw(mine, size, generator, variance, residuals).numpy()
     return Synthetic(drawn, np.repeat(labels, size))
+
+
+def _residuals(s: Array, y: Labels, lenders: NDArray[np.bool_]) -> Tensor:
+    """Deviations from their means of the classes that lend, stretched for the mean that each has lost."""
+    lent = lenders[y]
+    residuals, _, counts = within_class_residuals(s[lent], y[lent])
+    _, member = np.unique(y[lent], return_inverse=True)
+    stretch = np.sqrt(counts / np.maximum(counts - 1, 1))
+    return torch.from_numpy(residuals[counts[member] > 1] * stretch[member][counts[member] > 1, None])

@@ -17,8 +17,7 @@ from ecrt.stages.augmenting import Augmentation, Synthetic
 from ecrt.stages.demixing import Demixing, DemixResult
 from ecrt.stages.heads import Head, HeadFitter, HeadSample
 from ecrt.stages.holdout import Watched, across_halves, all_fresh, better_under_weights, halves, head_folds
-from ecrt.stages.labels import Labelled, LabelTarget
-from ecrt.stages.targets import ClassTarget, RowTarget, View
+from ecrt.stages.targets import Labelled, View, row_target
 from ecrt.training import Progress, seeded, stop_requested
 
 Array = NDArray[np.float64]
@@ -135,15 +134,6 @@ def transfer(
         choose_for,
         target.weights,
     )
-
-
-def row_target(
-    y: Labels | Labelled, roles: ClassRoles, augmentation: Augmentation, rng: np.random.Generator, device: torch.device
-) -> RowTarget:
-    """What heads learn from rows with one class each, or with any number of labels."""
-    if isinstance(y, Labelled):
-        return LabelTarget(y, roles, augmentation, rng, device)
-    return ClassTarget(y, roles, augmentation, rng, device)
 
 
 def best_transfer(

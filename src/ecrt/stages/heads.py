@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-from ecrt.losses import LOSS_OPTIONS, ClassMass, LossRule, loss_rule, mix, mixed_loss
+from ecrt.losses import LOSS_OPTIONS, REGRESSION_LOSS_OPTIONS, ClassMass, LossRule, loss_rule, mix, mixed_loss
 from ecrt.metrics.calibration import LEAST_LOG_PROBABILITY, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians, make_head
 from ecrt.nn.randomness import generator_on
@@ -50,9 +50,7 @@ SCORES_AT_ONCE = 2**26
 MANY_ROWS = 8192
 """Up to this many rows a network learns in small batches: it needs the steps."""
 
-TARGET_LOSSES = ("squared", "absolute", "huber")
-LOSSES = StrOptions({"auto", *LOSS_OPTIONS, *TARGET_LOSSES})
-
+LOSSES = StrOptions({"auto", *LOSS_OPTIONS, *REGRESSION_LOSS_OPTIONS})
 
 HeadLoss = Callable[..., Tensor]
 """What a head gives, targets and the share of training that lies behind, to one loss for each row."""
@@ -74,11 +72,9 @@ class HeadSample:
     between: Tensor | None = None
 
 
-class BatchRisk(Protocol):
-    """Weighted losses of a batch: what a step of training minimises."""
-
-    def __call__(self, head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        """One value for each of the rows, its weight included; ``done`` is the share of training that lies behind."""
+BatchRisk = Callable[[nn.Module, HeadSample, Tensor, float], Tensor]
+"""What a step of training minimises: from a head, a sample, rows of it and the share of training that lies behind to
+one value for each of the rows, its weight included."""
 
 
 def plain_risk(loss: HeadLoss) -> BatchRisk:
@@ -180,7 +176,7 @@ class Head(Part):
         """The loss where a row has one class."""
         raise InputError(f"{type(self).__name__} has no loss.")
 
-    def loss_name(self, auto: str, known: Sequence[str], what: str) -> str:
+    def loss_name(self, auto: str, known: Iterable[str], what: str) -> str:
         """The loss by name; one that means nothing for such a target is refused."""
         raise InputError(f"{type(self).__name__} has no loss.")
 
@@ -205,9 +201,9 @@ class NetworkHead(Head):
         """The loss where a row has one class."""
         if isinstance(self.loss, LossRule):
             return loss_rule(self.loss, self.loss_options)
-        return loss_rule(self.loss_name("logit-adjusted", list(LOSS_OPTIONS), "Classes"), self.loss_options)
+        return loss_rule(self.loss_name("logit-adjusted", LOSS_OPTIONS, "Classes"), self.loss_options)
 
-    def loss_name(self, auto: str, known: Sequence[str], what: str) -> str:
+    def loss_name(self, auto: str, known: Iterable[str], what: str) -> str:
         """The loss by name; one that means nothing for such a target is refused."""
         name = auto if self.loss == "auto" else self.loss
         if isinstance(name, LossRule) or name not in known:

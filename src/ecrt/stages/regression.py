@@ -11,19 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecrt.augmentation.donors import draw_from_donors
-from ecrt.augmentation.rare_targets import draw_targets, rows_between
+from ecrt.augmentation import draw_from_donors, draw_targets, rows_between
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.data.minority import TargetRegions
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
-from ecrt.losses import sample_weights
-from ecrt.losses.regression import regression_loss
+from ecrt.losses import REGRESSION_LOSS_OPTIONS, check_loss, regression_loss, sample_weights
 from ecrt.metrics import mean_over_classes
 from ecrt.stages.augmenting import Donors, Interpolated, NoAugmentation
 from ecrt.stages.demixing import Demixing, DemixResult, NoDemixing, demix
 from ecrt.stages.heads import (
     MANY_ROWS,
-    TARGET_LOSSES,
     HeadFitter,
     HeadLoss,
     HeadSample,
@@ -77,13 +74,9 @@ class NumberTarget(Target):
         """Name of the loss, and where Huber's turns linear."""
         if head.class_mass != "training":
             raise InputError(f"{type(head).__name__}: a continuous target has no classes; leave class_mass out.")
-        name = head.loss_name("squared", TARGET_LOSSES, "Numbers")
-        known = {"delta": 1.0} if name == "huber" else {}
-        unknown = sorted(set(head.loss_options or {}) - set(known))
-        if unknown:
-            raise InputError(f"loss={name!r} has no option {unknown[0]!r}; it has {sorted(known)}.")
-        delta: Any = {**known, **(head.loss_options or {})}.get("delta", 1.0)
-        if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < np.inf:
+        name = head.loss_name("squared", REGRESSION_LOSS_OPTIONS, "Numbers")
+        delta = check_loss(name, head.loss_options, REGRESSION_LOSS_OPTIONS).get("delta", 1.0)
+        if not delta > 0:
             raise InputError(f"loss='huber': delta must be a number above 0, got {delta!r}.")
         return name, float(delta)
 
@@ -164,36 +157,6 @@ class RegressResult:
     held_out: dict[str, dict[str, float]]
 
 
-@dataclass(frozen=True)
-class _Demixed:
-    """A de-mixing, and for every fold the one that may be judged there, with rows to learn from and to check on."""
-
-    whole: DemixResult
-    folds: list[tuple[DemixResult, Labels, Labels]]
-
-    @classmethod
-    def of(cls, whole: DemixResult, folds: list[tuple[Labels, Labels]]) -> _Demixed:
-        if whole.refit is not None:
-            return cls(whole, [(whole.refit(learn), learn, check) for learn, check in folds])
-        learn, check = folds[0]
-        fresh = check if whole.fresh is None or not whole.fresh[check].any() else check[whole.fresh[check]]
-        return cls(whole, [(whole, np.union1d(learn, np.setdiff1d(check, fresh)), fresh)])
-
-
-@dataclass(frozen=True)
-class _Tried:
-    """A plan with its best setting; ``losses`` of checked rows, each under what the other half would have chosen."""
-
-    plan: Plan
-    setting: float
-    rows: Labels
-    losses: Array
-
-    def on(self, rows: Labels) -> Array:
-        """Losses of some of its rows, in their order."""
-        return self.losses[np.searchsorted(self.rows, rows)]
-
-
 def regress(
     z: Array,
     y: Array,
@@ -214,9 +177,9 @@ def regress(
 ) -> RegressResult:
     """Choose de-mixing, head, mass of regions and augmentation, and fit the choice on all rows.
 
-    A change is kept if it lowers the held-out loss, rare rows and others counted alike, and does not raise the loss
-    over all rows by more than 2 % of that of the best plain regression. A flow, learned once, is judged on fewer rows
-    than the rest: it must be better beyond noise.
+    A change is kept if it lowers the held-out loss, in which rare rows have as much weight as the others, and does not
+    raise the loss over all rows by more than 2 % of that of the best plain regression. A flow, learned once, is judged
+    on fewer rows than the rest: it must be better beyond noise.
 
     Parameters
     ----------
@@ -230,100 +193,46 @@ def regress(
     """
     fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
     folds = _folds(bins, validation, rng, fresh)
-    rare = regions.is_rare(y)
-    work = _Work(y, bins, regions, rng, device, progress)
-    shared: dict[str, Any] = {"rng": rng, "device": device, "progress": progress}
-    found: dict[int, _Demixed] = {}
-    tried: list[_Tried] = []
-    best: _Tried | None = None
-
-    def consider(plan: Plan) -> None:
-        nonlocal best
-        if best is not None and (stop_requested() or any(one.plan == plan for one in tried)):
-            return
-        try:
-            challenger = work.measure(plan, found[id(plan.demixing)])
-        except StoppedError:
-            if best is None:
-                raise
-            return
-        tried.append(challenger)
-        plain = [
-            one.on(_common(one, challenger)).mean()
-            for one in tried
-            if one.plan.region_mass == 0 and isinstance(one.plan.augmentation, NoAugmentation)
-        ]
-        affordable = challenger.losses.mean() <= (1 + TOLERANCE) * min(plain, default=np.inf)
-        if best is None or (affordable and better(challenger, best)):
-            best = challenger
-
-    def balanced(one: _Tried) -> float:
-        return mean_over_classes(one.losses, rare[one.rows].astype(np.int64))
-
-    def better(challenger: _Tried, champion: _Tried) -> bool:
-        rows = _common(challenger, champion)
-        if len(rows) == len(challenger.rows) == len(champion.rows):
-            return balanced(challenger) < balanced(champion)
-        kind = rare[rows].astype(np.int64)
-        weight = (1 / np.maximum(np.bincount(kind), 1))[kind]
-        return len(rows) > 0 and better_under_weights(challenger.on(rows), champion.on(rows), weight)
-
+    search = _Search(y, bins, regions, rng, device, progress)
     with seeded(int(rng.integers(2**62))):
-        for number, how in enumerate(candidates):
+        for how in candidates:
             try:
                 whole = demix(
                     z, bins, train_rows=folds[0][0], held_out_rows=folds[0][1], demixed_on=roles.demixed_on, config=how,
-                    **shared,
+                    rng=rng, device=device, progress=progress,
                 )  # fmt: skip
             except StoppedError:
-                if best is None:
+                if not search.tried:
                     raise
                 break
             except DivergenceError as error:
-                if best is None:
+                if not search.tried:
                     raise
                 warn_user(f"De-mixing by {how.kind!r} was given up. {error}")
                 continue
-            found[id(how)] = _Demixed.of(whole, folds)
-            if number == 0:
-                weighted = weighings[0] and not isinstance(how, NoDemixing)
+            search.found[id(how)] = whole, _folds_of(whole, folds)
+            plain = isinstance(how, NoDemixing)
+            if not search.tried:
                 for head in heads:
-                    consider(Plan(how, head, region_mass[0], augmentations[0], weighted))
-            seen = [one.plan for one in tried if one.plan.demixing.kind == "linear"]
-            ways: Sequence[bool] = (_plan(best).weighted,) if seen else weighings
-            for weighted in (False,) if isinstance(how, NoDemixing) else ways:
-                consider(replace(_plan(best), demixing=how, weighted=weighted))
+                    search.consider(Plan(how, head, region_mass[0], augmentations[0], weighings[0] and not plain))
+            settled = any(one.plan.demixing.kind == "linear" for one in search.tried)
+            ways: Sequence[bool] = (search.best.plan.weighted,) if settled else weighings
+            for weighted in (False,) if plain else ways:
+                search.consider(replace(search.best.plan, demixing=how, weighted=weighted))
             for augmentation in augmentations[1:]:
-                mine = min((one for one in tried if one.plan.demixing is how), key=balanced, default=best)
-                consider(replace(_plan(mine), augmentation=augmentation))
+                mine = [one for one in search.tried if one.plan.demixing is how] or [search.best]
+                search.consider(replace(min(mine, key=search.balanced).plan, augmentation=augmentation))
         for mass in region_mass[1:]:
-            consider(replace(_plan(best), region_mass=mass))
-    chosen = best
-    if chosen is None:
-        raise InputError("No way of de-mixing, or no head, was given.")
-    demixed = found[id(chosen.plan.demixing)].whole
+            search.consider(replace(search.best.plan, region_mass=mass))
+    plan, (demixed, _) = search.best.plan, search.found[id(search.best.plan.demixing)]
     return RegressResult(
         demixed=demixed,
-        head=work.fit(chosen, demixed),
-        head_scale=chosen.plan.scale(demixed),
-        plan=chosen.plan,
-        setting=chosen.setting,
-        held_out={str(one.plan): _summary(one.losses, rare[one.rows]) for one in tried},
+        head=search.fit(),
+        head_scale=plan.scale(demixed),
+        plan=plan,
+        setting=search.best.setting,
+        held_out={str(one.plan): search.summary(one) for one in search.tried},
     )
-
-
-def _plan(best: _Tried | None) -> Plan:
-    if best is None:
-        raise InputError("No head to choose from: give one at least.")
-    return best.plan
-
-
-def _common(first: _Tried, second: _Tried) -> Labels:
-    return np.intersect1d(first.rows, second.rows, assume_unique=True)
-
-
-def _summary(losses: Array, rare: NDArray[np.bool_]) -> dict[str, float]:
-    return {"all": float(losses.mean()), "rare": float(losses[rare].mean()) if rare.any() else float("nan")}
 
 
 def _folds(
@@ -341,29 +250,99 @@ def _folds(
     return folds or [(everything, everything)]
 
 
+Fold = tuple[DemixResult, Labels, Labels]
+"""A de-mixing that may be judged, the rows to learn from, and the rows to check on."""
+
+
+def _folds_of(whole: DemixResult, folds: list[tuple[Labels, Labels]]) -> list[Fold]:
+    """Every fold with a de-mixing of its own; of one that was learned once, the first fold with its fresh rows."""
+    if whole.refit is not None:
+        return [(whole.refit(learn), learn, check) for learn, check in folds]
+    learn, check = folds[0]
+    fresh = check if whole.fresh is None or not whole.fresh[check].any() else check[whole.fresh[check]]
+    return [(whole, np.union1d(learn, np.setdiff1d(check, fresh)), fresh)]
+
+
 @dataclass(frozen=True)
-class _Work:
-    """Fits and measures plans on the same rows."""
+class _Tried:
+    """A plan with its best setting; ``losses`` of checked rows, each under what the other half would have chosen."""
 
-    y: Array
-    bins: Labels
-    regions: TargetRegions
-    rng: np.random.Generator
-    device: torch.device
-    progress: Progress | None
+    plan: Plan
+    setting: float
+    rows: Labels
+    losses: Array
 
-    def measure(self, plan: Plan, demixed: _Demixed) -> _Tried:
+    def on(self, rows: Labels) -> Array:
+        """Losses of some of its rows, in their order."""
+        return self.losses[np.searchsorted(self.rows, rows)]
+
+
+class _Search:
+    """Fits and measures plans on the same rows, and keeps the best."""
+
+    best: _Tried
+
+    def __init__(
+        self, y: Array, bins: Labels, regions: TargetRegions, rng: np.random.Generator, device: torch.device,
+        progress: Progress | None,
+    ) -> None:  # fmt: skip
+        self.y, self.bins, self.regions, self.rng, self.device, self.progress = y, bins, regions, rng, device, progress
+        self.rare = regions.is_rare(y)
+        self.target = NumberTarget(y)
+        self.tried: list[_Tried] = []
+        self.found: dict[int, tuple[DemixResult, list[Fold]]] = {}
+
+    def consider(self, plan: Plan) -> None:
+        """Measure a plan, and keep it if it is better than the best so far and can be afforded."""
+        if self.tried and (stop_requested() or any(one.plan == plan for one in self.tried)):
+            return
+        try:
+            challenger = self.measure(plan)
+        except StoppedError:
+            if not self.tried:
+                raise
+            return
+        self.tried.append(challenger)
+        plain = [
+            one.on(_common(one, challenger)).mean()
+            for one in self.tried
+            if one.plan.region_mass == 0 and isinstance(one.plan.augmentation, NoAugmentation)
+        ]
+        affordable = challenger.losses.mean() <= (1 + TOLERANCE) * min(plain, default=np.inf)
+        if len(self.tried) == 1 or (affordable and self.better(challenger, self.best)):
+            self.best = challenger
+
+    def balanced(self, one: _Tried) -> float:
+        """Held-out loss in which rare rows have as much weight as the others."""
+        return mean_over_classes(one.losses, self.rare[one.rows].astype(np.int64))
+
+    def better(self, challenger: _Tried, champion: _Tried) -> bool:
+        """Whether that loss is lower; beyond noise, where not all rows judge both."""
+        rows = _common(challenger, champion)
+        if len(rows) == len(challenger.rows) == len(champion.rows):
+            return self.balanced(challenger) < self.balanced(champion)
+        kind = self.rare[rows].astype(np.int64)
+        weight = (1 / np.maximum(np.bincount(kind), 1))[kind]
+        return len(rows) > 0 and better_under_weights(challenger.on(rows), champion.on(rows), weight)
+
+    def summary(self, one: _Tried) -> dict[str, float]:
+        """Mean loss over all rows, and over rare ones."""
+        rare = one.losses[self.rare[one.rows]]
+        return {"all": float(one.losses.mean()), "rare": float(rare.mean()) if len(rare) else float("nan")}
+
+    def measure(self, plan: Plan) -> _Tried:
         """Held-out losses of every row that is held out, under the best setting."""
         paths = []
-        for part, learn, check in demixed.folds:
+        folds = self.found[id(plan.demixing)][1]
+        for part, learn, check in folds:
             losses_of = self._losses_of(plan.head, part.learned[check] * plan.scale(part), self.y[check])
             fitter, weight = self._fitter(plan.head), np.full(len(check), 1 / len(check))
             watched = Watched(losses_of, weight, halves(self.bins[check]))
             paths.append([
                 (setting, watched.kept if fitter.chooses_on_path else losses_of(head))
-                for setting, head in fitter.path(self._sample(plan, part, learn), watched)
+                for setting, head in fitter.path(self.sample(plan, part, learn), watched)
             ])  # fmt: skip
-        rows = np.concatenate([check for _, _, check in demixed.folds])
+        rows = np.concatenate([check for _, _, check in folds])
         order = np.argsort(rows)
         steps = [
             (float(np.median([one[0] for one in step])), np.concatenate([one[1] for one in step])[order])
@@ -375,26 +354,22 @@ class _Work:
         )
         return _Tried(plan, min(steps, key=lambda step: step[1].mean())[0], rows[order], losses)
 
-    def fit(self, chosen: _Tried, demixed: DemixResult) -> nn.Module:
-        """The chosen plan on all rows."""
-        rows = np.arange(len(self.y))
+    def fit(self) -> nn.Module:
+        """The best plan on all rows."""
+        plan = self.best.plan
         with seeded(int(self.rng.integers(2**62))):
-            sample = self._sample(chosen.plan, demixed, rows)
-            return self._fitter(chosen.plan.head).fit(sample, chosen.setting).double().cpu().eval()
-
-    @property
-    def _target(self) -> NumberTarget:
-        return NumberTarget(self.y)
+            sample = self.sample(plan, self.found[id(plan.demixing)][0], np.arange(len(self.y)))
+            return self._fitter(plan.head).fit(sample, self.best.setting).double().cpu().eval()
 
     def _losses_of(self, head: NetworkHead, scaled: Array, y: Array) -> Callable[[nn.Module], Array]:
-        truth, loss = torch.from_numpy(self.regions.standardise(y)), self._target.loss_of(head)
+        truth, loss = torch.from_numpy(self.regions.standardise(y)), self.target.loss_of(head)
 
         def losses(module: nn.Module) -> Array:
             return loss(torch.from_numpy(head_outputs(module.eval(), scaled)), truth).numpy()
 
         return losses
 
-    def _sample(self, plan: Plan, demixed: DemixResult, rows: Labels) -> HeadSample:
+    def sample(self, plan: Plan, demixed: DemixResult, rows: Labels) -> HeadSample:
         """Real and synthetic rows. Samples from donors take over mass of their region, interpolated rows add to it."""
         how, regions, n = plan.augmentation, self.regions, len(rows)
         scaled, y = demixed.learned[rows] * plan.scale(demixed), self.y[rows]
@@ -423,4 +398,8 @@ class _Work:
         )
 
     def _fitter(self, head: NetworkHead) -> HeadFitter:
-        return head.fitter(self._target, self.rng, self.progress)
+        return head.fitter(self.target, self.rng, self.progress)
+
+
+def _common(first: _Tried, second: _Tried) -> Labels:
+    return np.intersect1d(first.rows, second.rows, assume_unique=True)

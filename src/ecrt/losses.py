@@ -1,7 +1,7 @@
-"""Losses for classes, many of them made for imbalanced ones: one value for each sample, and the weights of samples.
+"""Losses: pure functions, one equation each. They return one value for each sample; nothing is reduced here.
 
-Every loss is a pure function. :func:`loss_rule` gives one by its name, as a :class:`LossRule`: how it is bound to the
-class counts, and what its trained logits mean, so that every method can be asked for the same prior.
+A loss for classes has a name. :func:`loss_rule` gives it as a :class:`LossRule`, which says how it is bound to the
+class counts and what its trained logits mean, so that every method can be asked for the same prior.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
-from typing import Literal, Protocol, get_args
+from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
 
+Array = NDArray[np.float64]
+
+ClassLoss = Callable[..., Tensor]
+"""Logits, labels and the share of training that lies behind (1 if left out) to one loss for each sample."""
+
 LossName = Literal[
-    "cross-entropy",
-    "hinge",
-    "weighted",
-    "class-balanced",
-    "focal",
-    "ldam",
-    "ldam-drw",
-    "logit-adjusted",
+    "cross-entropy", "hinge", "weighted", "class-balanced", "focal", "ldam", "ldam-drw", "logit-adjusted"
 ]
 
-LOSS_OPTIONS: dict[LossName, dict[str, float]] = {
+LOSS_OPTIONS: dict[str, dict[str, float]] = {
     "cross-entropy": {},
     "hinge": {},
     "weighted": {},
@@ -39,14 +40,99 @@ LOSS_OPTIONS: dict[LossName, dict[str, float]] = {
     "ldam-drw": {"largest_margin": 0.5, "scale": 1.0, "beta": 0.9999, "reweight_from": 0.8},
     "logit-adjusted": {"tau": 1.0},
 }
-"""The options of each loss, with their defaults."""
+"""The options of each loss for classes, with their defaults."""
 
 
-class ClassLoss(Protocol):
-    """A loss that knows the class counts."""
+# --- de-mixing: which label belongs to which source vector (nonlinear ICA) -------------------------------------------
 
-    def __call__(self, logits_nm: Tensor, y_n: Tensor, done: float = 1.0) -> Tensor:
-        """One loss for each sample; ``done`` is the share of training that lies behind."""
+# Scores g are those of the critic over its temperature: ``scores_bb[i, j]`` of sample i and the label of sample j,
+# ``scores_bm[i, m]`` of sample i and label m.
+
+
+def gcl_in_batch(positive_b: Tensor, negative_b: Tensor) -> Tensor:
+    r"""Generalised contrastive learning, Eq. 1: :math:`h(-r(y_i, z_i)) + h(r(y_j, z_i))`, h the softplus.
+
+    The negative label comes from the label marginal: permute the labels of the batch. A label that happens to equal
+    the true one stays, as the density ratio p(z, y) / p(z) p(y) asks.
+    """
+    return nn.functional.softplus(-positive_b) + nn.functional.softplus(negative_b)
+
+
+def gcl_exact(scores_bm: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tensor:
+    r"""Eq. 1 with the expectation over the label marginal p(m) in place of one sampled negative label.
+
+    .. math:: h(-r(y_i, z_i)) + \sum_m p(m) h(r(m, z_i))
+    """
+    positive_b = scores_bm.gather(1, y_b[:, None]).squeeze(1)
+    return nn.functional.softplus(-positive_b) + nn.functional.softplus(scores_bm) @ label_prior_m
+
+
+def fdv_in_batch(scores_bb: Tensor) -> Tensor:
+    r"""Fenchel-Donsker-Varadhan, Eq. 4 (negated, to be minimised), with all other labels of the batch as negatives.
+
+    With :math:`D_i = \sum_{j \ne i} e^{g_{ij} - g_{ii}}` the value is :math:`-I_{DV} = \log(D_i / (B - 1))` and the
+    gradient that of :math:`\log D_i`: the log is detached and the ratio of :math:`D_i` to its detached self, minus 1,
+    is added. The supplement's "-1" is used; the main text's "+1" is a misprint. Sample i itself is no negative: with
+    it this would be InfoNCE.
+    """
+    if len(scores_bb) < 2:
+        return scores_bb.new_zeros(0)
+    contrast_bb = scores_bb - scores_bb.diagonal()[:, None]
+    contrast_bb = contrast_bb.masked_fill(
+        torch.eye(len(scores_bb), dtype=torch.bool, device=scores_bb.device), -torch.inf
+    )
+    log_sum_b = torch.logsumexp(contrast_bb, dim=1).detach()
+    ratio_b = torch.exp(contrast_bb - log_sum_b[:, None]).sum(1)
+    return log_sum_b - math.log(len(scores_bb) - 1) + ratio_b - 1
+
+
+def fdv_own_label(scores_bb: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tensor:
+    r"""FDV for more labels than a batch holds: negatives from the batch, but for a sample's own label, taken exactly.
+
+    .. math:: \log\bigl(p(y_i) + (1 - p(y_i)) \, \mathrm{mean}_{j: y_j \ne y_i} e^{g_{ij} - g_{ii}}\bigr)
+
+    Among labels drawn from the marginal a sample's own comes up with probability :math:`p(y_i)`. That rare event alone
+    bounds the objective, at :math:`\log p(y_i)`; where a batch is too small to see it, :func:`fdv_in_batch` falls
+    without end, scores growing, while every label that the batch happened to leave out is scored at random. This is
+    the same expectation with that event summed and the others sampled.
+    """
+    same_bb = y_b[:, None] == y_b
+    contrast_bb = (scores_bb - scores_bb.diagonal()[:, None]).masked_fill(same_bb, torch.finfo(scores_bb.dtype).min)
+    others_b = (~same_bb).sum(1).clamp(min=1).to(scores_bb.dtype)
+    own_b = label_prior_m[y_b]
+    return torch.logaddexp(
+        torch.log(own_b), torch.logsumexp(contrast_bb, dim=1) - torch.log(others_b) + torch.log1p(-own_b)
+    )
+
+
+def infonce_in_batch(scores_bb: Tensor) -> Tensor:
+    r"""InfoNCE: as :func:`fdv_in_batch`, but with sample i among its own negatives.
+
+    .. math:: -g_{ii} + \log \mathrm{mean}_j e^{g_{ij}}
+    """
+    log_mean_b = torch.logsumexp(scores_bb, dim=1) - math.log(len(scores_bb))
+    return log_mean_b - scores_bb.diagonal()
+
+
+def dv_exact(scores_bm: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tensor:
+    r"""Donsker-Varadhan with the exact label marginal: :math:`-g(y_i, z_i) + \log \sum_m p(m) e^{g(m, z_i)}`.
+
+    The limit of FDV and of InfoNCE for many negatives, without sampling noise. It is the cross-entropy of a
+    classifier with logits g + log p, less the constant -log p(y_i).
+    """
+    positive_b = scores_bm.gather(1, y_b[:, None]).squeeze(1)
+    return torch.logsumexp(scores_bm + torch.log(label_prior_m), dim=1) - positive_b
+
+
+def flow_nll(log_density_n: Tensor, log_det_n: Tensor, n_features: int) -> Tensor:
+    r"""Negative log-likelihood in feature space, per dimension: :math:`-(\log p(s|y) + \log|\det J_f(z)|) / d`.
+
+    Eq. 5 has no 1/d; dividing makes one likelihood weight serve all dimensions.
+    """
+    return -(log_density_n + log_det_n) / n_features
+
+
+# --- classes ---------------------------------------------------------------------------------------------------------
 
 
 def cross_entropy(logits_nm: Tensor, y_n: Tensor) -> Tensor:
@@ -147,11 +233,13 @@ def _like(values_m: Tensor, reference: Tensor) -> Tensor:
     return values_m.to(reference.device, torch.promote_types(reference.dtype, torch.float32))
 
 
-def check_loss(name: str, options: Mapping[str, float] | None = None) -> dict[str, float]:
-    """All options of a loss, defaults filled in; an unknown loss or option is refused."""
-    known = LOSS_OPTIONS.get(name)  # type: ignore[call-overload]
-    if known is None:
-        raise InputError(f"loss={name!r}: choose one of {sorted(get_args(LossName))}.")
+def check_loss(
+    name: str, options: Mapping[str, float] | None = None, losses: Mapping[str, dict[str, float]] = LOSS_OPTIONS
+) -> dict[str, float]:
+    """All options of one of the losses, defaults filled in; an unknown loss or option is refused."""
+    if name not in losses:
+        raise InputError(f"loss={name!r}: choose one of {sorted(losses)}.")
+    known = losses[name]
     unknown = sorted(set(options or {}) - set(known))
     if unknown:
         takes = f"it takes {sorted(known)}" if known else "it takes none"
@@ -196,6 +284,12 @@ def make_class_loss(name: LossName, counts_m: Tensor, **options: float) -> Class
     return _BoundLoss(lambda logits_nm, y_n: logit_adjusted(logits_nm, y_n, _like(shift_m, logits_nm)))
 
 
+def training_prior(counts_m: Tensor) -> Tensor:
+    """Class frequencies; a class without samples counts as one."""
+    n_m = counts_m.double().clamp(min=1)
+    return n_m / n_m.sum()
+
+
 def effective_prior(name: LossName, counts_m: Tensor, **options: float) -> Tensor:
     r"""The class prior that logits trained under a loss assume; log of it taken off gives balanced logits.
 
@@ -203,22 +297,14 @@ def effective_prior(name: LossName, counts_m: Tensor, **options: float) -> Tenso
     Focal, LDAM and hinge losses are improper, and their logits are no log-posteriors under any prior: what is
     returned for them is the frequency under which their classes were weighed.
     """
-    chosen = check_loss(name, options)
-    n_m = counts_m.double().clamp(min=1)
-    prior_m = n_m / n_m.sum()
+    chosen, prior_m = check_loss(name, options), training_prior(counts_m)
     if name == "weighted":
         return torch.full_like(prior_m, 1 / len(prior_m))
     if name == "logit-adjusted":
         prior_m = prior_m ** (1 - chosen["tau"])
     elif name == "class-balanced" or (name == "ldam-drw" and chosen["reweight_from"] <= 1):
-        prior_m = prior_m * effective_number_weights(n_m, chosen["beta"])
+        prior_m = prior_m * effective_number_weights(counts_m, chosen["beta"])
     return prior_m / prior_m.sum()
-
-
-def training_prior(counts_m: Tensor) -> Tensor:
-    """Class frequencies; a class without samples counts as one."""
-    n_m = counts_m.double().clamp(min=1)
-    return n_m / n_m.sum()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +343,7 @@ def loss_rule(name: str | LossRule, options: Mapping[str, float] | None = None) 
     )
 
 
-# --- mixup ----------------------------------------------------------------------------------------------------------
+# --- mixup -----------------------------------------------------------------------------------------------------------
 
 
 def mix(x_n: Tensor, partner_n: Tensor, share_n: Tensor) -> Tensor:
@@ -281,7 +367,7 @@ def mixed_loss(
     return share_n * first_n, (1 - share_n) * second_n
 
 
-# --- weights of samples ---------------------------------------------------------------------------------------------
+# --- weights of samples ----------------------------------------------------------------------------------------------
 
 ClassMass = Literal["training", "tempered", "balanced"]
 
@@ -324,3 +410,124 @@ def sample_weights(y_n: Tensor, synthetic_n: Tensor, mass_m: Tensor, augmentatio
     real_m = mass_m * (1 - share_m) / n_real_m.clamp(min=1)
     artificial_m = mass_m * share_m / n_synthetic_m.clamp(min=1)
     return torch.where(synthetic_n, artificial_m[y_n], real_m[y_n])
+
+
+# --- labels, any number for each row ---------------------------------------------------------------------------------
+
+UNKNOWN, ABSENT, PRESENT, SYNTHETIC = -1, 0, 1, 2
+"""Targets of a row and a label. A synthetic row of a label says that it holds, and nothing of the other labels."""
+
+
+def masked_bce(logits_nm: Tensor, target_nm: Tensor, log_odds_m: Tensor, real_share_m: Tensor) -> Tensor:
+    r"""Adjusted binary cross-entropy of each row, summed over its known labels.
+
+    With :math:`l = logit + \log(\pi / (1 - \pi))` a label that is absent costs :math:`h(l)`, one that is present
+    :math:`(1 - \lambda_m) h(-l)`, and that of a synthetic row :math:`h(-l)` on its own column alone; h is the softplus.
+
+    Parameters
+    ----------
+    target_nm : ``ABSENT``, ``PRESENT``, ``SYNTHETIC`` (present, in a synthetic row) or ``UNKNOWN`` (no loss).
+    log_odds_m : log-odds of each label's frequency, so that the logits themselves are free of it; 0 for none.
+    real_share_m : 1 - lambda_m, the share of a label's positive mass that real rows hold.
+    """
+    shifted_nm = logits_nm + log_odds_m
+    positive_nm, absent_nm = _shares(target_nm, real_share_m)
+    # softplus(-l) = softplus(l) - l: one softplus serves both signs
+    losses_nm = nn.functional.softplus(shifted_nm) * (positive_nm + absent_nm) - shifted_nm * positive_nm
+    return losses_nm.sum(1)
+
+
+def masked_focal(logits_nm: Tensor, target_nm: Tensor, real_share_m: Tensor, gamma: float = 2.0) -> Tensor:
+    r"""Focal loss of each label on its own, which is how it was proposed: :math:`(1 - p)^\gamma (-\log p)`.
+
+    p is the probability of what holds, that the label is present or that it is absent.
+
+    References
+    ----------
+    Lin, Goyal, Girshick, He, Dollar: Focal loss for dense object detection, ICCV 2017, Eq. 4.
+    """
+    positive_nm, absent_nm = _shares(target_nm, real_share_m)
+    log_present_nm, log_absent_nm = nn.functional.logsigmoid(logits_nm), nn.functional.logsigmoid(-logits_nm)
+    faded_nm = (gamma * log_absent_nm).exp() * log_present_nm * positive_nm
+    faded_nm = faded_nm + (gamma * log_present_nm).exp() * log_absent_nm * absent_nm
+    return -faded_nm.sum(1)
+
+
+def label_margins(counts_m: Tensor, n_rows: int, largest: float = 0.5) -> tuple[Tensor, Tensor]:
+    """LDAM's margins where every label is a problem of two classes: of presence, and of absence."""
+    present_m, absent_m = ldam_margins(torch.cat([counts_m, n_rows - counts_m]), largest).chunk(2)
+    return present_m, absent_m
+
+
+def masked_ldam(
+    logits_nm: Tensor, target_nm: Tensor, real_share_m: Tensor, present_margin_m: Tensor, absent_margin_m: Tensor
+) -> Tensor:
+    """Binary cross-entropy after each logit was moved to the wrong side by the margin of what holds.
+
+    References
+    ----------
+    Cao, Wei, Gaidon, Arechiga, Ma: Learning imbalanced datasets with label-distribution-aware margin loss,
+    NeurIPS 2019.
+    """
+    positive_nm, absent_nm = _shares(target_nm, real_share_m)
+    present_nm = nn.functional.softplus(present_margin_m - logits_nm) * positive_nm
+    return (present_nm + nn.functional.softplus(logits_nm + absent_margin_m) * absent_nm).sum(1)
+
+
+def _shares(target_nm: Tensor, real_share_m: Tensor) -> tuple[Tensor, Tensor]:
+    """How much each entry counts as present, and as absent."""
+    return (target_nm == PRESENT) * real_share_m + (target_nm == SYNTHETIC), target_nm == ABSENT
+
+
+def row_mass(indicator: sparse.csr_array, mass: ClassMass) -> Array:
+    r"""Weights of rows that sum to one: all alike, or as if a label were drawn first and then a row that has it.
+
+    The latter, ``"balanced"``, is :math:`w_i = \frac1M \sum_{m \in i} 1 / n_m` over the M labels that occur; rows
+    without labels get nothing. With one label a row it gives every class the mass 1 / M. ``"tempered"`` is the
+    geometric mean of both.
+
+    >>> row_mass(sparse.csr_array(np.array([[1, 0], [1, 0], [1, 1]])), "balanced").round(3).tolist()
+    [0.167, 0.167, 0.667]
+    """
+    n = indicator.shape[0]
+    counts = np.asarray(indicator.sum(axis=0), dtype=np.float64).ravel()
+    if mass == "training" or not counts.any():
+        return np.full(n, 1 / n)
+    inverse = np.divide(1.0, counts, out=np.zeros_like(counts), where=counts > 0)
+    weight = np.asarray(indicator @ inverse, dtype=np.float64) / (counts > 0).sum()
+    if mass == "tempered":
+        weight = np.sqrt(weight) / np.sqrt(weight).sum()
+    return weight
+
+
+def label_odds(indicator: sparse.csr_array, weight: Array | None = None) -> Array:
+    """Log-odds of each label's frequency among rows of such weights; half a row more on either side keeps it finite.
+
+    >>> label_odds(sparse.csr_array(np.array([[1, 0], [0, 0]]))).round(3).tolist()
+    [0.0, -1.609]
+    """
+    n = indicator.shape[0]
+    weight = np.full(n, 1 / n) if weight is None else weight
+    present = n * np.asarray(indicator.T @ weight, dtype=np.float64)
+    return np.asarray(np.log((present + 0.5) / (np.maximum(n - present, 0.0) + 0.5)))
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+RegressionLoss = Literal["squared", "absolute", "huber"]
+
+REGRESSION_LOSS_OPTIONS: dict[str, dict[str, float]] = {"squared": {}, "absolute": {}, "huber": {"delta": 1.0}}
+
+
+def regression_loss(name: RegressionLoss, predicted_nk: Tensor, y_nk: Tensor, delta: float = 1.0) -> Tensor:
+    """(f - y)^2, |f - y| or Huber's loss (1964), the mean over outputs.
+
+    Huber's is half the square up to ``delta``, and a straight line of slope ``delta`` beyond.
+    """
+    if name == "squared":
+        return ((predicted_nk - y_nk) ** 2).mean(1)
+    if name == "absolute":
+        return (predicted_nk - y_nk).abs().mean(1)
+    if name == "huber":
+        return nn.functional.huber_loss(predicted_nk, y_nk, reduction="none", delta=delta).mean(1)
+    raise InputError(f"loss={name!r}: use 'squared', 'absolute' or 'huber'.")
