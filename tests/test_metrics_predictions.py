@@ -20,18 +20,17 @@ from ecrt import InputError
 from ecrt.metrics import (
     Predictions,
     class_prior_of,
-    expected_calibration_error,
     fit_temperature,
     measure_predictions,
     prediction_metrics,
     read_prediction_table,
     read_predictions,
     reliability_bins,
-    scale_by_temperature,
     shift_prior,
     single_numbers,
 )
-from ecrt.metrics.classification import class_scores, confused_pairs, confusion, frequency_group, group_recalls
+from ecrt.metrics.predictions import class_scores, confused_pairs, confusion, frequency_group, group_recalls
+from ecrt.metrics.probabilities import expected_calibration_error, scale_by_temperature
 
 Y = np.array([0, 0, 0, 1, 1, 2, -1])
 PREDICTED = np.array([0, 0, 1, 1, 0, 0, 1])
@@ -66,7 +65,7 @@ def test_class_scores_by_hand() -> None:
 
 
 def test_group_recalls_by_hand() -> None:
-    found = group_recalls(Y, PREDICTED, np.array([500, 120, 5, 3]))
+    found = group_recalls(class_scores(Y, PREDICTED, 4)["recall"], np.array([500, 120, 5, 3]))
     assert found["many"] == {"recall": pytest.approx((2 / 3 + 1 / 2) / 2), "n_classes": 2, "n_tested": 2}
     assert np.isnan(found["medium"]["recall"])
     assert found["medium"]["n_classes"] == 0
@@ -186,7 +185,7 @@ def test_the_tables_are_those_of_each_class() -> None:
     assert table["average_precision"][4] == pytest.approx(expected)
     assert np.isnan([table["recall"][0], table["average_precision"][0]]).all()  # no test rows
     assert table["f1"][0] == 0  # but predicted
-    assert found["by_group"] == group_recalls(y, log_proba.argmax(axis=1), counts)
+    assert found["by_group"] == group_recalls(scores["recall"], counts)
     assert {name: group["n_tested"] for name, group in found["by_group"].items()} == {"many": 1, "medium": 2, "few": 3}
 
 

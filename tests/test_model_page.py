@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ecrt.metrics import prediction_metrics, single_numbers
-from ecrt.metrics.classification import class_scores, group_recalls
+from ecrt.metrics.predictions import class_scores, group_recalls
 from ecrt.report.classes import chance_correlation, findings, summarise_classes
 from ecrt.report.drawing import svg
 from ecrt.report.pages import page_of, write_model_page
@@ -78,7 +78,10 @@ def made(labels: list[str], n_rows: int = 240, *, seed: int = 0, **changes: Any)
             name: single_numbers(prediction_metrics(values, y, counts, prior="balanced"))  # as they are
             for name, values in log_proba.items()
         },
-        "groups": {prior: group_recalls(y, values, counts) for prior, values in predicted.items()},
+        "groups": {
+            prior: group_recalls(class_scores(y, values, len(counts))["recall"], counts)
+            for prior, values in predicted.items()
+        },
         "predicted": predicted,
         "confidence": {prior: np.exp(log_proba[prior].max(axis=1)) for prior in predicted},
         "log_proba": {},

@@ -45,7 +45,6 @@ from ecrt.metrics import (
     best_thresholds,
     label_average_precision,
     label_f1,
-    micro_f1,
     multilabel_metrics,
     top_k_accuracy,
 )
@@ -91,10 +90,10 @@ def test_f1_is_its_loop():
         total = int(predicted[:, label].sum() + PRESENT_NM[:, label].sum())
         assert value == pytest.approx(2 * hits / total)
         hits_all, total_all = hits_all + hits, total_all + total
-    assert micro_f1(predicted, PRESENT_NM) == pytest.approx(2 * hits_all / total_all)
+    assert multilabel_metrics(SCORES, PRESENT_NM, predicted)["micro_f1"] == pytest.approx(2 * hits_all / total_all)
     none = np.zeros((3, 2), dtype=bool)
     assert np.isnan(label_f1(none, none)).all()
-    assert math.isnan(micro_f1(none, none))
+    assert math.isnan(multilabel_metrics(np.zeros((3, 2)), none, none)["micro_f1"])
 
 
 def test_average_precision_is_its_loop():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ecrt.metrics.classification import class_scores
+from ecrt.metrics import class_scores
 
 __all__ = ["BY_CLASS", "by_class", "by_label"]
 

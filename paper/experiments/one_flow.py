@@ -12,7 +12,7 @@ from scipy.special import log_softmax
 
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.metrics import PriorName, class_prior_of, nll_per_sample, shift_prior, top_k_hits
-from ecrt.metrics.calibration import clip_log_proba
+from ecrt.metrics.probabilities import clip_log_proba
 from ecrt.stages import (
     Augmentation,
     Demixing,

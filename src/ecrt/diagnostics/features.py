@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from ecrt.metrics import half_width
-from ecrt.metrics.significance import LEVEL
+from ecrt.metrics import LEVEL, half_width
 from ecrt.nn import column_spread
 
 Array = NDArray[np.float64]

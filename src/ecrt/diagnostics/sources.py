@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import jarque_bera, kurtosis, norm, skew
 
 from ecrt.flows import ClassPrior, Demixer, within_class_residuals
-from ecrt.metrics import holm, hsic, hsic_test, max_abs_correlation, mean_correlation_coefficient
-from ecrt.metrics.significance import LEVEL
+from ecrt.metrics import LEVEL, holm, hsic, hsic_test, max_abs_correlation, mean_correlation_coefficient
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]

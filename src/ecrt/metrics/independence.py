@@ -30,10 +30,8 @@ def hsic(s: Array, max_rows: int = 300, max_columns: int = 16) -> float:
     Centred Gaussian kernels with the median distance as bandwidth, on the first ``max_rows`` rows and ``max_columns``
     columns (the diagonal of each kernel is left out of the products, which removes most of the small-sample bias).
     """
-    s = _varying(s[:max_rows, :max_columns])
-    if len(s) < FEWEST_ROWS or s.shape[1] < 2:
-        return float("nan")
-    return max(_largest_product(_unit_kernels(s)), 0.0)
+    kernels = _unit_kernels(s[:max_rows, :max_columns])
+    return float("nan") if kernels is None else max(_largest_product(kernels), 0.0)
 
 
 def hsic_test(
@@ -56,10 +54,9 @@ def hsic_test(
     Gretton et al. (2007), A kernel statistical test of independence. Besag and Clifford (1991), Sequential Monte Carlo
     p-values.
     """
-    s = _varying(s)
-    if len(s) < FEWEST_ROWS or s.shape[1] < 2:
-        return float("nan"), float("nan")
     kernels = _unit_kernels(s)
+    if kernels is None:
+        return float("nan"), float("nan")
     value, reached = _largest_product(kernels), 0
     shuffled = kernels.copy()
     for drawn in range(1, n_permutations + 1):
@@ -72,9 +69,15 @@ def hsic_test(
     return max(value, 0.0), (reached + 1) / (n_permutations + 1)
 
 
-def _unit_kernels(s: Array) -> Array:
-    """A centred Gaussian kernel of each column, without its diagonal, scaled to unit norm."""
+def _unit_kernels(s: Array) -> Array | None:
+    """A centred Gaussian kernel of each column that varies, without its diagonal, scaled to unit norm.
+
+    ``None`` where there are too few rows or columns to compare.
+    """
+    s = _varying(s)
     n, d = s.shape
+    if n < FEWEST_ROWS or d < 2:
+        return None
     kernels = np.empty((d, n, n))
     for column in range(d):
         squares = pdist(s[:, column, None], "sqeuclidean")  # every pair once

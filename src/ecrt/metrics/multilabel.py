@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, f1_score
 
-from ecrt.metrics.classification import mean_of_finite
+from ecrt.metrics.predictions import mean_of_finite
 
 Array = NDArray[np.float64]
 Indicator = NDArray[np.bool_]
@@ -30,15 +30,7 @@ def bce_per_row(log_odds: Array, present: Indicator) -> Array:
 
 def label_f1(predicted: Indicator, present: Indicator) -> Array:
     """F1 of each label; NaN for a label that neither occurs nor is predicted."""
-    hits = (predicted & present).sum(axis=0)
-    total = predicted.sum(axis=0) + present.sum(axis=0)
-    return np.divide(2.0 * hits, total, out=np.full(len(hits), np.nan), where=total > 0)
-
-
-def micro_f1(predicted: Indicator, present: Indicator) -> float:
-    """F1 over all rows and labels at once; NaN without any label, true or predicted."""
-    total = int(predicted.sum() + present.sum())
-    return 2.0 * float((predicted & present).sum()) / total if total else float("nan")
+    return np.asarray(f1_score(present, predicted, average=None, zero_division=np.nan))
 
 
 def label_average_precision(scores: Array, present: Indicator) -> Array:
@@ -86,7 +78,7 @@ def multilabel_metrics(
         "accuracy": mean_of_finite(top_k_accuracy(scores, every)),
         "bce": float(bce_per_row(log_odds, present).mean()),
         "macro_f1": mean_of_finite(label_f1(predicted, every)),
-        "micro_f1": micro_f1(predicted, every),
+        "micro_f1": float(f1_score(every, predicted, average="micro", zero_division=np.nan)),
         "mean_average_precision": mean_of_finite(label_average_precision(log_odds, present)),
         "subset_accuracy": float((predicted == every).all(axis=1).mean()),
     }

@@ -1,4 +1,7 @@
-"""Predicted class probabilities: the record of them, its files, and every measure of them."""
+"""Predicted class probabilities: the record of them, its files, and every measure of them.
+
+Everywhere ``y`` and ``predicted`` are class indices; a ``y`` of -1 is a label that training never saw: never right.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +14,32 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    confusion_matrix,
+    precision_recall_fscore_support,
+    roc_auc_score,
+)
 
 from ecrt.data import ColumnReading, read_data
 from ecrt.disk import read_arrays, write_arrays
 from ecrt.errors import InputError
-from ecrt.metrics.calibration import (
+from ecrt.metrics.probabilities import (
+    PRIORS,
+    PriorName,
+    class_prior_of,
     clip_log_proba,
     expected_calibration_error,
     fit_temperature,
-    scale_by_temperature,
-)
-from ecrt.metrics.classification import (
-    class_scores,
-    group_recalls,
-    mean_of_finite,
-    mean_over_classes,
     nll_per_sample,
-    top_k_hits,
+    scale_by_temperature,
+    shift_prior,
 )
-from ecrt.metrics.priors import PRIORS, PriorName, class_prior_of, shift_prior
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
+FREQUENCY_GROUPS = ("many", "medium", "few")
 MOST_BYTES = 16 * 2**30
 PROBABILITY = "p_"
 """How the names of probability columns begin in tables that ``ecrt predict`` writes; the label follows."""
@@ -44,6 +49,92 @@ MOST_RANKED = 100_000_000
 
 FARTHEST_SCORE = 1e300
 """scikit-learn ranks finite scores only; this one replaces infinity."""
+
+
+# --- rows and classes -------------------------------------------------------------------------------------------------
+
+
+def top_k_hits(scores: Array, y: Labels, k: int) -> NDArray[np.bool_]:
+    """Whether the true class is among the k best scored; fewer than k classes always hit.
+
+    Of equal scores the first counts as the best, as in ``argmax``; a true class whose score is NaN comes last.
+    """
+    true = scores[np.arange(len(y)), y][:, None]
+    earlier = np.arange(scores.shape[1]) < y[:, None]
+    ahead = ~(scores <= true) | ((scores == true) & earlier)
+    return np.asarray(ahead.sum(axis=1) < k)
+
+
+def mean_over_classes(values: Array, y: Labels) -> float:
+    """Average within each class first, then over the classes present: every class counts the same."""
+    counts = np.bincount(y)
+    sums = np.bincount(y, weights=values)
+    return float((sums[counts > 0] / counts[counts > 0]).mean())
+
+
+def frequency_group(counts: Labels) -> NDArray[np.str_]:
+    """Name of each class's group by training samples: many (above 100), medium (20 to 100), few (below 20).
+
+    >>> frequency_group(np.array([101, 100, 20, 19])).tolist()
+    ['many', 'medium', 'medium', 'few']
+    """
+    return np.select([counts > 100, counts >= 20], ["many", "medium"], default="few")
+
+
+def class_scores(y: Labels, predicted: Labels, n_classes: int) -> dict[str, Array]:
+    """Precision, recall, F1, support and number of predictions of each class.
+
+    NaN where there is nothing to divide by: recall without test rows, precision without predictions, F1 without either.
+    """
+    precision, recall, f1, support = precision_recall_fscore_support(
+        y, predicted, labels=np.arange(n_classes), zero_division=np.nan
+    )
+    n_predicted = np.bincount(predicted, minlength=n_classes)
+    columns = {"precision": precision, "recall": recall, "f1": f1, "support": support, "predicted": n_predicted}
+    return {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
+
+
+def group_recalls(recall: Array, counts: Labels) -> dict[str, dict[str, float]]:
+    """Mean recall of the classes with many, medium and few training samples.
+
+    ``n_classes`` are all classes of a group, ``n_tested`` those with test rows: the recall is a mean over the latter.
+    """
+    found = {}
+    for name in FREQUENCY_GROUPS:
+        mine = recall[frequency_group(counts) == name]
+        tested = float(np.isfinite(mine).sum())
+        found[name] = {"recall": mean_of_finite(mine), "n_classes": float(len(mine)), "n_tested": tested}
+    return found
+
+
+def confusion(y: Labels, predicted: Labels, n_classes: int) -> Labels:
+    """Rows of each true class (down) by predicted class (across); unknown labels are left out."""
+    known = y >= 0
+    if not known.any():
+        return np.zeros((n_classes, n_classes), dtype=np.int64)
+    return np.asarray(confusion_matrix(y[known], predicted[known], labels=np.arange(n_classes)), dtype=np.int64)
+
+
+def confused_pairs(y: Labels, predicted: Labels) -> dict[str, Labels]:
+    """Each true class with each wrong one it was taken for, and how many rows; most rows first.
+
+    Of pairs with as many rows the one that is the larger share of its true class comes first. No matrix is made, so
+    that ten thousand classes cost no more than their rows.
+    """
+    wrong = (y >= 0) & (y != predicted)
+    pairs, rows = np.unique(np.stack([y[wrong], predicted[wrong]]), axis=1, return_counts=True)
+    support = np.bincount(y[y >= 0], minlength=int(pairs.max(initial=0)) + 1)
+    order = np.lexsort((support[pairs[0]], -rows))
+    return {"true": pairs[0][order], "predicted": pairs[1][order], "rows": rows[order]}
+
+
+def mean_of_finite(values: Array) -> float:
+    """Mean of the finite values; NaN without any."""
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else float("nan")
+
+
+# --- all measures, and files ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,11 +189,12 @@ def read_predictions(path: str | Path) -> Predictions:
     validation = None
     if "validation_log_proba" in arrays and "validation_y" in arrays:
         validation = (arrays["validation_log_proba"].astype(np.float64), arrays["validation_y"].astype(np.int64))
+    counts = arrays["counts"].astype(np.int64)
     return Predictions(
         log_proba=arrays["log_proba"].astype(np.float64),
         y=arrays["y"].astype(np.int64),
-        counts=arrays["counts"].astype(np.int64),
-        prior=_as_prior(arrays["prior"]),
+        counts=counts,
+        prior=_as_prior(arrays["prior"], counts),
         validation=validation,
     )
 
@@ -127,21 +219,19 @@ def read_prediction_table(
     place = {str(label): index for index, label in enumerate(counts)}
     with np.errstate(divide="ignore"):  # a probability of zero is minus infinity
         log_proba = np.log(data.X[names].to_numpy(dtype=np.float64))
+    n_rows = np.array(list(counts.values()), dtype=np.int64)
     return Predictions(
         log_proba=np.asarray(log_proba),
         y=np.array([place.get(str(label), -1) for label in data.y.tolist()], dtype=np.int64),
-        counts=np.array(list(counts.values()), dtype=np.int64),
-        prior=_as_prior(np.asarray(prior)),
+        counts=n_rows,
+        prior=_as_prior(np.asarray(prior), n_rows),
     )
 
 
-def _as_prior(stored: NDArray[Any]) -> PriorName | Array:
-    if stored.ndim == 0:
-        for name in PRIORS:
-            if str(stored) == name:
-                return name
-        raise InputError(f"There is no class prior {str(stored)!r}: use {PRIORS}, or one number for each class.")
-    return stored.astype(np.float64)
+def _as_prior(stored: NDArray[Any], counts: Labels) -> PriorName | Array:
+    prior = stored.item() if stored.ndim == 0 else stored.astype(np.float64)
+    class_prior_of(prior, counts)  # refuses what is no prior of these classes
+    return prior
 
 
 def prediction_metrics(
@@ -205,7 +295,7 @@ def prediction_metrics(
         found["top5"] = float(top_k_hits(log_known, y_known, 5).sum() / len(y))
     found |= _nll(log_known, y_known)
     if validation is not None:
-        temperature = _validated_temperature(prior, _under(prior, assumed, counts, *validation))
+        temperature = _validated_temperature(prior, *_under(prior, assumed, counts, *validation))
         scaled = _nll(scale_by_temperature(clip_log_proba(log_known), temperature), y_known)
         found |= {f"{name}_scaled": value for name, value in scaled.items()} | {"temperature": temperature}
     found["ece"] = expected_calibration_error(np.exp(log_known.max(axis=1)), predicted[known] == y_known)
@@ -219,7 +309,7 @@ def prediction_metrics(
         "class": np.arange(len(counts)), "frequency": counts, "recall": scores["recall"], "f1": scores["f1"],
         "average_precision": ranking,
     }  # fmt: skip
-    found["by_group"] = group_recalls(y, predicted, counts)
+    found["by_group"] = group_recalls(scores["recall"], counts)
     found["by_class"] = {name: values[order].tolist() for name, values in columns.items()}
     return found
 
@@ -263,16 +353,12 @@ def _under(
 
 def _nll(log_proba: Array, y: Labels) -> dict[str, float]:
     nll = nll_per_sample(clip_log_proba(log_proba), y)
-    if len(nll) == 0:
-        return {"nll": float("nan"), "balanced_nll": float("nan")}
-    return {"nll": float(nll.mean()), "balanced_nll": mean_over_classes(nll, y)}
+    return {"nll": mean_of_finite(nll), "balanced_nll": mean_over_classes(nll, y) if len(y) else float("nan")}
 
 
-def _validated_temperature(prior: PriorName, validation: tuple[Array, Labels]) -> float:
-    log_proba, y = validation
+def _validated_temperature(prior: PriorName, log_proba: Array, y: Labels) -> float:
     log_proba, y = log_proba[y >= 0], y[y >= 0]
-    weight = 1 / np.maximum(np.bincount(y), 1)[y] if prior == "balanced" else np.ones(len(y))
-    return fit_temperature(log_proba, y, weight)
+    return fit_temperature(log_proba, y, 1 / np.bincount(y)[y] if prior == "balanced" else None)
 
 
 def _geometric_mean(y: Labels, predicted: Labels) -> float:

@@ -6,21 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecrt.data.minority import N_REGIONS, TargetRegions
-from ecrt.metrics.classification import FREQUENCY_GROUPS, frequency_group
+from ecrt.metrics.predictions import FREQUENCY_GROUPS, frequency_group
 
 Array = NDArray[np.float64]
 
 LEAST_ERROR = 1e-10
-"""An exact prediction would make the geometric mean zero whatever the other errors."""
-
-
-def geometric_mean_error(error: Array) -> float:
-    """Geometric mean of absolute errors, which asks that no row be far off (Yang et al., 2021).
-
-    >>> round(geometric_mean_error(np.array([1.0, -4.0])), 6)
-    2.0
-    """
-    return float(np.exp(np.log(np.maximum(np.abs(error), LEAST_ERROR)).mean())) if len(error) else float("nan")
+"""An exact prediction would make the geometric mean of errors zero whatever the other errors."""
 
 
 def target_groups(y_train: Array | TargetRegions, y: Array, n_regions: int = N_REGIONS) -> NDArray[np.str_]:
@@ -38,6 +29,8 @@ def regression_metrics(
 ) -> dict[str, dict[str, float]]:
     """MAE, RMSE and geometric mean error of all rows and of the many, medium and few regions, with their rows.
 
+    The geometric mean asks that no row be far off (Yang et al., 2021).
+
     Parameters
     ----------
     predicted, y : predictions and truth, one output or several.
@@ -45,17 +38,17 @@ def regression_metrics(
     """
     group = target_groups(y_train, y, n_regions)
     error = _columns(predicted) - _columns(y)
-    found = {"all": _errors(error)}
-    return found | {name: _errors(error[group == name]) for name in FREQUENCY_GROUPS}
+    return {"all": _errors(error)} | {name: _errors(error[group == name]) for name in FREQUENCY_GROUPS}
 
 
 def _errors(error: Array) -> dict[str, float]:
     if len(error) == 0:
         return {"mae": float("nan"), "rmse": float("nan"), "gm": float("nan"), "rows": 0.0}
+    distance = np.abs(error)
     return {
-        "mae": float(np.abs(error).mean()),
+        "mae": float(distance.mean()),
         "rmse": float(np.sqrt((error**2).mean())),
-        "gm": geometric_mean_error(error.ravel()),
+        "gm": float(np.exp(np.log(np.maximum(distance, LEAST_ERROR)).mean())),
         "rows": float(len(error)),
     }
 

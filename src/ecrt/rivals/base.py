@@ -17,7 +17,7 @@ from ecrt.data import ClassRoles
 from ecrt.errors import InputError
 from ecrt.estimators.base import Session
 from ecrt.losses import LossName, LossRule
-from ecrt.metrics.priors import shift_prior
+from ecrt.metrics import shift_prior
 from ecrt.nn import BalancedHead
 from ecrt.stages import Augmentation, Encoder, EncodeResult, LinearHead, MLPHead, NoAugmentation, Part, Role, Synthetic
 from ecrt.stages.choosing import Draw

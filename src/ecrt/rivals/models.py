@@ -14,7 +14,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticD
 from sklearn.utils._param_validation import Interval
 
 from ecrt.errors import InputError
-from ecrt.metrics.priors import shift_prior
+from ecrt.metrics import shift_prior
 from ecrt.rivals.base import Array, Choice, Labels, Number, Rival, Space
 from ecrt.stages.parts import Count, NonNegative, Positive, Share
 
