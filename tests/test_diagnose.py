@@ -18,8 +18,8 @@ from ecrt.data import rare_feature_data
 from ecrt.diagnostics import MinorityGap
 from ecrt.report import diagnosis_table, recommendation_text, write_diagnosis_page
 from ecrt.report.pages import page_of
-from ecrt.runs import Diagnosis
-from ecrt.runs.diagnosis import best_transfer_options, diagnose_file
+from ecrt.runs import Diagnosis, read_classes
+from ecrt.runs.diagnosis import best_transfer_options
 from pages import Outline
 from test_model_page import browser  # noqa: F401
 
@@ -248,7 +248,7 @@ def test_the_command_writes_page_and_file(tmp_path, monkeypatch, found):
         asked.update(options, columns=list(X.columns), n=len(y))
         return found
 
-    monkeypatch.setattr("ecrt.runs.diagnosis.diagnose", take_note)
+    monkeypatch.setattr("ecrt.runs.diagnose", take_note)
     result = CliRunner().invoke(
         cli.app,
         ["diagnose", str(file), "--target", "label", "--seen", "used", "--seed", "3", "-o", str(tmp_path / "out")],
@@ -269,9 +269,9 @@ def test_the_command_teaches(tmp_path):
     assert result.exit_code == 1
     assert "--target COL" in result.output
     with pytest.raises(InputError, match="is a folder"):
-        diagnose_file(tmp_path, target="label")
+        read_classes(tmp_path, "label")
     with pytest.raises(InputError, match="--seen"):
-        diagnose_file(tmp_path / "x.npz", target="y", seen="used")
+        read_classes(tmp_path / "x.npz", "y", aside=("used",))
 
 
 # --- what it must show --------------------------------------------------------------------------------------------

@@ -345,6 +345,17 @@ def test_label_sets_from_a_file(wine, tmp_path):
     assert "bce" in invoke("evaluate", tmp_path / "fit", tmp_path / "tags.jsonl").output
 
 
+def test_a_matrix_of_labels_in_an_npz_file(tmp_path):
+    X = np.random.default_rng(0).normal(size=(120, 3))
+    np.savez(tmp_path / "m.npz", X=X, y=(X[:, :2] > [0.2, 0.6]).astype(int))
+    result = invoke("fit", tmp_path / "m.npz", "-o", tmp_path / "fit", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "Task: multilabel" in result.stderr
+    assert invoke("predict", tmp_path / "fit", tmp_path / "m.npz", "-o", tmp_path / "p.csv").exit_code == 0
+    assert list(pd.read_csv(tmp_path / "p.csv")) == ["row", "predicted", "p_y_0", "p_y_1"]
+    assert "bce" in invoke("evaluate", tmp_path / "fit", tmp_path / "m.npz").output
+
+
 def test_evaluate_counts_labels_that_the_model_does_not_know_as_missed(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from typer import Argument, Option
@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # at run time it would take seconds
 
     from ecrt.comparison import Comparison
     from ecrt.data import ColumnReading, ReadOptions
+    from ecrt.metrics import PriorName
     from ecrt.runs import Evaluation, Measured
 
 LONGEST_CARD = 2**16
@@ -177,11 +178,11 @@ def predict(
     allow_unreadable: AllowUnreadable = False,
 ) -> None:
     """Predict the rows of a file: ids, the label, and the probability of each class."""
-    from ecrt.runs import check_predictions, open_run, predict_file, read_costs, read_prior, write_predictions
+    from ecrt.runs import check_predictions, open_run, read_costs, read_prior, write_predictions
 
     check_predictions(output, file)
     run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
-    table = predict_file(run, file, reading=_reading(encoding, decimal), allow_unreadable=allow_unreadable)
+    table = run.predict(file, options=_reading(encoding, decimal), allow_unreadable=allow_unreadable)
     write_predictions(table, output)
     tell(f"{len(table)} rows predicted.")
     tell(f"Predictions: {output}")
@@ -200,13 +201,12 @@ def evaluate(
 ) -> None:
     """Measure a model on labelled data it has not seen."""
     from ecrt.report import write_model_page
-    from ecrt.runs import evaluate_file, open_report, open_run, read_costs, read_prior
+    from ecrt.runs import open_report, open_run, read_costs, read_prior
 
     with nullcontext() if output is None else open_report(output) as new:
         run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
-        found, decided = evaluate_file(
-            run, file, reading=_reading(encoding, decimal), allow_unreadable=allow_unreadable
-        )
+        options = _reading(encoding, decimal)
+        found, decided = run.evaluate(file, options=options, allow_unreadable=allow_unreadable)
         _print_metrics(found, decided)
         if new is not None:
             found.write(new.path)
@@ -250,18 +250,19 @@ def compare(
     """Find the best method for a table: the same splits and tuning for all, and tests for more than noise."""
     import joblib
 
-    from ecrt.comparison import dask_cluster
+    from ecrt.comparison import compare, dask_cluster
     from ecrt.report import write_comparison_page
-    from ecrt.runs import compare_file
+    from ecrt.runs import read_classes
     from ecrt.training import BarProgress
 
-    processes = None if cluster else jobs or joblib.cpu_count()
+    options = _reading(encoding, decimal, na, types)
+    data, y = read_classes(file, target, aside=(group, time), ids=ids or (), drop=drop or (), options=options)
     with dask_cluster(cluster), BarProgress() as progress:
-        found = compare_file(
-            file, output, target=_class_column(target, file), methods=methods, metric=metric, prior=prior,
-            seeds=seeds, group=group, time=time, trials=trials, budget=budget, reference=reference,
-            ids=ids or (), drop=drop or (), reading=_reading(encoding, decimal, na, types), jobs=processes,
-            progress=progress,
+        found = compare(
+            data.X, y, methods=methods, metric=metric, prior=cast("PriorName", prior), seeds=seeds,
+            groups=data.aside.get(group), times=data.aside.get(time), trials=trials, budget=budget,
+            reference=reference, output=output, jobs=None if cluster else jobs or joblib.cpu_count(),
+            title=file.name, reading=data.columns, progress=progress,
         )  # fmt: skip
     _print_comparison(found)
     tell(f"Report: {write_comparison_page(output)}")
@@ -284,13 +285,14 @@ def diagnose(
 ) -> None:
     """Find out whether transfer helps on a table, by how much, and why."""
     from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_diagnosis_page
-    from ecrt.runs import diagnose_file, open_report
+    from ecrt.runs import diagnose, open_report, read_classes
 
+    options = _reading(encoding, decimal, na, types)
     with open_report(output) as new:
-        found = diagnose_file(
-            file, target=_class_column(target, file), seen=seen, ids=ids or (), drop=drop or (),
-            reading=_reading(encoding, decimal, na, types), random_state=seed, trials=None if budget else trials,
-            budget=budget or 180.0, verbose=True,
+        data, y = read_classes(file, target, aside=(seen,), ids=ids or (), drop=drop or (), options=options)
+        found = diagnose(
+            data.X, y, seen=data.aside.get(seen), trials=None if budget else trials, budget=budget or 180.0,
+            random_state=seed, title=file.name, reading=data.columns, verbose=True,
         )  # fmt: skip
         Terminal().print(rich_table(diagnosis_table(found)))
         tell(recommendation_text(found))
@@ -332,13 +334,6 @@ def embed(
     kept = f", {found.kept} of them from an earlier run" if found.kept else ""
     tell(f"{found.rows} rows of {found.features} features{kept}.")
     tell(f"Features: {found.file}")
-
-
-def _class_column(target: str | None, file: Path) -> str:
-    """The column with the class; an NPZ may leave it out."""
-    if target is None and file.suffix != ".npz":
-        raise InputError("Name the column with the class: --target COL.")
-    return target or "y"
 
 
 def _reading(

@@ -72,7 +72,7 @@ class Plan:
 
 
 def compare(
-    X: ArrayLike,
+    X: Any,
     y: ArrayLike,
     *,
     methods: str | Sequence[str] = "default",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -175,3 +176,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         if len(found) != len(node.value):
             raise yaml.constructor.ConstructorError(None, None, "the same key twice", node.start_mark)
         return found
+
+
+# Numbers such as 1e-3, which YAML takes for text unless they have a point.
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[+-]?\d+e[+-]?\d+$", re.I), list("+-0123456789"))

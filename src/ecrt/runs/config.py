@@ -164,14 +164,16 @@ def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> Fi
     ----------
     given : settings by name; ``None`` says nothing.
     """
-    settings: dict[str, Any] = {} if file is None else _read_yaml(file)
+    settings = {} if file is None else read_yaml(file) or {}
+    if not isinstance(settings, dict):
+        raise InputError(f"The config file {file} must hold keys and values.")
     parts = {name for estimator in ESTIMATORS.values() for name in estimator._roles}
     for override in overrides:
         path, equals, text = override.partition("=")
         if not equals or not path:
             raise InputError(f"The override {override!r} is not of the form KEY=VALUE, such as demixing.objective=gcl.")
         try:
-            value = _with_exponents(parse_yaml(text))
+            value = parse_yaml(text)
         except ValueError as error:
             raise InputError(f"The value of the override {override!r} cannot be read.") from error
         *folders, key = path.split(".")
@@ -188,24 +190,6 @@ def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> Fi
     settings |= {name: value for name, value in given.items() if value is not None}
     _refuse_unknown(settings, {entry.name for entry in fields(FitConfig)}, "")
     return _checked(settings)
-
-
-def _read_yaml(file: Path) -> dict[str, Any]:
-    settings = read_yaml(file)
-    if settings is None:
-        return {}
-    if not isinstance(settings, dict):
-        raise InputError(f"The config file {file} must hold keys and values.")
-    return {str(name): _with_exponents(value) for name, value in settings.items()}
-
-
-def _with_exponents(value: Any) -> Any:
-    """Numbers such as 1e-3, which YAML takes for text unless they have a point."""
-    if isinstance(value, dict):
-        return {name: _with_exponents(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [_with_exponents(entry) for entry in value]
-    return float(value) if isinstance(value, str) and re.fullmatch(r"[+-]?\d+e[+-]?\d+", value, re.I) else value
 
 
 def _checked(settings: dict[str, Any]) -> FitConfig:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, column_or_1d
 
-from ecrt.data import ReadOptions, TableEncoder, column_rows, stratified_holdout, thin_out
+from ecrt.data import ColumnReading, TableEncoder, column_rows, stratified_holdout, thin_out
 from ecrt.diagnostics import (
     ClassGrid,
     Dependence,
@@ -39,7 +39,6 @@ from ecrt.disk import plain, write_json
 from ecrt.errors import InputError, hide_warnings
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
 from ecrt.metrics import nll_per_sample
-from ecrt.runs.targets import read_classes
 from ecrt.selection import PLAIN, PseudoMinority, Selection
 from ecrt.stages import sources_of
 from ecrt.training import BarProgress, Progress
@@ -274,6 +273,7 @@ def diagnose(
     seen: ArrayLike | None = None,
     random_state: int = 0,
     title: str = "",
+    reading: Sequence[ColumnReading] = (),
     verbose: bool = False,
 ) -> Diagnosis:
     """Say whether transfer helps on these data, by how much, and why.
@@ -287,6 +287,7 @@ def diagnose(
     refits : fits of the de-mixing with other seeds.
     seen : whether the encoder that made X was trained on a row; unknown if not given.
     title : what the data are.
+    reading : how columns of X were read from a file, for the page.
     verbose : show progress bars.
 
     Examples
@@ -305,7 +306,7 @@ def diagnose(
     columns: tuple[tuple[str, ...], ...] = ()
     if isinstance(X, pd.DataFrame):
         table = TableEncoder.learn(X)  # once, on all rows: every refit then reads the same columns
-        X, columns = table.typed(X), tuple(table.column_rows())
+        X, columns = table.typed(X), tuple(column_rows(reading) if reading else table.column_rows())
     mask = None if seen is None else _seen_mask(seen, len(labels))
     rng = np.random.default_rng(random_state)
 
@@ -322,36 +323,6 @@ def diagnose(
         minority = np.isin(chosen.classes_, rare)
         examined = _Examination(X, labels, chosen.classes_, minority, model, options, rng, progress)
         return examined.run(selection, mask, refits, title=title, columns=columns)
-
-
-def diagnose_file(
-    path: Path,
-    *,
-    target: str,
-    seen: str | None = None,
-    ids: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    reading: ReadOptions | None = None,
-    **options: Any,
-) -> Diagnosis:
-    """Read a table, and diagnose it.
-
-    Parameters
-    ----------
-    seen : column that says, by 0 and 1, whether the encoder was trained on a row; not learned from.
-    reading : what is known of how the table is written.
-    options : of ``diagnose``.
-    """
-    data, y = read_classes(path, target, ids=ids, drop=drop, aside=(seen,), reading=reading)
-    marks = None if seen is None else _marks(data.aside[seen])
-    found = diagnose(data.X, y, seen=marks, title=path.name, **options)
-    return replace(found, columns=tuple(column_rows(data.columns)))
-
-
-def _marks(column: pd.Series[Any]) -> NDArray[Any]:
-    """0 and 1, or truth values in words, which a file has as categories."""
-    is_truth = isinstance(column.dtype, pd.CategoricalDtype) and set(column.cat.categories) == {"false", "true"}
-    return np.asarray(column == "true" if is_truth else column)
 
 
 def best_transfer_options(selection: Selection) -> dict[str, Any]:
@@ -492,7 +463,8 @@ def _seen_mask(seen: ArrayLike, n_rows: int) -> Mask:
         raise InputError(
             f"seen must say for each of the {n_rows} rows whether it was seen; it has shape {marks.shape}."
         )
-    numbers = pd.to_numeric(pd.Series(marks), errors="coerce").to_numpy(dtype=np.float64)
+    words = {"true": 1, "false": 0}  # as a file has them
+    numbers = pd.to_numeric([words.get(mark, mark) for mark in marks.tolist()], errors="coerce").astype(np.float64)
     odd = marks[~np.isin(numbers, [0, 1])].tolist()
     if odd:
         raise InputError(f"seen must hold 0 and 1 (or False and True); it holds {odd[0]!r}.")

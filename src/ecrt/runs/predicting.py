@@ -46,6 +46,117 @@ class FittedRun:
         """How probabilities of classes become labels."""
         return self.config.decision(self.model.classes_, self.model.class_counts_)
 
+    def read(
+        self, path: Path, *, target: Sequence[str] = (), options: ReadOptions, allow_unreadable: bool = False
+    ) -> DataFile:
+        """Read a file as that of the fit was read; columns that the model does not know are not looked at.
+
+        Parameters
+        ----------
+        options : how this file is written, where it is otherwise than that of the fit.
+        allow_unreadable : whether more than half of a column may be unreadable or new.
+        """
+        options = replace(options, encoding=options.encoding or self.config.encoding)
+        data = read_data(
+            path, target=target, ids=self.config.id, image_size=self.config.image_size, columns=self.columns,
+            options=options, allow_unreadable=allow_unreadable,
+        )  # fmt: skip
+        self._warn_of_problems(data)
+        names = getattr(self.model, "feature_names_in_", None)
+        if isinstance(data.X, pd.DataFrame) and names is None:
+            raise InputError("The model was not fitted on a table with named columns.")
+        if not isinstance(data.X, pd.DataFrame) and names is not None:
+            raise InputError(f"The model was fitted on a table with columns {list(names)[:10]}; {path.name} has none.")
+        of_images = self.model.table_ is None and not hasattr(self.model, "n_features_in_")
+        if isinstance(data.X, Images) != of_images:
+            raise InputError(f"{path.name} is not the kind of data that the model was fitted on.")
+        return data
+
+    def _warn_of_problems(self, data: DataFile) -> None:
+        """Warn, column by column, of what the model cannot use, and of gaps where there were none."""
+        whole = {column.name for column in self.columns if not column.missing}
+        named = [problem for problem in data.problems if problem.share or problem.name in whole]
+        for problem in named[:MOST_NAMED]:
+            warn_user(f"Column {problem}.")
+        if len(named) > MOST_NAMED:
+            warn_user(f"{len(named) - MOST_NAMED} more columns are not as in the fit.")
+
+    def predict(self, path: Path, **how: Any) -> pd.DataFrame:
+        """Ids, then what is predicted: a label with the probability of each class, labels of each row, or numbers.
+
+        Parameters
+        ----------
+        how : the file is read, as in ``read``.
+        """
+        data = self.read(path, **how)
+        with hide_warnings(NOT_AS_FITTED):  # reading the file has given them
+            ids, found = data.ids.reset_index(drop=True), self._predictions(data.X)
+        taken = [name for name in ids if name in found]
+        if taken:
+            raise InputError(f"The id columns {taken} have the names of columns that predict adds.")
+        return pd.concat([ids, found], axis=1)
+
+    def _predictions(self, X: Any) -> pd.DataFrame:
+        """Columns with predictions, and with probabilities where the task has them."""
+        model, names = self.model, np.array(self.names, dtype=object)
+        if self.task == "regression":
+            columns = [PREDICTED] if len(names) == 1 else [f"{PREDICTED}_{name}" for name in names]
+            return pd.DataFrame(model.predict(X), columns=columns)
+        probabilities = model.predict_proba(X)
+        if self.task == "classification":
+            names = model.classes_
+            predicted: Any = self.decision.labels(probabilities, names)
+        else:
+            predicted = [LABEL_SEPARATOR.join(names[row]) for row in np.asarray(model.predict(X)).astype(bool)]
+        found = pd.DataFrame(probabilities, columns=[f"p_{name}" for name in names])
+        found.insert(0, PREDICTED, predicted)
+        return found
+
+    def evaluate(self, path: Path, **how: Any) -> tuple[Evaluation | Measured, dict[str, float]]:
+        """Measure the model on labelled rows; with a threshold or costs, also what that decision gives.
+
+        Parameters
+        ----------
+        how : the file is read, as in ``read``.
+        """
+        names, classes = self.config.target, getattr(self.model, "classes_", None)
+        data = labelled(self.read(path, target=names, **how))
+        target = read_target(data, names, self.task, labels=self.names, classes=classes)
+        with hide_warnings(NOT_AS_FITTED):
+            found = measure(self.model, data.X, target, title=path.name)
+            decided = self._decided(data.X, target.y) if self.task == "classification" else {}
+        subject = f"Figures are of the saved model, on the rows of {path.name}, whether it was fitted on them or not."
+        return replace(found, subject=subject, columns=tuple(column_rows(self._as_read(data)))), decided
+
+    def _as_read(self, data: DataFile) -> list[ColumnReading]:
+        """How the columns of a new file were read: as in the fit, and what is not as it was."""
+        problems = {problem.name: problem for problem in data.problems}
+        found = []
+        for column in self.columns:
+            if column.is_used:
+                problem = problems.get(column.name)
+                note = str(problem).removeprefix(f"{column.name!r}: ") if problem and problem.share else ""
+                found.append(msgspec.structs.replace(column, missing=problem.missing if problem else 0, note=note))
+        return found
+
+    def _decided(self, X: Any, y: Any) -> dict[str, float]:
+        """What the threshold gives, if there is one."""
+        decision, costs = self.decision, self.config.costs
+        if decision.threshold is None:
+            return {}
+        positive = self.model.classes_[decision.positive]
+        predicted = decision.labels(self.model.predict_proba(X), self.model.classes_) == positive
+        (right_no, false_alarms), (misses, hits) = confusion_matrix(y == positive, predicted, labels=[False, True])
+        figures = {
+            "threshold": decision.threshold,
+            "recall": hits / max(hits + misses, 1),
+            "precision": hits / max(hits + false_alarms, 1),
+            "false_alarm_rate": false_alarms / max(false_alarms + right_no, 1),
+        }
+        if costs is not None:
+            figures["cost_per_row"] = (costs["miss"] * misses + costs["false_alarm"] * false_alarms) / len(y)
+        return {name: float(value) for name, value in figures.items()}
+
 
 def open_run(folder: Path, **changes: Any) -> FittedRun:
     """Load the model of a folder.
@@ -119,42 +230,6 @@ def _model_folder(folder: Path) -> Path:
     return folder / MODEL_FOLDER
 
 
-def predict_file(
-    run: FittedRun, path: Path, *, reading: ReadOptions | None = None, allow_unreadable: bool = False
-) -> pd.DataFrame:
-    """Ids, then what is predicted: a label with the probability of each class, labels of each row, or numbers.
-
-    Parameters
-    ----------
-    reading : how this file is written, where it is otherwise than that of the fit.
-    allow_unreadable : whether more than half of a column may be unreadable or new.
-    """
-    data = _read_as_fitted(run, path, target=(), reading=reading, allow_unreadable=allow_unreadable)
-    with hide_warnings(NOT_AS_FITTED):  # reading the file has given them
-        ids, found = data.ids.reset_index(drop=True), _predict(run, data.X)
-    taken = [name for name in ids if name in found]
-    if taken:
-        raise InputError(f"The id columns {taken} have the names of columns that predict adds.")
-    return pd.concat([ids, found], axis=1)
-
-
-def _predict(run: FittedRun, X: Any) -> pd.DataFrame:
-    """Columns with predictions, and with probabilities where the task has them."""
-    model, names = run.model, np.array(run.names, dtype=object)
-    if run.task == "regression":
-        columns = [PREDICTED] if len(names) == 1 else [f"{PREDICTED}_{name}" for name in names]
-        return pd.DataFrame(model.predict(X), columns=columns)
-    probabilities = model.predict_proba(X)
-    if run.task == "classification":
-        names = model.classes_
-        predicted: Any = run.decision.labels(probabilities, names)
-    else:
-        predicted = [LABEL_SEPARATOR.join(names[row]) for row in np.asarray(model.predict(X)).astype(bool)]
-    found = pd.DataFrame(probabilities, columns=[f"p_{name}" for name in names])
-    found.insert(0, PREDICTED, predicted)
-    return found
-
-
 def check_predictions(output: Path, source: Path | None = None) -> None:
     """See that predictions can be written to a file, and not over the one to predict, before they are made."""
     if source is not None and output.exists() and source.exists() and output.samefile(source):
@@ -175,88 +250,3 @@ def write_predictions(table: pd.DataFrame, output: Path) -> None:
             getattr(table, WRITERS[output.suffix])(unfinished, **options)
     except ImportError as error:
         raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
-
-
-def evaluate_file(
-    run: FittedRun, path: Path, *, reading: ReadOptions | None = None, allow_unreadable: bool = False
-) -> tuple[Evaluation | Measured, dict[str, float]]:
-    """Measure the model on labelled rows; with a threshold or costs, also what that decision gives.
-
-    Parameters
-    ----------
-    reading : how this file is written, where it is otherwise than that of the fit.
-    allow_unreadable : whether more than half of a column may be unreadable or new.
-    """
-    names, classes = run.config.target, getattr(run.model, "classes_", None)
-    data = labelled(_read_as_fitted(run, path, target=names, reading=reading, allow_unreadable=allow_unreadable))
-    target = read_target(data, names, run.task, labels=run.names, classes=classes)
-    with hide_warnings(NOT_AS_FITTED):
-        found = measure(run.model, data.X, target, title=path.name)
-        decided = _decided(run, data.X, target.y) if run.task == "classification" else {}
-    subject = f"Figures are of the saved model, on the rows of {path.name}, whether it was fitted on them or not."
-    found = replace(found, subject=subject, columns=tuple(column_rows(_as_read(run, data))))
-    return found, decided
-
-
-def _warn_of_problems(run: FittedRun, data: DataFile) -> None:
-    """Warn, column by column, of what the model cannot use, and of gaps where there were none."""
-    whole = {column.name for column in run.columns if not column.missing}
-    named = [problem for problem in data.problems if problem.share or problem.name in whole]
-    for problem in named[:MOST_NAMED]:
-        warn_user(f"Column {problem}.")
-    if len(named) > MOST_NAMED:
-        warn_user(f"{len(named) - MOST_NAMED} more columns are not as in the fit.")
-
-
-def _as_read(run: FittedRun, data: DataFile) -> list[ColumnReading]:
-    """How the columns of a new file were read: as in the fit, and what is not as it was."""
-    problems = {problem.name: problem for problem in data.problems}
-    found = []
-    for column in run.columns:
-        if column.is_used:
-            problem = problems.get(column.name)
-            note = str(problem).removeprefix(f"{column.name!r}: ") if problem and problem.share else ""
-            found.append(msgspec.structs.replace(column, missing=problem.missing if problem else 0, note=note))
-    return found
-
-
-def _decided(run: FittedRun, X: Any, y: Any) -> dict[str, float]:
-    decision = run.decision
-    if decision.threshold is None:
-        return {}
-    positive = run.model.classes_[decision.positive]
-    predicted = decision.labels(run.model.predict_proba(X), run.model.classes_) == positive
-    (right_no, false_alarms), (misses, hits) = confusion_matrix(y == positive, predicted, labels=[False, True])
-    figures = {
-        "threshold": decision.threshold,
-        "recall": hits / max(hits + misses, 1),
-        "precision": hits / max(hits + false_alarms, 1),
-        "false_alarm_rate": false_alarms / max(false_alarms + right_no, 1),
-    }
-    if run.config.costs is not None:
-        costs = run.config.costs
-        figures["cost_per_row"] = (costs["miss"] * misses + costs["false_alarm"] * false_alarms) / len(y)
-    return {name: float(value) for name, value in figures.items()}
-
-
-def _read_as_fitted(
-    run: FittedRun, path: Path, *, target: Sequence[str], reading: ReadOptions | None, allow_unreadable: bool
-) -> DataFile:
-    """Read a file and pick the columns that the model knows, in its order; others are not looked at."""
-    config = run.config
-    reading = reading or ReadOptions()
-    data = read_data(
-        path, target=target, ids=config.id, image_size=config.image_size, columns=run.columns,
-        options=replace(reading, encoding=reading.encoding or config.encoding), allow_unreadable=allow_unreadable,
-    )  # fmt: skip
-    _warn_of_problems(run, data)
-    names = getattr(run.model, "feature_names_in_", None)
-    if isinstance(data.X, pd.DataFrame):
-        if names is None:
-            raise InputError("The model was not fitted on a table with named columns.")
-        return replace(data, X=data.X[list(names)])
-    if names is not None:
-        raise InputError(f"The model was fitted on a table with the columns {list(names)[:10]}; {path.name} is none.")
-    if isinstance(data.X, Images) != (run.model.table_ is None and not hasattr(run.model, "n_features_in_")):
-        raise InputError(f"{path.name} is not the kind of data that the model was fitted on.")
-    return data

@@ -47,22 +47,26 @@ class Target:
 
 
 def read_classes(
-    path: Path,
-    target: str,
-    *,
-    ids: Sequence[str],
-    drop: Sequence[str],
-    aside: Sequence[str | None],
-    reading: ReadOptions | None,
+    path: Path, target: str | None, *, aside: Sequence[str | None] = (), options: ReadOptions | None = None, **more: Any
 ) -> tuple[DataFile, NDArray[Any]]:
-    """Read a table with the class of each row; ``aside`` names columns that are not learned from, or None."""
+    """Read a table with the class of each row.
+
+    Parameters
+    ----------
+    target : the column with the class; an NPZ file need not name its array, ``y``.
+    aside : columns that are not learned from, or None for one that was not named.
+    options, more : of ``read_data``.
+    """
     kept = [name for name in aside if name is not None]
+    if target is None and path.suffix != ".npz":
+        raise InputError("Name the column with the class: --target COL.")
     if path.is_dir():
         raise InputError(f"{path} is a folder: this command reads tables and NPZ files of embeddings, not images.")
     if kept and path.suffix == ".npz":
         raise InputError("An NPZ file has no columns: use a table with --group, --time or --seen.")
-    data = labelled(read_data(path, target=(target,), ids=ids, aside=kept, drop=drop, options=reading))
-    return data, read_target(data, (target,), "classification").y
+    names = (target or "y",)
+    data = labelled(read_data(path, target=names, aside=kept, options=options, **more))
+    return data, read_target(data, names, "classification").y
 
 
 def labelled(data: DataFile) -> DataFile:
