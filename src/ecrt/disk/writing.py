@@ -278,7 +278,6 @@ class NewFolder:
                 if not self._was_there:  # it was made meanwhile
                     self._held.enter_context(locked(self.folder, wait=False))
                 _keep_others(self.folder, self.path, self.own)
-                shutil.copymode(self.folder, self.path)
                 _exchange(self.path, self.folder)
             sync_folder(self.folder.parent)
         except OSError as error:
@@ -341,15 +340,12 @@ def _empty(folder: Path) -> None:
 
 
 def _keep_others(old: Path, new: Path, own: Collection[str]) -> None:
-    """Link the user's own files into the new folder."""
-    for entry in os.scandir(old):
-        place = new / entry.name
-        if entry.name in own or os.path.lexists(place):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            shutil.copytree(entry.path, place, symlinks=True, copy_function=_link)
-        else:
-            _link(entry.path, place)
+    """Link the user's own files into the new folder, which gets the permissions of the old one."""
+    ours = {*own, *os.listdir(new)}
+    shutil.copytree(
+        old, new, symlinks=True, copy_function=_link, dirs_exist_ok=True,
+        ignore=lambda folder, names: ours if folder == os.fspath(old) else (),
+    )  # fmt: skip
 
 
 def _link(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:

@@ -180,28 +180,24 @@ def _check_demixing(demixing: str, estimator: EstimatorBase) -> None:
     refuse(f"De-mixing is {demixing!r}, but the flow says otherwise.", when=differs)
 
 
-def _check_head(estimator: ECRTClassifier | ECRTRegressor) -> None:
+def _check_choices(estimator: ECRTClassifier | ECRTRegressor) -> None:
+    """Names, networks and parts must be of the same choices, and the parts of their roles."""
+    demixing, head, parts = estimator.demixing_, estimator.head_name_, estimator.parts_
+    _check_demixing(demixing, estimator)
     kind = head_shape(estimator.head_).kind
-    refuse(f"The head is {kind!r}, not {estimator.head_name_!r}.", when=estimator.head_name_ != kind)
-
-
-def _check_parts(estimator: ECRTClassifier | ECRTRegressor) -> None:
-    """The parts of the fit are of their roles, and its kinds are those that were chosen."""
-    parts, roles = estimator.parts_, estimator._roles
+    refuse(f"The head is {kind!r}, not {head!r}.", when=head != kind)
     names = ("encoder", "demixing", "augmentation", "head")
-    fits = parts.keys() == set(names) and all(isinstance(parts[name], roles[name].types) for name in names)
+    fits = parts.keys() == set(names) and all(isinstance(parts[name], estimator._roles[name].types) for name in names)
     refuse(f"Its parts are not {', '.join(names)}.", when=not fits)
-    kinds = (parts["demixing"].kind, parts["head"].kind) == (estimator.demixing_, estimator.head_name_)
-    refuse("Its parts are not those that were chosen.", when=not kinds)
+    chosen = (parts["demixing"].kind, parts["head"].kind) == (demixing, head)
+    refuse("Its parts are not those that were chosen.", when=not chosen)
 
 
 def _check_classifier(clf: ECRTClassifier) -> None:
     (_check_labels if clf.multilabel_ else check_classes)(clf)
     of_labels = [hasattr(clf, name) for name in ("sparse_output_", "label_log_odds_", "thresholds_")]
     refuse("It has some attributes of a model of several labels.", when=set(of_labels) != {clf.multilabel_})
-    _check_demixing(clf.demixing_, clf)
-    _check_head(clf)
-    _check_parts(clf)
+    _check_choices(clf)
     _ = clf.log_class_prior_
 
 
@@ -211,12 +207,10 @@ def _check_transformer(transformer: ECRTTransformer) -> None:
 
 
 def _check_regressor(reg: ECRTRegressor) -> None:
-    _check_demixing(reg.demixing_, reg)
-    _check_head(reg)
-    _check_parts(reg)
+    _check_choices(reg)
     regions = reg.regions_
     fits = len(regions.edges) == len(regions.counts) + 1 and bool((np.diff(regions.edges) > 0).all())
-    refuse("The regions of the target are none.", when=not fits or not len(regions.counts))
+    refuse("The regions of the target cannot be.", when=not fits or not len(regions.counts))
     outputs = len(regions.center)
     refuse(f"There are {outputs} outputs.", when=outputs < 1 or (reg.one_output_ and outputs > 1))
     refuse("There are no bins, or no examples.", when=not len(reg.bin_counts_) or not len(reg._examples[0]))
@@ -225,20 +219,14 @@ def _check_regressor(reg: ECRTRegressor) -> None:
 def _check_input(estimator: EstimatorBase, own_encoder: bool) -> None:
     """Columns of X, table and encoder must fit together."""
     encoder, table = estimator.encoder_, estimator.table_
-    width = estimator.demixer_.linear.n_features if type(encoder) is nn.Identity else encoder_width(encoder)
-    width = None if own_encoder else width
-    n_columns = getattr(estimator, "n_features_in_", None)
-    names = getattr(estimator, "feature_names_in_", None)
-    if table is not None:
-        n_out = len(table.names_out)
-        refuse(f"Its table gives {n_out} columns, not {width}.", when=width is not None and n_out != width)
-        width = len(table.columns)
-    needs_columns = n_columns is None and (names is not None or table is not None)
-    refuse("A table needs n_features_in_.", when=needs_columns)
-    differs = n_columns is not None and width is not None and n_columns != width
-    refuse(f"n_features_in_ is {n_columns}, not {width}.", when=differs)
-    known = [] if table is None else [column.name for column in table.columns]
-    refuse("feature_names_in_ are not the names of its columns.", when=names is not None and names.tolist() != known)
+    given, names = (getattr(estimator, name, None) for name in ("n_features_in_", "feature_names_in_"))
+    columns = None if table is None else [column.name for column in table.columns]
+    refuse("feature_names_in_ are not the names of its columns.", when=names is not None and names.tolist() != columns)
+    refuse(f"n_features_in_ is {given}, unlike its table.", when=columns is not None and given != len(columns))
+    given = given if table is None else len(table.names_out)
+    needed = estimator.demixer_.linear.n_features if type(encoder) is nn.Identity else encoder_width(encoder)
+    differs = not own_encoder and None not in (given, needed) and given != needed
+    refuse(f"n_features_in_ or the table gives {given} columns; the encoder needs {needed}.", when=differs)
 
 
 # --- to files and back ------------------------------------------------------------------------------

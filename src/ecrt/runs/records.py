@@ -142,7 +142,7 @@ class TaskResults:
     @property
     def n_rows(self) -> int:
         """Test rows."""
-        raise NotImplementedError
+        return len(self.y)  # type: ignore[attr-defined]  # of the subclasses
 
     def write(self, folder: str | Path) -> None:
         """Write ``metrics.json``, for readers, and ``evaluation.npz``, without pickles."""
@@ -195,11 +195,6 @@ class Evaluation(TaskResults):
     confidence: dict[str, Array]
     log_proba: dict[str, NDArray[np.float32]]
 
-    @property
-    def n_rows(self) -> int:
-        """Test rows."""
-        return len(self.y)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measured(TaskResults):
@@ -233,11 +228,6 @@ class Measured(TaskResults):
     def y(self) -> NDArray[Any]:
         """The truth of each test row."""
         return self.arrays["y"]
-
-    @property
-    def n_rows(self) -> int:
-        """Test rows."""
-        return len(self.y)
 
 
 def task_of(folder: str | Path) -> str:
