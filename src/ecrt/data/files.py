@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ecrt.data.column_decisions import decide_columns, read_target_column
 from ecrt.data.columns import ColumnProblem, ColumnReading, ReadOptions, read_columns, signs_not_found
 from ecrt.data.images import Images, load_images
-from ecrt.data.raw_tables import RawTable, is_standard_input, read_raw_table
+from ecrt.data.raw_tables import TableFile, is_standard_input
 from ecrt.data.written import PLAIN
 from ecrt.errors import InputError, warn_user
 
@@ -96,25 +96,23 @@ def read_data(
         if path.suffix == ".npz":
             return _read_npz(path, target)
     options = options or ReadOptions()
-    raw = read_raw_table(path, encoding=options.encoding)
-    table = raw.table
-    for name in [*target, *ids, *aside, *drop, *(options.types if columns is None else ())]:
-        if name not in table.columns:
-            raise InputError(f"{path.name} has no column {name!r}{_suggestion(name, list(table.columns))}")
-    _refuse_two_uses(path, target=target, id=ids, aside=aside, drop=drop)
-    without = sorted({*options.types} & {*ids, *drop}) if columns is None else []
-    if without:
-        raise InputError(f"--types {without[0]} has no effect: the column is named by --id or --drop.")
-    y, targets = _read_targets(raw, target, options, columns)
-    named = table[list(ids)] if ids else pd.DataFrame({"row": np.arange(len(table))})
+    file = TableFile(path, options.encoding)
+    table = file.read()
+    types = options.types if columns is None else {}
+    _check_uses(path, list(table.columns), types, target=target, ids=ids, aside=aside, drop=drop)
+    known = {reading.name: reading for reading in columns or () if reading.role == "target"}
+    labels = [
+        read_target_column(table[name], options, separator=file.separator, reading=known.get(name)) for name in target
+    ]
+    targets = [reading for _, reading in labels]
     problems: tuple[ColumnProblem, ...] = ()
     if columns is None:
         left = table.drop(columns=list({*target, *ids, *drop}))
         _refuse_nested(left, path)
-        readings, typed = decide_columns(left, options, separator=raw.separator, aside=aside)
+        readings, typed = decide_columns(left, options, separator=file.separator, aside=aside)
         unused = signs_not_found(table, options.na)
         signs = (f"--na {unused}: no cell of {path.name} holds that.",) if unused else ()
-        _warn_of_notes((*readings, *targets), (*raw.notes, *signs))
+        _warn_of_notes((*readings, *targets), (*file.notes, *signs))
     else:
         readings = tuple(reading for reading in columns if reading.is_used or reading.name in aside)
         lacking = [reading.name for reading in readings if reading.name not in table.columns]
@@ -122,8 +120,13 @@ def read_data(
             raise InputError(f"{path.name} lacks the columns {lacking} that the model was fitted on.")
         _refuse_nested(table[[reading.name for reading in readings]], path)
         typed, problems = read_columns(table, readings, decimal=options.decimal)
-        _refuse_unreadable(problems, path, allow_unreadable)
-        _warn_of_notes((), raw.notes)
+        bad = [str(problem) for problem in problems if problem.share > 0.5]
+        if bad and not allow_unreadable:
+            raise InputError(
+                f"{path.name} is not like the file of the fit: {'; '.join(bad[:5])}. Mend the file, name its --decimal "
+                "or --encoding, or add --allow-unreadable."
+            )
+        _warn_of_notes((), file.notes)
     used = [reading.name for reading in readings if reading.is_used]
     if target and columns is None and not used:
         said = "; ".join(f"{reading.name!r}: {reading.note}" for reading in readings[:5])
@@ -131,61 +134,53 @@ def read_data(
     empty = [name for name in aside if name not in typed]
     if empty:
         raise InputError(f"{path.name}: the columns {empty} hold nothing.")
-    kept = tuple(ColumnReading(name=name, kind="identifier", role="id") for name in ids)
+    kept = [ColumnReading(name=name, kind="identifier", role="id") for name in ids]
     return DataFile(
-        X=typed[used], y=y, ids=named, aside=typed[list(aside)], columns=(*readings, *targets, *kept), problems=problems
+        X=typed[used],
+        y=_side_by_side([values for values, _ in labels]),
+        ids=table[list(ids)] if ids else pd.DataFrame({"row": np.arange(len(table))}),
+        aside=typed[list(aside)],
+        columns=(*readings, *targets, *kept),
+        problems=problems,
     )
 
 
-def _read_targets(
-    raw: RawTable, target: Sequence[str], options: ReadOptions, columns: Sequence[ColumnReading] | None
-) -> tuple[Labels | None, tuple[ColumnReading, ...]]:
-    """The target, an array or with several columns a matrix, and how it was read."""
-    known = {reading.name: reading for reading in columns or () if reading.role == "target"}
-    found = [
-        read_target_column(raw.table[name], options, separator=raw.separator, reading=known.get(name))
-        for name in target
-    ]
-    if not found:
-        return None, ()
-    values = found[0][0] if len(found) == 1 else np.column_stack([column for column, _ in found])
-    return values, tuple(reading for _, reading in found)
+def _check_uses(
+    path: Path,
+    known: list[str],
+    types: Iterable[str],
+    *,
+    target: Sequence[str],
+    ids: Sequence[str],
+    aside: Sequence[str],
+    drop: Sequence[str],
+) -> None:
+    """Each column must be there, and have one use: two options with the same column cannot both be meant."""
+    uses = {"the target": target, "an id (--id)": ids, "group, time or seen": aside, "dropped (--drop)": drop}
+    for name in [*target, *ids, *aside, *drop, *types]:
+        if name not in known:
+            raise InputError(f"{path.name} has no column {name!r}{_suggestion(name, known)}")
+        found = [use for use, names in uses.items() for one in names if one == name]
+        if len(found) > 1:
+            raise InputError(f"{path.name}: column {name!r} is said to be {' and '.join(found)}. Name it once.")
+    without = sorted({*types} & {*ids, *drop})
+    if without:
+        raise InputError(f"--types {without[0]} has no effect: the column is named by --id or --drop.")
 
 
-def _refuse_two_uses(path: Path, **uses: Sequence[str]) -> None:
-    """A column is a target, an id, kept aside or left out, once; two options with the same one cannot both be meant."""
-    names = [name for columns in uses.values() for name in columns]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        words = {
-            "target": "the target",
-            "id": "an id (--id)",
-            "aside": "group, time or seen",
-            "drop": "dropped (--drop)",
-        }
-        found = [words[use] for use, columns in uses.items() for name in columns if name == twice]
-        raise InputError(f"{path.name}: column {twice!r} is said to be {' and '.join(found)}. Name it once.")
+def _side_by_side(targets: list[Labels]) -> Labels | None:
+    if not targets:
+        return None
+    return targets[0] if len(targets) == 1 else np.column_stack(targets)
 
 
 def _refuse_nested(table: pd.DataFrame, path: Path) -> None:
     nested = [
-        name
-        for name in table
-        if table[name].dtype == object
-        and table[name].map(lambda value: isinstance(value, (dict, list, np.ndarray))).any()
-    ]
+        name for name in table
+        if table[name].dtype == object and any(isinstance(one, (dict, list, np.ndarray)) for one in table[name])
+    ]  # fmt: skip
     if nested:
-        raise InputError(f"{path.name}: columns {nested} hold lists or objects. Give each value a column of its own.")
-
-
-def _refuse_unreadable(problems: Sequence[ColumnProblem], path: Path, allowed: bool) -> None:
-    """Raise an error if most values of a column cannot be read, or are new levels."""
-    bad = [problem for problem in problems if problem.share > 0.5]
-    if bad and not allowed:
-        raise InputError(
-            f"{path.name} is not like the file of the fit: {'; '.join(map(str, bad[:5]))}. Mend the file, name its "
-            "--decimal or --encoding, or add --allow-unreadable."
-        )
+        raise InputError(f"{path.name}: columns {nested} hold lists or objects. Give each value its own column.")
 
 
 def _warn_of_notes(readings: Sequence[ColumnReading], notes: Sequence[str]) -> None:
@@ -246,5 +241,4 @@ def _read_npz(path: Path, target: Sequence[str]) -> DataFile:
     if len(rows) > 1:
         raise InputError(f"{path.name}: 'X', {list(target)} and 'ids' differ in length.")
     ids = pd.DataFrame({"id": found["ids"]} if "ids" in found else {"row": np.arange(len(found["X"]))})
-    y = found[target[0]] if len(target) == 1 else np.column_stack([found[name] for name in target]) if target else None
-    return DataFile(X=found["X"], y=y, ids=ids)
+    return DataFile(X=found["X"], y=_side_by_side([found[name] for name in target]), ids=ids)
