@@ -9,9 +9,9 @@ from scipy import sparse
 from torch import nn
 
 from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, Encoder
-from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
+from ecrt.data import ClassRoles, assign_roles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.estimators.inputs import read_labels
-from ecrt.stages import encode
+from ecrt.stages import LabelTarget, NoAugmentation, encode
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.ECRTWarning")
 
@@ -110,8 +110,10 @@ def label_matrix(seed: int) -> np.ndarray:
 
 def test_every_label_keeps_rows_with_and_without_it():
     labelled, _ = read_labels(label_matrix(0))
+    roles = assign_roles(labelled.counts, np.arange(9))
     for seed in range(40):
-        train, held_out = labelled.holdout(0.3, np.random.default_rng(seed))
+        target = LabelTarget(labelled, roles, NoAugmentation(), np.random.default_rng(seed), torch.device("cpu"))
+        train, held_out = target.split(0.3, None)
         assert len(held_out)
         counts = labelled[train].counts
         assert (counts > 0).all()

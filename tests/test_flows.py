@@ -19,7 +19,6 @@ from ecrt.flows import (
     class_moments,
     fit_linear_demixing,
     gaussian_log_density,
-    make_prior,
     shrunk_moments,
     within_class_residuals,
 )
@@ -536,11 +535,6 @@ def test_set_class_floors_a_variance_of_zero():
     prior.set_class(0, torch.zeros(2), torch.zeros(2))
     assert torch.isfinite(prior.log_variance_md).all()
     assert (prior.variance_md >= VARIANCE_FLOOR).all()
-
-
-def test_make_prior():
-    assert isinstance(make_prior("shared", 3, 2), SharedPrior)
-    assert make_prior("per-class", 3, 2).mean_md.shape == (3, 2)
 
 
 @both_dtypes

@@ -36,6 +36,7 @@ from ecrt.stages import (
     DemixResult,
     HeadChoice,
     Labelled,
+    LabelTarget,
     MLPHead,
     NoAugmentation,
     NoDemixing,
@@ -46,7 +47,6 @@ from ecrt.stages import (
 )
 from ecrt.stages.choosing import Draw
 from ecrt.stages.heads import NetworkHead
-from ecrt.stages.targets import LabelTarget
 from ecrt.training import Progress, seeded
 from paper.data import load_arxiv
 from paper.experiments.frequency import BY_CLASS, by_label
@@ -242,9 +242,8 @@ class LabelRival:
             return draw
 
         return choose_head(
-            self.demixed.learned, labelled, train_rows=rows[0], held_out_rows=rows[1], roles=roles,
-            demixed=self.demixed, augmentation=augmentation, heads=[head], rng=rng, device=device,
-            draw=Draw(made_from) if self.method == GAN else None,
+            LabelTarget(labelled, roles, augmentation, rng, device), self.demixed, [head],
+            train_rows=rows[0], held_out_rows=rows[1], draw=Draw(made_from) if self.method == GAN else None,
         )  # fmt: skip
 
     def set_params(self, class_prior: str) -> LabelRival:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from ecrt.metrics import PriorName, class_prior_of, nll_per_sample, shift_prior,
 from ecrt.metrics.probabilities import clip_log_proba
 from ecrt.stages import (
     Augmentation,
+    ClassTarget,
     Demixing,
     DemixResult,
     Flow,
@@ -85,10 +86,12 @@ def find_sources(sample: Sample, roles: ClassRoles, config: Demixing, seed: int)
 def choose(demixed: DemixResult, sample: Sample, roles: ClassRoles, config: Predictor, seed: int) -> HeadChoice:
     """Stages 3 and 4 on those sources, as far as the choice on held-out rows."""
     with seeded(seed):
+        target = ClassTarget(
+            sample.y, roles, config.augmentation, np.random.default_rng([seed, 3]), the_device()
+        )  # fmt: skip
         return choose_head(
-            demixed.sources(sample.z), sample.y, train_rows=sample.train_rows, held_out_rows=sample.held_out_rows,
-            roles=roles, demixed=demixed, heads=[config.head], augmentation=config.augmentation,
-            rng=np.random.default_rng([seed, 3]), device=the_device(),
+            target, replace(demixed, learned=demixed.sources(sample.z)), [config.head],
+            train_rows=sample.train_rows, held_out_rows=sample.held_out_rows,
         )  # fmt: skip
 
 

@@ -47,6 +47,7 @@ from ecrt.stages import (
     HEAD,
     Augmentation,
     Borrowed,
+    ClassTarget,
     DemixResult,
     EncodeResult,
     GaussianHead,
@@ -322,11 +323,11 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         with self._session() as session:
             # De-mixing knows the labels of the rows that were kept: they cannot choose, and the choice of the fit
             # stands.
+            target = ClassTarget(all_y, roles, self.parts_["augmentation"], session.rng, session.device)
+            setting, temperature = self.history_["head_setting"], self.history_["head_temperature"]
             head = fit_head(
-                all_s, all_y, head=self.parts_["head"], setting=self.history_["head_setting"],
-                temperature=self.history_["head_temperature"], roles=roles, demixed=demixed,
-                augmentation=self.parts_["augmentation"], **vars(session),
-            )  # fmt: skip
+                target, replace(demixed, learned=all_s), self.parts_["head"], setting, temperature, session.progress
+            )
         rows = SourceRows.of(demixed.demixer, z, new)
         self._diagnosis = _with_new(self.diagnostics_, diagnose_sources(demixed.demixer, rows, classes, demixed_on))
         self.minority_classes_, self.class_counts_ = classes[minority], counts

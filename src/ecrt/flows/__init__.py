@@ -7,7 +7,6 @@ from ecrt.flows.demixer import (
     SourcePrior,
     class_moments,
     gaussian_log_density,
-    make_prior,
     shrunk_moments,
 )
 from ecrt.flows.linear import (
@@ -36,7 +35,6 @@ __all__ = [
     "class_moments",
     "fit_linear_demixing",
     "gaussian_log_density",
-    "make_prior",
     "shrunk_moments",
     "within_class_residuals",
     "within_label_moments",

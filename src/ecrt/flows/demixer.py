@@ -102,11 +102,6 @@ class ClassPrior(nn.Module):
         return gaussian_log_density(s_nd, self.mean_md[y_n], self.variance_md[y_n])
 
 
-def make_prior(kind: SourcePrior, n_classes: int, n_sources: int) -> SharedPrior | ClassPrior:
-    """Build a prior by name."""
-    return SharedPrior() if kind == "shared" else ClassPrior(n_classes, n_sources)
-
-
 class Demixer(nn.Module):
     """s = f(z), with its inverse and likelihood.
 
@@ -119,9 +114,7 @@ class Demixer(nn.Module):
 
     def __init__(self, linear: LinearDemixing, prior: SharedPrior | ClassPrior, flow: MaskedFlow | None = None) -> None:
         super().__init__()
-        self.linear = linear
-        self.flow = flow
-        self.prior = prior
+        self.linear, self.flow, self.prior = linear, flow, prior
 
     def forward(self, z_nd: Tensor) -> Tensor:
         """Signal sources."""
@@ -130,8 +123,7 @@ class Demixer(nn.Module):
 
     def inverse(self, s_nq: Tensor) -> Tensor:
         """Features whose signal is ``s_nq`` and whose rest is at its mean: ``forward(inverse(s))`` is s."""
-        z_nd: Tensor = self.linear.inverse(s_nq if self.flow is None else self.flow.inverse(s_nq))
-        return z_nd
+        return self.linear.inverse(s_nq if self.flow is None else self.flow.inverse(s_nq))
 
     def sources_and_volume(self, z_nd: Tensor) -> tuple[Tensor, Tensor]:
         """Signal sources, and log p(z | y) less that of the signal's prior: what knows no class."""
@@ -146,5 +138,4 @@ class Demixer(nn.Module):
     def log_prob(self, z_nd: Tensor, y_n: Tensor) -> Tensor:
         """log p(z | y)."""
         signal_nq, log_volume_n = self.sources_and_volume(z_nd)
-        log_prob_n: Tensor = self.prior(signal_nq, y_n) + log_volume_n
-        return log_prob_n
+        return self.prior(signal_nq, y_n) + log_volume_n

@@ -44,16 +44,12 @@ class LinearDemixing(nn.Module):
     n_signal : q.
     """
 
-    kept_k: Tensor
-    log_det: Tensor
-
     def __init__(self, standardise: Standardise, kept_k: Tensor, weight: Tensor | LowRank, n_signal: int) -> None:
         super().__init__()
-        self.n_signal = n_signal
-        self.standardise = standardise
-        self.register_buffer("kept_k", kept_k)
+        self.n_signal, self.standardise = n_signal, standardise
+        self.kept_k = nn.Buffer(kept_k)
         self.weight = weight if isinstance(weight, LowRank) else Dense(weight)
-        self.register_buffer("log_det", self.weight.log_det() - standardise.spread_d[kept_k].log().sum())
+        self.log_det = nn.Buffer(self.weight.log_det() - standardise.spread_d[kept_k].log().sum())
 
     @classmethod
     def identity(cls, n_features: int) -> LinearDemixing:
@@ -93,11 +89,9 @@ class LinearDemixing(nn.Module):
 class Dense(nn.Module):
     """A square matrix, with its inverse made when it is first needed."""
 
-    weight_kk: Tensor
-
     def __init__(self, weight_kk: Tensor) -> None:
         super().__init__()
-        self.register_buffer("weight_kk", weight_kk)
+        self.weight_kk = nn.Buffer(weight_kk)
         self._inverse_kk: Tensor | None = None
 
     def forward(self, u_nk: Tensor) -> Tensor:
@@ -131,15 +125,9 @@ class LowRank(nn.Module):
     left_kr, right_kr : L and R; none of either makes a multiple of the identity.
     """
 
-    scale: Tensor
-    left_kr: Tensor
-    right_kr: Tensor
-
     def __init__(self, scale: Tensor, left_kr: Tensor, right_kr: Tensor) -> None:
         super().__init__()
-        self.register_buffer("scale", scale)
-        self.register_buffer("left_kr", left_kr)
-        self.register_buffer("right_kr", right_kr)
+        self.scale, self.left_kr, self.right_kr = nn.Buffer(scale), nn.Buffer(left_kr), nn.Buffer(right_kr)
 
     def forward(self, u_nk: Tensor) -> Tensor:
         """Rows times the matrix."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ class RowEncoder(nn.Module):
     ``learn_columns`` must be called before it is trained. What it standardises is normalised again over each batch.
     """
 
+    encoder: nn.Module
+
     def __init__(self, in_features: int) -> None:
         super().__init__()
         self.columns = Standardise.nothing(in_features)
@@ -34,8 +36,11 @@ class RowEncoder(nn.Module):
 
     def standardise(self, x: Tensor) -> Tensor:
         """Standardised rows, in the precision of the network."""
-        normalised: Tensor = self.normalise(self.columns(x).to(next(self.parameters()).dtype))
-        return normalised
+        return self.normalise(self.columns(x).to(next(self.parameters()).dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features of x."""
+        return self.encoder(self.standardise(x))
 
 
 class MLPEncoder(RowEncoder):
@@ -45,10 +50,6 @@ class MLPEncoder(RowEncoder):
         super().__init__(in_features)
         self.encoder = MLP(in_features, hidden, n_features, dropout=0.1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Features of x."""
-        return self.encoder(self.standardise(x))
-
 
 class AutoEncoder(RowEncoder):
     """An encoder learned without labels, by reconstructing its standardised input through a narrow code."""
@@ -57,10 +58,6 @@ class AutoEncoder(RowEncoder):
         super().__init__(in_features)
         self.encoder = MLP(in_features, hidden, n_features)
         self.decoder = MLP(n_features, tuple(reversed(hidden)), in_features)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The code of x."""
-        return self.encoder(self.standardise(x))
 
     def reconstruction_errors(self, x: Tensor) -> Tensor:
         """Mean squared error of every sample, in standardised units."""
@@ -75,13 +72,9 @@ class StandardiseChannels(nn.Module):
     tensor([[[[0.]]]])
     """
 
-    mean_c11: Tensor
-    deviation_c11: Tensor
-
     def __init__(self, mean_c: Tensor, deviation_c: Tensor) -> None:
         super().__init__()
-        self.register_buffer("mean_c11", mean_c.float()[:, None, None])
-        self.register_buffer("deviation_c11", deviation_c.float()[:, None, None])
+        self.mean_c11, self.deviation_c11 = (nn.Buffer(one.float()[:, None, None]) for one in (mean_c, deviation_c))
 
     @classmethod
     def of(cls, x_nchw: Tensor) -> StandardiseChannels:
@@ -151,14 +144,14 @@ def make_encoder(
     name: EncoderName, in_shape: Sequence[int], *, n_features: int = 32, hidden: Sequence[int] = (512, 256)
 ) -> nn.Module:
     """Build an encoder by name for inputs of shape ``in_shape`` (without the batch axis)."""
+    if name not in get_args(EncoderName):
+        raise InputError(f"encoder={name!r}: use 'identity', 'mlp', 'resnet18', 'autoencoder' or an nn.Module.")
     if name == "identity":
         return nn.Identity()
     if name == "resnet18":
         if len(in_shape) != 3:
             raise InputError(f"encoder='resnet18' needs images (channels, height, width), got shape {tuple(in_shape)}.")
         return ResNet18(in_shape[0], n_features)
-    if name not in ("mlp", "autoencoder"):
-        raise InputError(f"encoder={name!r}: use 'identity', 'mlp', 'resnet18', 'autoencoder' or an nn.Module.")
     if len(in_shape) != 1:
         raise InputError(f"encoder={name!r} needs rows of features, got samples of shape {tuple(in_shape)}.")
     return (MLPEncoder if name == "mlp" else AutoEncoder)(in_shape[0], hidden, n_features)

@@ -66,19 +66,13 @@ class Standardise(nn.Module):
     low_d, high_d : least and greatest value of each column in training.
     """
 
-    center_d: Tensor
-    spread_d: Tensor
-    low_d: Tensor
-    high_d: Tensor
-
     def __init__(self, center_d: Tensor, spread_d: Tensor, low_d: Tensor, high_d: Tensor) -> None:
         super().__init__()
         varies_d = spread_d > 0
         scale_d = torch.where(varies_d, spread_d, 1.0)
-        self.register_buffer("center_d", center_d)
-        self.register_buffer("spread_d", scale_d)
-        self.register_buffer("low_d", torch.where(varies_d, (low_d - center_d) / scale_d - BEYOND, 0.0))
-        self.register_buffer("high_d", torch.where(varies_d, (high_d - center_d) / scale_d + BEYOND, 0.0))
+        self.center_d, self.spread_d = nn.Buffer(center_d), nn.Buffer(scale_d)
+        self.low_d = nn.Buffer(torch.where(varies_d, (low_d - center_d) / scale_d - BEYOND, 0.0))
+        self.high_d = nn.Buffer(torch.where(varies_d, (high_d - center_d) / scale_d + BEYOND, 0.0))
 
     @classmethod
     def of(cls, z: Array, spread: Array | None = None, extent: tuple[Array, Array] | None = None) -> Standardise:
@@ -170,8 +164,7 @@ class CoordinateNetworks(nn.Module):
         else:
             parts = zip(s_nd.split(at_once, dim=1), *(values.split(at_once) for values in parameters), strict=True)
             hidden = torch.cat([_hidden_units(*part) for part in parts], dim=1)
-        sum_no: Tensor = self.out(hidden)
-        return sum_no
+        return self.out(hidden)
 
 
 def _hidden_units(s_nd: Tensor, slope_dw: Tensor, offset_dw: Tensor, hidden_dww: Tensor, bias_d1w: Tensor) -> Tensor:
@@ -207,8 +200,7 @@ class AdditiveCritic(Critic):
     def forward(self, s_nd: Tensor, labels_k: Tensor | None = None) -> Tensor:
         """Scores, a row for each source vector and a column for each label."""
         embedding = self.embedding if labels_k is None else self.embedding[labels_k]
-        scores_nk: Tensor = self.networks(s_nd) @ embedding.T
-        return scores_nk
+        return self.networks(s_nd) @ embedding.T
 
 
 class CosineCritic(AdditiveCritic):
@@ -225,8 +217,7 @@ class CosineCritic(AdditiveCritic):
         """Scores, a row for each source vector and a column for each label."""
         embedding = self.embedding if labels_k is None else self.embedding[labels_k]
         directions_ne = nn.functional.normalize(self.networks(s_nd), dim=1)
-        cosine_nk: Tensor = directions_ne @ nn.functional.normalize(embedding, dim=1).T
-        return cosine_nk * torch.exp(-self.log_temperature)
+        return directions_ne @ nn.functional.normalize(embedding, dim=1).T * torch.exp(-self.log_temperature)
 
 
 class LabelNetworkCritic(Critic):
@@ -289,13 +280,9 @@ class ClassGaussians(nn.Module):
     0.0
     """
 
-    mean_md: Tensor
-    variance_md: Tensor
-
     def __init__(self, mean_md: Tensor, variance_md: Tensor) -> None:
         super().__init__()
-        self.register_buffer("mean_md", mean_md)
-        self.register_buffer("variance_md", variance_md)
+        self.mean_md, self.variance_md = nn.Buffer(mean_md), nn.Buffer(variance_md)
 
     def forward(self, s_nd: Tensor) -> Tensor:
         """Log-densities under every class."""
@@ -312,12 +299,9 @@ class ClassGaussians(nn.Module):
 class BalancedHead(nn.Module):
     """Balanced logits of a head that assumes some prior: its logits minus the log of the mass of the classes."""
 
-    log_mass_m: Tensor
-
     def __init__(self, head: nn.Module, log_mass_m: Tensor) -> None:
         super().__init__()
-        self.head = head
-        self.register_buffer("log_mass_m", log_mass_m)
+        self.head, self.log_mass_m = head, nn.Buffer(log_mass_m)
 
     def forward(self, s_nd: Tensor) -> Tensor:
         """Balanced logits."""

@@ -26,7 +26,6 @@ from ecrt.stages.demixing import (
     Demixing,
     DemixResult,
     Flow,
-    Incidences,
     Linear,
     NoDemixing,
     Restart,
@@ -44,8 +43,8 @@ from ecrt.stages.heads import (
     head_outputs,
 )
 from ecrt.stages.parts import Part, Role
-from ecrt.stages.regression import RegressResult, regress
-from ecrt.stages.targets import Labelled
+from ecrt.stages.regression import regress
+from ecrt.stages.targets import ClassTarget, Labelled, LabelTarget
 
 __all__ = [
     "AUGMENTATION",
@@ -56,6 +55,7 @@ __all__ = [
     "TARGET_HEAD",
     "Augmentation",
     "Borrowed",
+    "ClassTarget",
     "DemixResult",
     "Demixing",
     "Donors",
@@ -65,8 +65,8 @@ __all__ = [
     "GaussianHead",
     "Head",
     "HeadChoice",
-    "Incidences",
     "Interpolated",
+    "LabelTarget",
     "Labelled",
     "Linear",
     "LinearHead",
@@ -76,7 +76,6 @@ __all__ = [
     "Parametric",
     "Part",
     "Permutation",
-    "RegressResult",
     "Restart",
     "Role",
     "Synthetic",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,9 +16,9 @@ from ecrt.data import ClassRoles
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.stages.augmenting import Augmentation, Synthetic
 from ecrt.stages.demixing import Demixing, DemixResult
-from ecrt.stages.heads import Head, HeadFitter, HeadSample
+from ecrt.stages.heads import Head, HeadFitter
 from ecrt.stages.holdout import Watched, across_halves, all_fresh, better_under_weights, halves, head_folds
-from ecrt.stages.targets import Labelled, View, row_target
+from ecrt.stages.targets import Labelled, RowTarget, View, row_target
 from ecrt.training import Progress, seeded, stop_requested
 
 Array = NDArray[np.float64]
@@ -38,7 +39,7 @@ class HeadChoice:
     candidates : held-out balanced NLL, every class with the same weight, of all that was tried.
     fit : fits the choice on all rows: scaled sources to balanced logits, float64 on the CPU.
     trial : balanced logits of rows that the head on trial had not seen, and these rows.
-    temperature : what logits are divided by; 1 unless the loss gives them a scale of their own.
+    temperature : what logits are divided by; 1 unless the loss gives them their own scale.
     """
 
     head: Head
@@ -121,43 +122,18 @@ def transfer(
             "label."
         )
 
-    def choose_for(demixed: DemixResult) -> HeadChoice:
-        draw = None if draw_from is None else draw_from(z, target.strata, train_rows, held_out_rows)
-        return choose_head(
-            demixed.learned, y, train_rows=train_rows, held_out_rows=held_out_rows, roles=roles, demixed=demixed,
-            augmentation=augmentation, heads=heads, rng=rng, device=device, progress=progress, draw=draw, fresh=fresh,
-        )  # fmt: skip
-
-    return best_transfer(
-        candidates,
-        lambda config: target.demix(z, train_rows, held_out_rows, config, progress),
-        choose_for,
-        target.weights,
-    )
-
-
-def best_transfer(
-    candidates: Sequence[Demixing],
-    demix_by: Callable[[Demixing], DemixResult],
-    choose_for: Callable[[DemixResult], HeadChoice],
-    weights_of: Callable[[Labels], Array],
-) -> TransferResult:
-    """The de-mixing whose head serves held-out rows best; a later one must be better beyond noise.
-
-    Parameters
-    ----------
-    candidates : simplest first.
-    demix_by, choose_for : stages 2 and 4.
-    weights_of : weights of rows that are judged together.
-    """
     best: tuple[Demixing, DemixResult, HeadChoice] | None = None
     held_out: dict[str, float] = {}
     for config in candidates:
         if best is not None and stop_requested():
             break
         try:
-            demixed = demix_by(config)
-            head = choose_for(demixed)
+            demixed = target.demix(z, train_rows, held_out_rows, config, progress)
+            draw = None if draw_from is None else draw_from(z, target.strata, train_rows, held_out_rows)
+            choice = choose_head(
+                target, demixed, heads, train_rows=train_rows, held_out_rows=held_out_rows, progress=progress,
+                draw=draw, fresh=fresh,
+            )  # fmt: skip
         except StoppedError:
             if best is None:
                 raise
@@ -168,35 +144,30 @@ def best_transfer(
             warn_user(f"De-mixing by {config.kind!r} was given up. {error}")
             continue
         again = sum(name.split(" ")[0] == config.kind for name in held_out)
-        held_out[f"{config.kind} {again + 1}" if again else config.kind] = head.held_out
-        if best is None or _better(head, best[2], weights_of):
-            best = config, demixed, head
+        held_out[f"{config.kind} {again + 1}" if again else config.kind] = choice.held_out
+        if best is None or _better(choice, best[2], target):
+            best = config, demixed, choice
     if best is None:
         raise InputError("No way of de-mixing was given.")
     config, demixed, choice = best
     return TransferResult(demixing=config, demixed=demixed, head=choice.fit(), choice=choice, held_out=held_out)
 
 
-def _better(challenger: HeadChoice, champion: HeadChoice, weights_of: Callable[[Labels], Array]) -> bool:
+def _better(challenger: HeadChoice, champion: HeadChoice, target: RowTarget) -> bool:
     """Whether the challenger's losses are lower beyond noise, on the rows that judge both."""
     rows, mine, theirs = np.intersect1d(challenger.rows, champion.rows, assume_unique=True, return_indices=True)
     return len(rows) > 0 and better_under_weights(
-        challenger.held_out_losses[mine], champion.held_out_losses[theirs], weights_of(rows)
+        challenger.held_out_losses[mine], champion.held_out_losses[theirs], target.weights(rows)
     )
 
 
 def choose_head(
-    s: Array,
-    y: Labels | Labelled,
+    target: RowTarget,
+    demixed: DemixResult,
+    heads: Sequence[Head],
     *,
     train_rows: Labels,
     held_out_rows: Labels,
-    roles: ClassRoles,
-    demixed: DemixResult,
-    augmentation: Augmentation,
-    heads: Sequence[Head],
-    rng: np.random.Generator,
-    device: torch.device,
     progress: Progress | None = None,
     draw: Draw | None = None,
     fresh: Mask | None = None,
@@ -208,77 +179,80 @@ def choose_head(
 
     Parameters
     ----------
-    s, y : sources by ``demixed``, and classes or labels.
+    target, demixed : classes or labels of the rows, and their sources.
     heads : the simplest first; a later one must lower the held-out loss, every class with the same weight, beyond
         noise.
     draw : makes synthetic sources; ``None`` for those of ``augmentation``.
     fresh : rows that earlier stages have not looked at, ``None`` for all.
     """
-    target = row_target(y, roles, augmentation, rng, device)
+    rng = target.rng
 
     def view(part: DemixResult, learn: Labels) -> View:
         return View(target, part, None if draw is None else draw.made_from(part, learn))
 
-    final = replace(demixed, learned=s)
     everything = np.concatenate([train_rows, held_out_rows])
     known = all_fresh(fresh, demixed.fresh, None if draw is None else draw.fresh)
-    splits = head_folds(target.strata, train_rows, held_out_rows, rng, known)
-    views = [view(final if demixed.refit is None else demixed.refit(learn), learn) for learn, _ in splits]
     folds = [
-        Fold(check, partial(one.sample, learn), partial(one.losses, check))
-        for one, (learn, check) in zip(views, splits, strict=True)
+        Fold(view(demixed if demixed.refit is None else demixed.refit(learn), learn), learn, check)
+        for learn, check in head_folds(target.strata, train_rows, held_out_rows, rng, known)
     ]
+    rows, place = np.unique(np.concatenate([fold.check for fold in folds]), return_inverse=True)
+    weight = _shares(target.weights(rows))
     with seeded(int(rng.integers(2**62))):
         fitters = [(head, head.fitter(target, rng, progress)) for head in heads]
-        chosen = choose_among(fitters, folds, target.strata, target.weights)
-    best, first, judged = chosen.best, views[0], splits[0][1]
-    temperature = first.temperature(judged, best.head, best.module)
+        kinds = _candidates(fitters, folds, place)
+    best, first = _best(kinds, weight), folds[0]
+    losses = across_halves(halves(target.strata[rows]), lambda mine: _best(kinds, weight * mine).losses)
+    temperature = first.view.temperature(first.check, best.head, best.module)
 
     def fit() -> nn.Module:
         with seeded(int(rng.integers(2**62))):
-            module = best.fitter.fit(view(final, everything).sample(everything, best.head), best.setting)
+            module = best.fitter.fit(view(demixed, everything).sample(everything, best.head), best.setting)
         return target.balanced(module, best.head, temperature).double().cpu().eval()
 
+    def trial() -> tuple[Array, Labels]:
+        return first.view.logits(first.check, best.head, best.module, temperature).cpu().numpy(), first.check
+
     return HeadChoice(
-        head=best.head, setting=best.setting, rows=chosen.rows, held_out_losses=chosen.losses, held_out=chosen.loss,
-        candidates=chosen.tried, fit=fit, temperature=temperature,
-        trial=lambda: (first.logits(judged, best.head, best.module, temperature).cpu().numpy(), judged),
+        head=best.head,
+        setting=best.setting,
+        rows=rows,
+        held_out_losses=losses,
+        held_out=float(weight @ losses),
+        candidates={
+            f"{one.head.kind} {one.setting:g}": float(weight @ one.losses) for kind in kinds for one in kind
+        },
+        fit=fit,
+        trial=trial,
+        temperature=temperature,
     )  # fmt: skip
 
 
 def fit_head(
-    s: Array,
-    y: Labels,
-    *,
+    target: RowTarget,
+    demixed: DemixResult,
     head: Head,
     setting: float,
     temperature: float,
-    roles: ClassRoles,
-    demixed: DemixResult,
-    augmentation: Augmentation,
-    rng: np.random.Generator,
-    device: torch.device,
     progress: Progress | None = None,
 ) -> nn.Module:
     """A head under a setting that was chosen before, on all rows; see ``HeadChoice.fit``."""
-    target = row_target(y, roles, augmentation, rng, device)
-    view = View(target, replace(demixed, learned=s))
-    with seeded(int(rng.integers(2**62))):
-        module = head.fitter(target, rng, progress).fit(view.sample(np.arange(len(y)), head), setting)
+    everything = np.arange(len(target.strata))
+    with seeded(int(target.rng.integers(2**62))):
+        fitter = head.fitter(target, target.rng, progress)
+        module = fitter.fit(View(target, demixed).sample(everything, head), setting)
     return target.balanced(module, head, temperature).double().cpu().eval()
 
 
-@dataclass(frozen=True)
-class Fold:
-    """Rows to check on, what a head may learn from before, and losses of the rows under a head and its module."""
+class Fold(NamedTuple):
+    """Rows to learn from and rows to check on, as a de-mixing of the former shows them."""
 
+    view: View
+    learn: Labels
     check: Labels
-    sample: Callable[[Head], HeadSample]
-    losses_on: Callable[[Head, nn.Module], Array]
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A head under one setting, with the losses of all rows that were checked on.
 
     ``module`` is the one that has not seen the given held-out rows.
@@ -291,52 +265,17 @@ class Candidate:
     module: nn.Module
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What was chosen, and what that is worth.
-
-    Attributes
-    ----------
-    best : the choice.
-    tried : held-out loss of all candidates.
-    rows : all rows that were checked on.
-    losses, loss : of these rows, each under what the other half of them would have chosen, and their weighted mean.
-    """
-
-    best: Candidate
-    tried: dict[str, float]
-    rows: Labels
-    losses: Array
-    loss: float
-
-
-def choose_among(
-    fitters: Sequence[tuple[Head, HeadFitter]],
-    folds: list[Fold],
-    strata: Labels,
-    weights_of: Callable[[Labels], Array],
-) -> Choice:
-    """The head and setting that serve held-out rows best.
-
-    Parameters
-    ----------
-    fitters : the simplest first; a later one must be better beyond noise.
-    folds : whose checked rows may overlap.
-    strata : of all rows, to take halves by.
-    weights_of : weights of rows that are checked on together.
-    """
-    rows, place = np.unique(np.concatenate([fold.check for fold in folds]), return_inverse=True)
+def _candidates(
+    fitters: Sequence[tuple[Head, HeadFitter]], folds: list[Fold], place: Labels
+) -> list[list[Candidate]]:  # fmt: skip
+    """The settings of each head; ``place`` says where the checked rows of the folds, which may overlap, belong."""
     times = np.bincount(place)
-    weight = _shares(weights_of(rows))
-    half = halves(strata[rows])
     kinds: list[list[Candidate]] = []
     for head, fitter in fitters:
         if kinds and stop_requested():
             break
         try:
-            paths = [
-                _walk(head, fitter, fold, _shares(weights_of(fold.check)), halves(strata[fold.check])) for fold in folds
-            ]
+            paths = [_walk(head, fitter, fold) for fold in folds]
         except StoppedError:
             if not kinds:
                 raise
@@ -355,15 +294,12 @@ def choose_among(
     kinds = [kind for kind in kinds if kind]
     if not kinds:
         raise InputError("No head to choose from: give one at least.")
-    losses = across_halves(half, lambda mine: _best(kinds, weight * mine).losses)
-    tried = {f"{one.head.kind} {one.setting:g}": float(weight @ one.losses) for kind in kinds for one in kind}
-    return Choice(_best(kinds, weight), tried, rows, losses, float(weight @ losses))
+    return kinds
 
 
 def _best(kinds: list[list[Candidate]], weight: Array) -> Candidate:
     """The best setting of the first kind that none after it beats beyond noise."""
-    first, *others = [min(kind, key=lambda one: float(weight @ one.losses)) for kind in kinds]
-    best = first
+    best, *others = [min(kind, key=lambda one: float(weight @ one.losses)) for kind in kinds]
     for other in others:
         best = other if better_under_weights(other.losses, best.losses, weight) else best
     return best
@@ -373,18 +309,17 @@ def _shares(weight: Array) -> Array:
     return weight / weight.sum()
 
 
-def _walk(
-    head: Head, fitter: HeadFitter, fold: Fold, weight: Array, half: Mask
-) -> list[tuple[float, Array, nn.Module]]:
+def _walk(head: Head, fitter: HeadFitter, fold: Fold) -> list[tuple[float, Array, nn.Module]]:
     """Settings along a fitter's path with the losses of held-out rows, until these have risen twice.
 
     Of a head that they have a part in, each half of the rows has the losses of what the other half likes best.
     """
+    target = fold.view.target
+    weight, losses_on = _shares(target.weights(fold.check)), partial(fold.view.losses, fold.check, head)
+    watched = Watched(losses_on, weight, halves(target.strata[fold.check]))
     steps: list[tuple[float, Array, nn.Module]] = []
-    losses_on = partial(fold.losses_on, head)
-    watched = Watched(losses_on, weight, half)
     lowest, rises = np.inf, 0
-    for setting, module in fitter.path(fold.sample(head), watched):
+    for setting, module in fitter.path(fold.view.sample(fold.learn, head), watched):
         losses = watched.kept if fitter.chooses_on_path else losses_on(module)
         steps.append((setting, losses, module))
         loss = float(weight @ losses)

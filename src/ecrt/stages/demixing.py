@@ -28,7 +28,6 @@ from ecrt.flows import (
     between_class_variance,
     class_moments,
     fit_linear_demixing,
-    make_prior,
     within_class_residuals,
     within_label_moments,
 )
@@ -544,7 +543,7 @@ def train_flow(
     model = ContrastiveModel(
         MaskedFlow(n_sources, n_blocks, whole_numbers("hidden", config.hidden)),
         make_critic(config.critic, n_sources, len(classes), width),
-        make_prior(config.source_prior, len(classes), n_sources),
+        ClassPrior(len(classes), n_sources) if config.source_prior == "per-class" else SharedPrior(),
         config,
     ).to(device)
     model.start_at(signal[row_train], y_train)
