@@ -288,7 +288,7 @@ def target_of(column, task=None, **more):
     return read_target(labelled(data), names, task)
 
 
-def test_the_task_is_told_from_the_target():
+def test_the_task_is_found_from_the_target():
     rng = np.random.default_rng(0)
     assert target_of(["a", "b"] * 10).task == "classification"
     assert target_of([0, 1, 2, 1] * 5).task == "classification"
@@ -386,7 +386,7 @@ def test_evaluate_counts_labels_that_the_model_does_not_know_as_missed(tmp_path)
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_evaluate_takes_labels_and_task_from_the_model(wine, tmp_path, rows):
-    """Of few rows labels look like numbers, and each of them seems to have a label of its own."""
+    """Of few rows labels look like numbers, and each of them seems to have its own label."""
     table = pd.read_csv(wine).drop(columns="bottle")
     table["kind"] = table["kind"].map({"one": "1", "two": "2", "three": "three"})
     table.to_csv(tmp_path / "old.csv", index=False)

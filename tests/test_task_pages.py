@@ -13,6 +13,7 @@ from ecrt import ECRTClassifier, ECRTRegressor, InputError, report
 from ecrt.report import write_model_page
 from ecrt.runs.evaluation import measure_labels, measure_numbers
 from ecrt.runs.records import Measured, task_of
+from ecrt.runs.targets import Target
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
 
@@ -25,7 +26,7 @@ def numbers():
     X = rng.normal(size=(700, 3))
     y = np.exp(X[:, 0] + 0.1 * rng.normal(size=700))
     reg = ECRTRegressor(demixing="linear", head="linear", random_state=0).fit(X[:500], y[:500])
-    return measure_numbers(reg, X[500:], y[500:], (HOSTILE,), title="prices & more")
+    return measure_numbers(reg, X[500:], Target("regression", "", y[500:], (HOSTILE,)), title="prices & more")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,8 @@ def labels():
     clf = ECRTClassifier(demixing="linear", head="linear", class_prior="training", thresholds="validation").fit(
         X[:400], Y[:400].astype(int)
     )
-    return measure_labels(clf, X[400:], Y[400:], ("art", HOSTILE, "rare", "absent"), title="articles")
+    target = Target("multilabel", "", Y[400:], ("art", HOSTILE, "rare", "absent"))
+    return measure_labels(clf, X[400:], target, title="articles")
 
 
 @pytest.mark.parametrize("kind", ["numbers", "labels"])
@@ -88,7 +90,7 @@ def test_several_targets_are_shown_one_by_one(tmp_path):
     X = rng.normal(size=(300, 3))
     Y = np.exp(X[:, :2])
     reg = ECRTRegressor(demixing="linear", head="linear", random_state=0).fit(X, Y)
-    measure_numbers(reg, X, Y, ("width", "height"), title="").write(tmp_path)
+    measure_numbers(reg, X, Target("regression", "", Y, ("width", "height")), title="").write(tmp_path)
     text = write_model_page(tmp_path).read_text(encoding="utf-8")
     assert "A fitted ECRT regression" in text
     assert len(list((tmp_path / "plots").glob("predicted-*.svg"))) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import math
 import re
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from ecrt.runs.records import TaskName
 from ecrt.runs.targets import ESTIMATORS
 
 OWN_OPTIONS = {"class_prior", "device", "random_state", "verbose"}
-"""Options of the estimator that the run sets by keys of its own."""
+"""Options of the estimator that are settings of the run."""
 
 LISTS = ("target", "id", "drop", "na")
 """Settings that hold several names; a single one needs no list."""
@@ -62,7 +61,7 @@ class FitConfig:
     seed, device : of the estimator.
     class_prior : ``"balanced"``, ``"training"``, or a number for each class; if not given, balanced without costs and
         training with them.
-    positive : with two classes, the one that ``threshold`` and ``costs`` speak of; the rarer one if not given.
+    positive : with two classes, the one that ``threshold`` and ``costs`` are for; the rarer one if not given.
     threshold : probability from which the positive class is predicted.
     costs : of a miss and of a false alarm, such as ``{miss: 10, false_alarm: 1}``; they set the threshold.
     test_size : share of each class kept for testing; 0 for none.
@@ -105,11 +104,16 @@ class FitConfig:
             raise InputError(f"costs={self.costs}: two positive numbers are needed, miss and false_alarm.")
         _ = self.reading  # refuses what cannot be
         estimators = ESTIMATORS.values() if self.task is None else [ESTIMATORS[self.task]]
-        known = {name for estimator in estimators for name in inspect.signature(estimator).parameters}
-        _refuse_unknown(self.model, known - OWN_OPTIONS, "model.")
-        errors = [_problem(estimator, self.model) for estimator in estimators]
-        if errors[0] and all(errors):
-            raise InputError(errors[0])
+        known = {estimator: set(estimator._get_param_names()) - OWN_OPTIONS for estimator in estimators}
+        _refuse_unknown(self.model, set().union(*known.values()), "model.")
+        errors = []
+        for estimator, names in known.items():
+            try:
+                estimator._from_plain_options({name: one for name, one in self.model.items() if name in names})
+            except InputError as error:
+                errors.append(error)
+        if len(errors) == len(known):  # for each task that it may be
+            raise errors[0]
 
     @property
     def reading(self) -> ReadOptions:
@@ -145,16 +149,6 @@ class FitConfig:
         """All settings, defaults included, as a file that ``read_config`` reads."""
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-
-
-def _problem(estimator: Any, options: dict[str, Any]) -> str:
-    """What is wrong with the options of a part, if anything."""
-    own = {name: value for name, value in options.items() if name in estimator._get_param_names()}
-    try:
-        estimator._from_plain_options(own)
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> FitConfig:

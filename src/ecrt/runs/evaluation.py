@@ -46,9 +46,8 @@ def measure(estimator: Any, X: Any, target: Target, *, title: str) -> Evaluation
     """How good the model is on test rows."""
     if target.task == "classification":
         return evaluate(estimator, X, target.y, title=title)
-    if target.task == "multilabel":
-        return measure_labels(estimator, X, target.y.astype(bool), target.names, title=title, unknown=target.unknown)
-    return measure_numbers(estimator, X, target.y, target.names, title=title)
+    measure_task = measure_labels if target.task == "multilabel" else measure_numbers
+    return measure_task(estimator, X, target, title=title)
 
 
 def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> Evaluation:
@@ -182,20 +181,19 @@ def _curve(stage: str, history: History | None, **of_flow: Any) -> Curve:
     )
 
 
-def measure_numbers(reg: ECRTRegressor, X: Any, y: Array, names: tuple[str, ...], *, title: str) -> Measured:
+def measure_numbers(reg: ECRTRegressor, X: Any, target: Target, *, title: str) -> Measured:
     """Errors of a regressor, where training targets were many, medium and few; the mean of training as guess."""
     regions = reg.regions_
-    truth = y[:, None] if y.ndim == 1 else y
+    truth = target.y.reshape(len(target.y), -1)
     predicted = np.asarray(reg.predict(X)).reshape(truth.shape)
     guess = np.broadcast_to(regions.center, truth.shape)
     metrics = regression_metrics(predicted, truth, regions)
     metrics["guessing"] = regression_metrics(guess, truth, regions)["all"]
-    one = truth.shape[1] == 1
-    history: dict[str, Any] = dict(reg.history_)
+    history: dict[str, Any] = reg.history_
     return Measured(
         task="regression",
         title=title,
-        names=names,
+        names=target.names,
         metrics=metrics,
         groups={},
         facts={
@@ -208,12 +206,12 @@ def measure_numbers(reg: ECRTRegressor, X: Any, y: Array, names: tuple[str, ...]
         },
         candidates=history["candidates"],
         chosen=history.get("chosen", ""),
-        curves=_curves(reg.history_),
+        curves=_curves(history),
         versions=package_versions(),
         arrays={
             "y": truth,
             "predicted": predicted,
-            "edges": regions.edges * regions.scale[0] + regions.center[0] if one else regions.edges,
+            "edges": regions.edges * regions.scale[0] + regions.center[0] if truth.shape[1] == 1 else regions.edges,
             "counts": regions.counts,
             "region": regions.region_of(truth),
             "group": target_groups(regions, truth),
@@ -221,22 +219,10 @@ def measure_numbers(reg: ECRTRegressor, X: Any, y: Array, names: tuple[str, ...]
     )
 
 
-def measure_labels(
-    clf: ECRTClassifier,
-    X: Any,
-    present: NDArray[np.bool_],
-    names: tuple[str, ...],
-    *,
-    title: str,
-    unknown: dict[str, NDArray[np.bool_]] | None = None,
-) -> Measured:
-    """Scores of every label; their training frequencies as guess.
-
-    Parameters
-    ----------
-    unknown : labels that the model does not know, with the rows that have them; they count as missed.
-    """
-    others = np.column_stack([np.zeros((len(present), 0), dtype=bool), *(unknown or {}).values()])
+def measure_labels(clf: ECRTClassifier, X: Any, target: Target, *, title: str) -> Measured:
+    """Scores of every label, with training frequencies as guess; labels that the model does not know are missed."""
+    present = target.y.astype(bool)
+    others = np.column_stack([np.zeros((len(present), 0), dtype=bool), *target.unknown.values()])
     log_odds = np.asarray(clf.decision_function(X))
     predicted = np.asarray(clf.predict(X)).astype(bool)
     counts = np.asarray(clf.class_counts_, dtype=np.int64)
@@ -249,11 +235,11 @@ def measure_labels(
         mine = (group == name) & (counts > 0)
         means = {key: mean_of_finite(values[mine]) for key, values in scores.items() if key != "support"}
         groups[name] = {"labels": float(mine.sum()), **means}
-    history, weight = clf.history_, clf.parts_["augmentation"].weight
+    history: dict[str, Any] = clf.history_
     return Measured(
         task="multilabel",
         title=title,
-        names=names,
+        names=target.names,
         metrics={
             "test": multilabel_metrics(log_odds, present, predicted, others),
             "guessing": multilabel_metrics(guess, present, guess > 0, others),
@@ -263,15 +249,15 @@ def measure_labels(
             "demixing": clf.demixing_,
             "n_sources": len(clf.signal_weight_),
             "head": clf.head_name_,
-            "augmentation_weight": float(weight),
+            "augmentation_weight": float(clf.parts_["augmentation"].weight),
             "class_prior": clf.class_prior if isinstance(clf.class_prior, str) else "given",
             "thresholds": "one half" if clf.thresholds_ is None else "highest F1",
         },
         candidates={name: {"held-out loss": float(loss)} for name, loss in history["head_candidates"].items()},
         chosen=f"{clf.head_name_} {history['head_setting']:g}",
-        curves=_curves(clf.history_),
+        curves=_curves(history),
         versions=package_versions(),
-        unknown_labels={label: int(rows.sum()) for label, rows in (unknown or {}).items()},
+        unknown_labels={label: int(rows.sum()) for label, rows in target.unknown.items()},
         arrays={
             "y": present,
             "predicted": predicted,
