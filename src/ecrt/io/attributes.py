@@ -23,7 +23,6 @@ import pandas as pd
 import torch
 from msgspec import Meta
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
@@ -33,6 +32,8 @@ from ecrt.stages.parts import part_classes
 from ecrt.training import History
 
 LABEL_DTYPES = re.compile(r"object|\|b1|\|[iu]1|[<>](?:[iu][248]|f[248]|U\d{1,8})", re.ASCII)
+Label = str | int | float | bool
+LABELS: dict[str, Any] = {"b": list[bool], "i": list[int], "u": list[int], "f": list[float], "U": list[str]}
 MOST_ITEMS = 10**6
 MOST_ARRAY_BYTES = 64 * 2**20
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -43,10 +44,9 @@ TENSORS = "tensors"
 DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool}
 
 OBJECTS: dict[str, type[Any]] = {"History": History, "Restart": Restart}
-"""Classes whose objects may stand among plain values, besides parts. No name in a file is looked up anywhere else.
+"""Dataclasses that may stand among plain values, besides parts. No name in a file is looked up anywhere else.
 
-What is saved are the fields of a dataclass, whose types are checked on the way back, and the parameters of an
-estimator, which must pass its own check (``check``, else ``_validate_params``).
+On the way back a part must pass its own ``check``; of other dataclasses the types of the fields are checked.
 """
 
 
@@ -90,7 +90,7 @@ def to_plain(value: Any, where: str) -> Any:
         return {"$array": array_to_plain(np.asarray(value), where)}
     name = type(value).__name__
     if type(value) is _known(name):
-        fields = {field: to_plain(item, f"{where}, {field}") for field, item in _fields(value).items()}
+        fields = {field: to_plain(getattr(value, field), f"{where}, {field}") for field in _field_names(value)}
         return {"$object": {"kind": name, "fields": fields}}
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
@@ -129,26 +129,23 @@ def _known(name: str) -> type[Any] | None:
     return OBJECTS.get(name) or next((one for one in part_classes(Part) if one.__name__ == name), None)
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    if isinstance(value, BaseEstimator):
-        return value.get_params(deep=False)
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+def _field_names(record: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(record)]
 
 
 def _object(described: _Object, where: str, module: nn.Module | None) -> Any:
     kind = _known(described.kind)
     if kind is None:
         raise BadContentError(f"{where} holds an object of unknown kind {described.kind[:60]!r}.")
-    is_estimator = issubclass(kind, BaseEstimator)
-    names = kind._get_param_names() if is_estimator else [field.name for field in dataclasses.fields(kind)]
+    names = _field_names(kind)
     if described.fields.keys() != set(names):
         raise BadContentError(f"{where} holds a {described.kind} with other fields than {sorted(names)}.")
     fields = {name: from_plain(item, f"{where}.{name}", module) for name, item in described.fields.items()}
-    if not is_estimator:
+    if not hasattr(kind, "check"):
         return typed(fields, kind, where)
     part = kind(**fields)
     try:
-        getattr(part, "check", part._validate_params)()
+        part.check()
     except (TypeError, ValueError) as error:
         raise BadContentError(f"{where} holds a {described.kind} that cannot be: {str(error)[:300]}") from error
     return part
@@ -170,10 +167,8 @@ def array_from_plain(value: Any, where: str) -> NDArray[Any]:
     found: _Array = typed(value, _Array, where)
     if not LABEL_DTYPES.fullmatch(found.dtype):
         raise BadContentError(f"{where} has the dtype {found.dtype!r}, which labels cannot have.")
-    dtype, values = np.dtype(found.dtype), [from_plain(item, where) for item in found.values]
-    allowed = {"b": (bool,), "i": (int,), "u": (int,), "f": (float,), "U": (str,), "O": (str, int, float, bool)}
-    if not all(type(item) in allowed[dtype.kind] for item in values):
-        raise BadContentError(f"{where} holds values that are not of its dtype {dtype.str}.")
+    dtype = np.dtype(found.dtype)
+    values = typed([from_plain(item, where) for item in found.values], LABELS.get(dtype.kind, list[Label]), where)
     if dtype.itemsize * len(values) > MOST_ARRAY_BYTES:
         raise BadContentError(f"{where} would take {dtype.itemsize} bytes for each of {len(values)} values.")
     try:
