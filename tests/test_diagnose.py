@@ -77,12 +77,12 @@ def altered(found: Diagnosis) -> list[Diagnosis]:
     dependent = tuple(replace(one, p_s=0.001) for one in found.dependence.classes)
     return [
         found,
-        replace(found, gap=gap, augmentation="permutation", stability=replace(found.stability, pairs=(0.5, 0.6))),
+        replace(found, gap=gap, augmentation="permutation", stability=(0.5, 0.6)),
         replace(found, dependence=replace(found.dependence, classes=dependent), n_demixed=2,
                 theory=replace(found.theory, enough_classes=False)),
         replace(found, theory=replace(found.theory, smallest_singular_value=0.0)),
         replace(found, gaussianity=replace(found.gaussianity, sources=()),
-                stability=replace(found.stability, pairs=())),
+                stability=()),
     ]  # fmt: skip
 
 

@@ -20,14 +20,11 @@ from ecrt.diagnostics.sources import (
     Gaussianity,
     SourceDiagnostics,
     SourceRows,
-    SourceShape,
-    Stability,
     class_dependence,
     class_grids,
     diagnose_sources,
     source_gaussianity,
     source_stability,
-    theory_matrix,
 )
 
 __all__ = [
@@ -41,8 +38,6 @@ __all__ = [
     "MinorityGap",
     "SourceDiagnostics",
     "SourceRows",
-    "SourceShape",
-    "Stability",
     "UniqueFeature",
     "class_dependence",
     "class_grids",
@@ -51,6 +46,5 @@ __all__ = [
     "minority_gap",
     "source_gaussianity",
     "source_stability",
-    "theory_matrix",
     "unique_feature",
 ]

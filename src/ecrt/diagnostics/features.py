@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import comb
 from typing import Literal
 
@@ -88,34 +89,30 @@ def feature_memorisation(z: Array, y: Labels, seen: NDArray[np.bool_], rng: np.r
         z, y, seen = z[some], y[some], seen[some]
     scale = z.std(axis=0)
     z = z[:, scale > 0] / scale[scale > 0]
-    n_seen = np.bincount(y, weights=seen)
-    n_other = np.bincount(y, weights=~seen)
-    usable = (n_seen >= FEWEST_SEEN) & (n_other >= 1)
-    rows = np.flatnonzero(usable[y])
-    if len(rows) == 0 or z.shape[1] == 0:
+    usable = (np.bincount(y, weights=seen) >= FEWEST_SEEN) & (np.bincount(y, weights=~seen) >= 1)
+    rows = usable[y]
+    if not rows.any() or z.shape[1] == 0:
         return None
     z, y, seen = z[rows], y[rows], seen[rows]
-    distance = _distances(z, y, seen)
-    ratio = _ratio(distance, seen)
-    reached = 0
+    distance, ratio = _distances(z, y, seen)
+    by_class, reached = np.argsort(y, kind="stable"), 0
     for _ in range(PERMUTATIONS):
-        order = _shuffle_within(y, rng)
         shuffled = np.empty_like(seen)
-        shuffled[order[0]] = seen[order[1]]
-        reached += _ratio(_distances(z, y, shuffled), shuffled) >= ratio
-    unit = distance[seen].mean()
+        shuffled[by_class] = seen[np.lexsort((rng.random(len(y)), y))]
+        reached += _distances(z, y, shuffled)[1] >= ratio
+    distance = distance / max(float(distance[seen].mean()), 1e-300)
     return Memorisation(
         ratio=ratio,
         p_value=(reached + 1) / (PERMUTATIONS + 1),
         n_seen=int(seen.sum()),
         n_held_out=int((~seen).sum()),
-        seen=distance[seen][:1000] / max(unit, 1e-300),
-        held_out=distance[~seen][:1000] / max(unit, 1e-300),
+        seen=distance[seen][:1000],
+        held_out=distance[~seen][:1000],
     )
 
 
-def _distances(z: Array, y: Labels, seen: NDArray[np.bool_]) -> Array:
-    """Squared distance from the mean of the other seen rows of the class, per column."""
+def _distances(z: Array, y: Labels, seen: NDArray[np.bool_]) -> tuple[Array, float]:
+    """Squared distance from the mean of the other seen rows of the class, per column; that of unseen over seen rows."""
     n = np.bincount(y, weights=seen)
     sums = np.zeros((len(n), z.shape[1]))
     np.add.at(sums, y[seen], z[seen])
@@ -124,16 +121,8 @@ def _distances(z: Array, y: Labels, seen: NDArray[np.bool_]) -> Array:
     # further off than that of n, which both kinds are corrected for.
     stretch = np.where(seen, (n / np.maximum(n - 1, 1))[y], 1.0) ** 2
     expected = np.where(seen, (1 + 1 / np.maximum(n - 1, 1))[y], (1 + 1 / np.maximum(n, 1))[y])
-    return np.asarray(squares * stretch / expected)
-
-
-def _ratio(distance: Array, seen: NDArray[np.bool_]) -> float:
-    return float(distance[~seen].mean() / max(distance[seen].mean(), 1e-300))
-
-
-def _shuffle_within(y: Labels, rng: np.random.Generator) -> tuple[Labels, Labels]:
-    """Rows sorted by class, and the same with the rows of each class in another order."""
-    return np.argsort(y, kind="stable"), np.lexsort((rng.random(len(y)), y))
+    distance = np.asarray(squares * stretch / expected)
+    return distance, float(distance[~seen].mean() / max(distance[seen].mean(), 1e-300))
 
 
 # --- features of the minority alone ----------------------------------------------------------------------------------
@@ -197,34 +186,36 @@ def unique_feature(z: Array, y: Labels, minority: NDArray[np.bool_], rng: np.ran
     if len(rare) == 0 or len(majority) == 0:
         return None
     z = (z - z.mean(axis=0)) / np.where((spread := column_spread(z)) > 0, spread, 1.0)
-    rows_of = {int(m): rng.permutation(np.flatnonzero(y == m))[:MOST_VARIED] for m in np.concatenate([rare, majority])}
+    some_rows = {int(m): rng.permutation(np.flatnonzero(y == m))[:MOST_VARIED] for m in [*rare, *majority]}
+
+    def rows_of(labels: Labels) -> list[Labels]:
+        return [some_rows[int(label)] for label in labels]
+
     sizes = np.minimum(counts[rare], MOST_VARIED)
     group = min(len(rare), max(len(majority) // 3, 1))
     by_classes = comb(len(majority), group) >= 2 / LEVEL and len(majority) - group >= 2
     group = group if by_classes else len(rare)
 
-    frequent = _Scatter(z, [rows_of[int(label)] for label in majority])
+    frequent = _Scatter.of(z, rows_of(majority))
     real = []
     for _ in range(1 if group == len(rare) else SPLITS):
-        chosen = rng.permutation(rare)[:group]
-        real.append(_split_ratio(z, [rows_of[int(label)] for label in chosen], frequent, rng))
+        real.append(_split_ratio(z, rows_of(rng.permutation(rare)[:group]), frequent, rng))
     null = []
     for _ in range(DRAWS):
         if by_classes:
             reduced = rng.permutation(majority)[:group]
             kept = np.minimum(rng.permutation(sizes)[:group], counts[reduced])
-            groups = [rng.permutation(rows_of[int(label)])[:n] for label, n in zip(reduced, kept, strict=True)]
-            left = frequent.without([rows_of[int(label)] for label in reduced])
+            groups = [rng.permutation(rows)[:n] for rows, n in zip(rows_of(reduced), kept, strict=True)]
+            left = frequent.plus(_Scatter.of(z, rows_of(reduced)), -1)
         else:
-            groups, before, after = _random_rows([rows_of[int(label)] for label in majority], sizes, rng)
-            left = frequent.without(before, after)
+            groups, before, after = _random_rows(rows_of(majority), sizes, rng)
+            left = frequent.plus(_Scatter.of(z, before), -1).plus(_Scatter.of(z, after))
         null.append(_split_ratio(z, groups, left, rng))
     ratio = float(np.median(real))
-    direction = frequent.back(_largest_direction(frequent.whiten(_centred(z, [rows_of[int(m)] for m in rare])), rng))
+    direction = _largest_direction(frequent.whiten(_centred(z, rows_of(rare))), rng)
+    direction = solve_triangular(frequent.factor, direction, lower=True, trans="T")  # weights of the features
     direction = direction * np.sign(direction[np.abs(direction).argmax()]) / np.abs(direction).max()
-    projected = [
-        _centred(z @ direction[:, None], [rows_of[int(m)] for m in labels])[:, 0] for labels in (rare, majority)
-    ]
+    projected = [_centred(z @ direction[:, None], rows_of(labels))[:, 0] for labels in (rare, majority)]
     shown = [values[:1000] for values in projected]
     return UniqueFeature(
         ratio=ratio,
@@ -243,36 +234,34 @@ def _centred(z: Array, parts: list[Labels]) -> Array:
     return np.concatenate([z[rows] - z[rows].mean(axis=0) for rows in parts])
 
 
+@dataclass(frozen=True)
 class _Scatter:
-    """Covariance within classes, its Cholesky factor, and how to leave classes out of it."""
+    """Squares and products of features, summed within classes, and their degrees of freedom."""
 
-    def __init__(self, z: Array, parts: list[Labels], scatter: Array | None = None, freedom: int | None = None) -> None:
-        self.z = z
-        residuals = _centred(z, parts) if scatter is None else None
-        self.scatter = residuals.T @ residuals if residuals is not None else np.asarray(scatter)
-        self.freedom = max(sum(len(rows) - 1 for rows in parts) if freedom is None else freedom, 1)
-        self.covariance = self.scatter / self.freedom
-        ridge = RIDGE * max(float(np.trace(self.covariance)) / len(self.covariance), 1e-12)
-        self.covariance = self.covariance + ridge * np.eye(len(self.covariance))
-        self.factor = np.linalg.cholesky(self.covariance)
+    matrix: Array
+    freedom: int
 
-    def without(self, before: list[Labels], after: list[Labels] | None = None) -> _Scatter:
-        """The same without some classes, or with fewer rows of them."""
-        scatter, freedom = self.scatter, self.freedom
-        for sign, parts in ((-1, before), (1, [rows for rows in after or [] if len(rows) > 1])):
-            if parts:
-                residuals = _centred(self.z, parts)
-                scatter = scatter + sign * (residuals.T @ residuals)
-                freedom += sign * sum(len(rows) - 1 for rows in parts)
-        return _Scatter(self.z, [], scatter, freedom)
+    @classmethod
+    def of(cls, z: Array, parts: list[Labels]) -> _Scatter:
+        """That of some classes, given by their rows."""
+        parts = [rows for rows in parts if len(rows) > 1]  # a single row does not vary
+        residuals = _centred(z, parts) if parts else z[:0]
+        return cls(residuals.T @ residuals, sum(len(rows) - 1 for rows in parts))
+
+    def plus(self, other: _Scatter, sign: int = 1) -> _Scatter:
+        """With other classes, or without them."""
+        return _Scatter(self.matrix + sign * other.matrix, self.freedom + sign * other.freedom)
+
+    @cached_property
+    def factor(self) -> Array:
+        """Cholesky factor of the covariance, with a ridge."""
+        covariance = self.matrix / max(self.freedom, 1)
+        ridge = RIDGE * max(float(np.trace(covariance)) / len(covariance), 1e-12)
+        return np.asarray(np.linalg.cholesky(covariance + ridge * np.eye(len(covariance))), dtype=np.float64)
 
     def whiten(self, residuals: Array) -> Array:
-        """In coordinates where the majority has the same variance in every direction."""
+        """In coordinates where these classes have the same variance in every direction."""
         return np.asarray(solve_triangular(self.factor, residuals.T, lower=True).T)
-
-    def back(self, direction: Array) -> Array:
-        """Weights of the features that give the projection on a whitened direction."""
-        return np.asarray(solve_triangular(self.factor, direction, lower=True, trans="T"))
 
 
 def _random_rows(

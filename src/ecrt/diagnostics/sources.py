@@ -13,10 +13,12 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from scipy.stats import jarque_bera, kurtosis, norm, skew
 
+from ecrt.data import thin_out
 from ecrt.flows import ClassPrior, Demixer, within_class_residuals
 from ecrt.metrics import LEVEL, holm, hsic, hsic_test, max_abs_correlation, mean_correlation_coefficient
 
@@ -124,9 +126,7 @@ def theory_matrix(prior: ClassPrior, labels: Labels) -> Array:
         precision = 1 / prior.variance_md[labels].double()
         natural = torch.cat([prior.mean_md[labels].double() * precision, -0.5 * precision], dim=1).cpu().numpy()
     differences = (natural[1:] - natural[0]).T
-    scale = (
-        np.sqrt((differences**2).mean(axis=1, keepdims=True)) if differences.size else np.ones((len(differences), 1))
-    )
+    scale = np.linalg.norm(differences, axis=1, keepdims=True) / np.sqrt(max(differences.shape[1], 1))
     return np.asarray(differences / np.where(scale > 0, scale, 1.0))
 
 
@@ -339,22 +339,24 @@ def source_gaussianity(s: Array, y: Labels, rng: np.random.Generator) -> Gaussia
     ----------
     Jarque and Bera (1987), A test for normality of observations and regression residuals.
     """
-    counts = np.bincount(y)
-    rows = np.flatnonzero(counts[y] >= FEWEST_SHAPED)
-    if len(rows) > MOST_SHAPED:
-        rows = _whole_classes(y, rows, rng)
+    rows = np.flatnonzero(np.bincount(y)[y] >= FEWEST_SHAPED)
+    if len(rows) > MOST_SHAPED:  # fewer rows of each class, then fewer classes
+        some = rng.permutation(np.unique(y[rows]))[: MOST_SHAPED // FEWEST_SHAPED]
+        rows = rows[np.isin(y[rows], some)]
+        rows = rows[thin_out(y[rows], dict.fromkeys(some.tolist(), MOST_SHAPED // len(some)), rng)]
     if len(rows) == 0:
         return Gaussianity(sources=(), n_rows=0, n_classes=0, quantiles=np.empty((0, 0)))
     y, s = y[rows], s[rows, :MOST_SOURCES]
     residuals = _standardised(s, y)
-    statistic = np.atleast_1d(jarque_bera(residuals, axis=0).statistic)
+    statistic = jarque_bera(residuals, axis=0).statistic
     null = np.concatenate([
-        np.atleast_1d(jarque_bera(_standardised(rng.standard_normal((len(y), 27)), y), axis=0).statistic)
+        jarque_bera(_standardised(rng.standard_normal((len(y), 27)), y), axis=0).statistic
         for _ in range(DRAWS // 27)
     ])  # fmt: skip
     p_values = holm(((null[:, None] >= statistic).sum(axis=0) + 1) / (len(null) + 1))
     order = np.argsort(-statistic, kind="stable")
-    skewness, excess = np.atleast_1d(skew(residuals, axis=0)), np.atleast_1d(kurtosis(residuals, axis=0))
+    skewness, excess = np.asarray(skew(residuals, axis=0)), np.asarray(kurtosis(residuals, axis=0))
+    share = np.linspace(0.005, 0.995, 100)
     return Gaussianity(
         sources=tuple(
             SourceShape(
@@ -364,37 +366,15 @@ def source_gaussianity(s: Array, y: Labels, rng: np.random.Generator) -> Gaussia
         ),
         n_rows=len(y),
         n_classes=len(np.unique(y)),
-        quantiles=_quantiles(residuals[:, order[:3]]),
+        quantiles=np.column_stack([norm.ppf(share), np.quantile(residuals[:, order[:3]], share, axis=0)]),
     )
 
 
 def _standardised(s: Array, y: Labels) -> Array:
     """Every class to mean zero and variance one, column by column."""
-    _, member, counts = np.unique(y, return_inverse=True, return_counts=True)
-    order = np.argsort(member, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    sums = np.add.reduceat(s[order], starts)
-    residuals = s - (sums / counts[:, None])[member]
-    variance = np.add.reduceat(residuals[order] ** 2, starts) / (counts[:, None] - 1)
-    return np.asarray(residuals / np.sqrt(np.maximum(variance, 1e-300))[member])
-
-
-def _whole_classes(y: Labels, rows: Labels, rng: np.random.Generator) -> Labels:
-    """Rows of classes drawn at random until there are enough; a large class is cut."""
-    share = max(MOST_SHAPED // max(len(np.unique(y[rows])), 1), FEWEST_SHAPED)
-    parts, total = [], 0
-    for label in rng.permutation(np.unique(y[rows])):
-        part = rng.permutation(rows[y[rows] == label])[:share]
-        parts.append(part)
-        total += len(part)
-        if total >= MOST_SHAPED:
-            break
-    return np.sort(np.concatenate(parts))
-
-
-def _quantiles(residuals: Array) -> Array:
-    share = np.linspace(0.005, 0.995, 100)
-    return np.column_stack([norm.ppf(share), np.quantile(residuals, share, axis=0)])
+    of_class = pd.DataFrame(s).groupby(y)
+    spread = np.sqrt(np.maximum(of_class.transform("var").to_numpy(), 1e-300))
+    return np.asarray((s - of_class.transform("mean").to_numpy()) / spread)
 
 
 # --- the grid that permutation draws from ----------------------------------------------------------------------------
@@ -454,33 +434,14 @@ def class_grids(
 # --- other seeds -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Stability:
-    """Mean correlation coefficient (MCC) of every two fits on the same rows, 1 for the same sources; empty for one."""
+def source_stability(sources: Sequence[Array]) -> tuple[float, ...]:
+    """Mean correlation coefficient (MCC) of the sources that every two of several fits give to the same rows.
 
-    pairs: tuple[float, ...]
-
-    @property
-    def lowest(self) -> float:
-        """Of the two fits that differ most."""
-        return min(self.pairs, default=float("nan"))
-
-    @property
-    def mean(self) -> float:
-        """Of all pairs."""
-        return float(np.mean(self.pairs)) if self.pairs else float("nan")
-
-
-def source_stability(sources: Sequence[Array]) -> Stability:
-    """Compare the sources that several fits give to the same rows, up to order, sign and stretching of each.
+    It is 1 for the same sources, up to order, sign and stretching of each.
 
     >>> s = np.random.default_rng(0).normal(size=(50, 2))
-    >>> source_stability([s, -s[:, ::-1]]).pairs
+    >>> source_stability([s, -s[:, ::-1]])
     (1.0,)
     """
-    return Stability(
-        tuple(
-            round(mean_correlation_coefficient(first[:MOST_COMPARED], second[:MOST_COMPARED]), 12)
-            for first, second in combinations(sources, 2)
-        )
-    )
+    shown = [s[:MOST_COMPARED] for s in sources]
+    return tuple(round(mean_correlation_coefficient(*pair), 12) for pair in combinations(shown, 2))

@@ -74,7 +74,7 @@ def diagnosis_plots(found: Diagnosis) -> Plots:
         "theory": [svg(_theory, "theory", found, size=LOW_PANEL)],
         "dependence": [svg(_dependence, "dependence", tested, size=(4.8, 0.24 * len(tested) + 1.0))] if tested else [],
         "gaussianity": [svg(_gaussianity, "gaussianity", found.gaussianity)] if found.gaussianity.sources else [],
-        "stability": [svg(_stability, "stability", found, size=LOW_PANEL)] if found.stability.pairs else [],
+        "stability": [svg(_stability, "stability", found, size=LOW_PANEL)] if found.stability else [],
         "gridding": [svg(_grids, "gridding", grids, size=(4.8, 2.6))] if grids else [],
         "memorisation": [svg(_memorisation, "memorisation", memorisation, size=(4.8, 3.0))] if memorisation else [],
         "unique-feature": [svg(_projections, "projection", unique), svg(_chance, "chance", unique)] if unique else [],
@@ -138,7 +138,7 @@ def _gaussianity(axes: Axes, result: Gaussianity) -> None:
 
 def _stability(axes: Axes, found: Diagnosis) -> None:
     """MCC of every pair of fits."""
-    pairs = found.stability.pairs
+    pairs = found.stability
     axes.plot(pairs, np.zeros(len(pairs)), "o", color=OTHERS, alpha=0.6, markersize=7)
     axes.axvline(1.0, **DOTTED)
     axes.set(xlim=(0, 1.05), yticks=[], xlabel="MCC of two fits (1: the same sources)")

@@ -25,7 +25,6 @@ from ecrt.diagnostics import (
     Memorisation,
     MinorityGap,
     SourceDiagnostics,
-    Stability,
     UniqueFeature,
     class_dependence,
     class_grids,
@@ -111,7 +110,7 @@ class Diagnosis:
     augmentation : how it draws synthetic samples; "none" where it draws none.
     selection : does transfer help, and by how much.
     theory : the conditions of the theorem, among others.
-    dependence, gaussianity, stability, grids : of its sources.
+    dependence, gaussianity, stability, grids : of its sources; ``stability`` is the MCC of every two refits.
     memorisation : ``None`` where it is not known; ``memorisation_of`` says which rows an encoder has seen: those that
         were "marked", or those of the encoder that was "trained here"; "unknown" where neither is so.
     unique : ``None`` where there are too few rows.
@@ -133,7 +132,7 @@ class Diagnosis:
     theory: SourceDiagnostics
     dependence: Dependence
     gaussianity: Gaussianity
-    stability: Stability
+    stability: tuple[float, ...]
     grids: tuple[ClassGrid, ...]
     memorisation: Memorisation | None
     memorisation_of: Literal["marked", "trained here", "unknown"]
@@ -201,11 +200,11 @@ class Diagnosis:
         return Finding("no" if len(strong) > len(shapes) / 2 else "partly", numbers)
 
     def _stability(self) -> Finding:
-        lowest = self.stability.lowest
-        if not np.isfinite(lowest):
+        if not self.stability:
             return Finding("cannot tell")
+        lowest, mean = min(self.stability), float(np.mean(self.stability))
         answer: Answer = "yes" if lowest >= STABLE else "partly" if lowest >= UNSTABLE else "no"
-        return Finding(answer, {"mean": self.stability.mean, "lowest": lowest, "pairs": len(self.stability.pairs)})
+        return Finding(answer, {"mean": mean, "lowest": lowest, "pairs": len(self.stability)})
 
     def _gridding(self) -> Finding:
         if not self.grids:
