@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -176,10 +176,6 @@ class Head(Part):
         """The loss where a row has one class."""
         raise InputError(f"{type(self).__name__} has no loss.")
 
-    def loss_name(self, auto: str, known: Iterable[str], what: str) -> str:
-        """The loss by name; one that means nothing for such a target is refused."""
-        raise InputError(f"{type(self).__name__} has no loss.")
-
     def fitter(self, target: Target, rng: np.random.Generator, progress: Progress | None) -> HeadFitter:
         """What fits the head to such a target."""
         raise NotImplementedError
@@ -224,27 +220,23 @@ class NetworkHead(Head):
         """Whether a step asks nothing of the host, neither how far training is nor a random number."""
         return self.plain
 
-    def training(self, networks: Networks) -> TrainingConfig:
-        """Options of the training loop."""
-        return TrainingConfig(
+    def fitter_by_steps(
+        self, target: Target, networks: Networks, rng: np.random.Generator, progress: Progress | None
+    ) -> HeadFitter:
+        """What trains such a network."""
+        if self.mixup > 0 and not target.one_class:
+            raise InputError(f"{type(self).__name__}: mixup is for rows with one class each; leave it out here.")
+        training = TrainingConfig(
             epochs=self.epochs,
             batch_size=networks.batch_size,
             learning_rate=self.learning_rate or networks.learning_rate,
             weight_decay=1e-2 if self.weight_decay is None else self.weight_decay,
             patience=networks.patience or self.epochs,
         )
-
-    def fitter_by_steps(
-        self, target: Target, training: TrainingConfig, hidden: tuple[int, ...], dropout: float,
-        rng: np.random.Generator, progress: Progress | None,
-    ) -> HeadFitter:  # fmt: skip
-        """What trains a network with such layers."""
-        if self.mixup > 0 and not target.one_class:
-            raise InputError(f"{type(self).__name__}: mixup is for rows with one class each; leave it out here.")
         changes = target.one_class and self.class_loss.changes
         return MLPFitter(
-            target.n_outputs, partial(self.risk, target.loss_of(self), target.counts_of(self)), hidden, dropout,
-            training, torch_generator(rng), progress, all_epochs=changes,
+            target.n_outputs, partial(self.risk, target.loss_of(self), target.counts_of(self)), networks.hidden,
+            networks.dropout, training, torch_generator(rng), progress, all_epochs=changes,
             recordable=target.one_class and self.recordable and not changes,
         )  # fmt: skip
 
@@ -293,13 +285,14 @@ class LinearHead(NetworkHead):
         """L-BFGS or a closed form under a weight decay to choose, or training by steps."""
         if not self.by_steps:
             return target.linear_fitter(self)
-        training, n_rows = self.training(target.networks), round(target.counts_of(self).sum().item())
-        training = replace(
-            training,
-            batch_size=min(training.batch_size, max(32, n_rows // 16)),
-            learning_rate=self.learning_rate or 10 * training.learning_rate,
+        usual, n_rows = target.networks, round(target.counts_of(self).sum().item())
+        networks = Networks(
+            hidden=(),
+            dropout=0.0,
+            learning_rate=10 * usual.learning_rate,
+            batch_size=min(usual.batch_size, max(32, n_rows // 16)),
         )
-        return self.fitter_by_steps(target, training, (), 0.0, rng, progress)
+        return self.fitter_by_steps(target, networks, rng, progress)
 
 
 class MLPHead(NetworkHead):
@@ -332,13 +325,10 @@ class MLPHead(NetworkHead):
 
     def fitter(self, target: Target, rng: np.random.Generator, progress: Progress | None) -> HeadFitter:
         """Training by steps, stopped early."""
-        usual = target.networks
-        training = self.training(usual)
-        if self.batch_size is not None:
-            training = replace(training, batch_size=self.batch_size)
-        hidden = usual.hidden if self.hidden is None else whole_numbers("hidden", self.hidden)
-        dropout = usual.dropout if self.dropout is None else self.dropout
-        return self.fitter_by_steps(target, training, hidden, dropout, rng, progress)
+        hidden = None if self.hidden is None else whole_numbers("hidden", self.hidden)
+        options = {"hidden": hidden, "dropout": self.dropout, "batch_size": self.batch_size}
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        return self.fitter_by_steps(target, replace(target.networks, **given), rng, progress)
 
 
 class GaussianHead(Head):

@@ -10,8 +10,6 @@ from torch import nn
 
 from ecrt.data import stratified_holdout
 
-__all__ = ["Watched", "across_halves", "all_fresh", "better_under_weights", "halves", "head_folds"]
-
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -49,7 +47,7 @@ def head_folds(
 
 
 def halves(strata: Labels) -> Mask:
-    """One half of the rows, alike in strata to the other; without a second row, all."""
+    """One half of the rows, with as many of each stratum as the other; without a second row, all."""
     half = np.zeros(len(strata), dtype=bool)
     half[np.argsort(strata, kind="stable")[::2]] = True
     return half

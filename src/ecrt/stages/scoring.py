@@ -15,8 +15,6 @@ from ecrt.flows import Demixer, LinearDemixing, LowRank
 from ecrt.nn import MLP, BalancedHead, ClassGaussians, Standardise, steady_linear
 from ecrt.stages.demixing import sources_of
 
-__all__ = ["predict_outputs", "predict_sources"]
-
 Array = NDArray[np.float64]
 Map = Callable[[Tensor], Tensor]
 

@@ -151,13 +151,24 @@ class _Rows(Target):
         """Rows to learn from, and a share of each stratum that is held out of its ``fresh`` rows."""
         return stratified_holdout(self.strata, fraction, self.rng, eligible=fresh)
 
-    def needs_temperature(self, module: nn.Module, head: Head) -> bool:
-        """Whether logits have a scale of their own, which has to be found on held-out rows."""
-        return False
+    @property
+    def pairs(self) -> tuple[Labels, Incidences | None]:
+        """Labels to de-mix on, and of which rows they are; ``None`` where every row has one."""
+        return self.y, None
 
-    def temperature(self, module: nn.Module, head: Head, s_nd: Tensor, rows: Labels) -> float:
-        """That scale, from scaled sources of rows that the module has not seen."""
-        return 1.0
+    def demix(
+        self, z: Array, train_rows: Labels, held_out_rows: Labels, config: Demixing, progress: Progress | None = None
+    ) -> DemixResult:
+        """Stage 2 on these rows, or on pairs of a row and one of its labels."""
+        labels, incidences = self.pairs
+        if incidences is not None:
+            trained = np.isin(incidences.row, train_rows)
+            train_rows, held_out_rows = np.flatnonzero(trained), np.flatnonzero(~trained)
+        return demix(
+            z, labels, train_rows=train_rows, held_out_rows=held_out_rows, incidences=incidences, config=config,
+            demixed_on=self.roles.demixed_on & (self.roles.counts > 0), rng=self.rng, device=self.device,
+            progress=progress,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -170,15 +181,6 @@ class ClassTarget(_Rows):
         """Weights of rows that are checked on together: every class has the same weight."""
         y = self.strata[rows]
         return np.asarray((1 / np.maximum(np.bincount(y), 1))[y])
-
-    def demix(
-        self, z: Array, train_rows: Labels, held_out_rows: Labels, config: Demixing, progress: Progress | None = None
-    ) -> DemixResult:
-        """De-mix on the rows of the de-mixing classes."""
-        return demix(
-            z, self.y, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=self.roles.demixed_on,
-            config=config, rng=self.rng, device=self.device, progress=progress,
-        )  # fmt: skip
 
     def augment(self, demixed: DemixResult, rows: Labels) -> Synthetic:
         """Synthetic sources of the augmented classes."""
@@ -223,12 +225,8 @@ class ClassTarget(_Rows):
         return head.class_loss.prior(self.counts_of(head))
 
     def needs_temperature(self, module: nn.Module, head: Head) -> bool:
-        """Under an improper loss."""
+        """Whether logits have their own scale, which has to be found on held-out rows: under an improper loss."""
         return not isinstance(module, ClassGaussians | BalancedHead) and not head.class_loss.proper
-
-    def temperature(self, module: nn.Module, head: Head, s_nd: Tensor, rows: Labels) -> float:
-        """Under the prior that the loss leaves."""
-        return temperature_of(module, self.prior_left_by(head), s_nd, self.y[rows])
 
     def balanced(self, module: nn.Module, head: Head, temperature: float = 1.0) -> nn.Module:
         """Logits minus the log prior that the loss leaves in them."""
@@ -268,16 +266,10 @@ class LabelTarget(_Rows):
         train_rows = with_lost_groups(kept, self.y.sides())
         return train_rows, np.setdiff1d(np.arange(len(self.strata)), train_rows)
 
-    def demix(
-        self, z: Array, train_rows: Labels, held_out_rows: Labels, config: Demixing, progress: Progress | None = None
-    ) -> DemixResult:
-        """De-mix on pairs of a row and one of its de-mixing labels; pairs of rows not trained on are held out."""
-        trained = np.isin(self.y.incidences.row, train_rows)
-        return demix(
-            z, self.y.label, train_rows=np.flatnonzero(trained), held_out_rows=np.flatnonzero(~trained),
-            demixed_on=self.roles.demixed_on & (self.roles.counts > 0), config=config, rng=self.rng,
-            device=self.device, progress=progress, incidences=self.y.incidences,
-        )  # fmt: skip
+    @property
+    def pairs(self) -> tuple[Labels, Incidences | None]:
+        """The label of each pair, with its row and weight."""
+        return self.y.label, self.y.incidences
 
     def augment(self, demixed: DemixResult, rows: Labels) -> Synthetic:
         """Synthetic sources of the augmented labels."""
@@ -312,7 +304,7 @@ class LabelTarget(_Rows):
         """Log-odds of each label's frequency, where rows have such a mass."""
         return label_odds(self.y.indicator, row_mass(self.y.indicator, mass))
 
-    def loss_name(self, head: Head) -> str:
+    def loss_name(self, head: NetworkHead) -> str:
         """The loss of a head; one that means nothing for labels is refused."""
         return head.loss_name("logit-adjusted", LABEL_LOSSES, "Several labels for each row")
 
@@ -339,7 +331,7 @@ class LabelTarget(_Rows):
 
     def balanced(self, module: nn.Module, head: Head, temperature: float = 1.0) -> nn.Module:
         """Logits free of the labels' frequencies: without adjustment their log-odds are taken off afterwards."""
-        if self.loss_name(head) == "logit-adjusted":
+        if isinstance(head, NetworkHead) and self.loss_name(head) == "logit-adjusted":
             return module
         return BalancedHead(module, torch.from_numpy(self.odds(head.class_mass)).to(next(module.parameters())))
 
@@ -393,10 +385,11 @@ class View:
         )
 
     def temperature(self, rows: Labels, head: Head, module: nn.Module) -> float:
-        """What logits are to be divided by, from rows that the module has not seen."""
-        if not self.target.needs_temperature(module, head):
+        """What logits are to be divided by, from rows that the module has not seen; 1 where they have no own scale."""
+        target = self.target
+        if not isinstance(target, ClassTarget) or not target.needs_temperature(module, head):
             return 1.0
-        return self.target.temperature(module, head, self.scaled(rows), rows)
+        return temperature_of(module, target.prior_left_by(head), self.scaled(rows), target.y[rows])
 
     def logits(self, rows: Labels, head: Head, module: nn.Module, temperature: float = 1.0) -> Tensor:
         """Balanced logits of rows."""
@@ -409,6 +402,7 @@ class View:
             temperature = self.temperature(rows[mine], head, module.eval())
             return self.target.losses(self.logits(rows, head, module, temperature), rows)
 
-        if not self.target.needs_temperature(module, head):
+        target = self.target
+        if not isinstance(target, ClassTarget) or not target.needs_temperature(module, head):
             return at_temperature_of(np.ones(len(rows), dtype=bool))
-        return across_halves(halves(self.target.strata[rows]), at_temperature_of)
+        return across_halves(halves(target.strata[rows]), at_temperature_of)
