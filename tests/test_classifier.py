@@ -371,7 +371,7 @@ def test_a_flow_that_diverges_gives_way_to_linear_demixing(table):
     X, y = table
     flow = Flow(n_restarts=1, learning_rate=1e30)
     options = {"head": "linear", "random_state": 0}
-    with pytest.warns(ECRTWarning, match="De-mixing by 'flow' was given up"):
+    with pytest.warns(ECRTWarning, match="De-mixing by 'flow' failed"):
         clf = ECRTClassifier(demixing=["linear", flow], **options).fit(X, y)
     assert clf.demixing_ == "linear"
     with pytest.raises(DivergenceError, match="de-mixing"):

@@ -183,10 +183,10 @@ def invoke(*arguments):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--drop", "kind"], "'kind' is said to be the target and dropped"),
-        (["--id", "kind"], "'kind' is said to be the target and an id"),
-        (["--target", "kind"], "'kind' is said to be the target and the target"),
-        (["--id", "x", "--drop", "x"], "'x' is said to be an id (--id) and dropped"),
+        (["--drop", "kind"], "'kind' is given as the target and dropped"),
+        (["--id", "kind"], "'kind' is given as the target and an id"),
+        (["--target", "kind"], "'kind' is given as the target and the target"),
+        (["--id", "x", "--drop", "x"], "'x' is given as an id (--id) and dropped"),
         (["--drop", "x", "--types", "x=category"], "--types x has no effect"),
     ],
 )
@@ -214,6 +214,6 @@ def test_labels_that_may_be_lists_are_said(tmp_path):
     file = tmp_path / "rows.csv"
     pd.DataFrame({"x": X[:, 0], "tags": np.where(Y[0] == Y, "u;v", "v")}).to_csv(file, index=False)
     result = invoke("fit", file, "--target", "tags", "-o", tmp_path / "model")
-    assert "Labels such as 'u;v' are read as one class each" in result.stderr
+    assert "Labels such as 'u;v' are each read as one class" in result.stderr
     result = invoke("fit", file, "--target", "tags", "--task", "multilabel", "-o", tmp_path / "model")
     assert "one class each" not in result.stderr

@@ -288,7 +288,7 @@ def test_a_fit_counts_in_words_and_says_which_classes_are_not_tested(tmp_path, m
     found = CliRunner().invoke(app, ["fit", "a.csv", "--target", "y", *quick])
     words = " ".join(found.output.split())
     assert "60 rows, 1 column, 3 classes, from 1 row of 'one'" in words
-    assert "Too rare for a test row: 'one'. Figures say nothing of such classes." in words
+    assert "Too rare for a test row: 'one'. The figures do not include such classes." in words
 
 
 def test_a_new_file_is_read_as_the_first_was(tmp_path):
@@ -312,7 +312,7 @@ def test_a_new_file_is_read_as_the_first_was(tmp_path):
     (problem,) = found.problems
     assert str(problem) == "'colour': 50% new levels, such as 'green'"
     later.write_text("x;day;colour\n1.5;04-05;green\n2.5;2022-04-05;grey\n1;;\n")
-    with pytest.raises(InputError, match=r"not like the file of the fit: 'x': 67% unreadable, such as '1\.5'; 'day'"):
+    with pytest.raises(InputError, match=r"from the file of the fit: 'x': 67% unreadable, such as '1\.5'; 'day'"):
         read_data(later, columns=columns)
     found = read_data(later, columns=columns, allow_unreadable=True)
     assert found.X["day"].isna().all()
@@ -330,7 +330,7 @@ def test_numbers_that_may_be_meant_the_other_way_round_are_not_guessed(tmp_path)
     first.write_text("\n".join(["x\tlabel", *(f"{5 + row * 7 % 40},{row:03d}\t{'ab'[row % 2]}" for row in range(40))]))
     columns = read_data(first, target=["label"]).columns
     later.write_text("x\n5.022\n6.022\n900\n")
-    with pytest.raises(InputError, match=r"'x': 67% unreadable, such as '5\.022'. Mend the file, name its --decimal"):
+    with pytest.raises(InputError, match=r"'x': 67% unreadable, such as '5\.022'. Correct the file, give its"):
         read_data(later, columns=columns)
     assert read_data(later, columns=columns, options=ReadOptions(decimal=",")).X["x"].tolist() == [5022, 6022, 900]
     assert read_data(later, columns=columns, options=ReadOptions(decimal=".")).X["x"].tolist() == [5.022, 6.022, 900]
@@ -384,7 +384,7 @@ def test_files_that_are_packed_piped_or_from_other_programs(tmp_path, monkeypatc
     (tmp_path / "bare.csv").write_bytes(text.encode("utf-16-le"))
     assert read_data(tmp_path / "bare.csv", target=["label"]).X["x"].tolist() == expected
     (tmp_path / "more.csv").write_text(text + "\n1.5,a,b\n")
-    with pytest.raises(InputError, match="line 62 has 3 values, but 2 columns are named"):
+    with pytest.raises(InputError, match="line 62 has 3 values, but there are 2 columns"):
         read_data(tmp_path / "more.csv", target=["label"])
 
 
@@ -460,7 +460,7 @@ def test_errors_name_the_line_of_the_file(tmp_path, above):
     named = "" if "label" in above else "x,label\n"
     file.write_text(f"{above}{named}1,a\n2,b\n3\n")
     line = file.read_text().split("\n").index("3") + 1
-    with pytest.raises(InputError, match=f"line {line} has 1 values, but 2 columns are named"):
+    with pytest.raises(InputError, match=f"line {line} has 1 values, but there are 2 columns"):
         read_data(file, target=["label"])
 
 

@@ -302,7 +302,7 @@ def test_command_splits_by_a_column(csv: Path, tmp_path: Path, option: str, colu
         (["--target", "knid"], "did you mean 'kind'"),
         (["--target", "kind", "--methods", "balanced-forst"], "did you mean 'balanced-forest'"),
         (["--target", "kind", "--group", "plto"], "did you mean 'plot'"),
-        (["--target", "a"], "numbers with decimals, which name no classes"),
+        (["--target", "a"], "numbers with decimals, which are not classes"),
         (["--target", "kind", "--cluster", "tcp://127.0.0.1:9", "--methods", "bayes"], "No Dask scheduler answers"),
     ],
 )

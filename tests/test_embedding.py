@@ -226,7 +226,7 @@ def test_timm_and_torchvision_give_what_comes_before_the_last_layer(libraries, f
     save_file(other.state_dict(), tmp_path / "zero.safetensors")
     assert make_backbone("timm:small", weights=tmp_path / "zero.safetensors").identity != timm.identity
     (tmp_path / "w.pth").write_bytes(b"")
-    with pytest.raises(InputError, match=r"w\.pth is no \.safetensors file"):
+    with pytest.raises(InputError, match=r"w\.pth is not a \.safetensors file"):
         make_backbone("timm:small", weights=tmp_path / "w.pth")
 
 
@@ -258,7 +258,7 @@ def test_command_writes_what_fit_reads(folder, tmp_path, monkeypatch):
     run = CliRunner().invoke(app, words)
     assert run.exit_code == 0, run.output
     assert "60 rows of 27 features." in run.output
-    assert "is there already; --force" in CliRunner().invoke(app, words).output
+    assert "already exists; --force" in CliRunner().invoke(app, words).output
     found = read_data(tmp_path / "f.npz", target=["y"])  # as ecrt fit and ecrt predict do
     assert found.X.shape == (60, 27)
     assert set(found.y) == {"dark", "light"}
@@ -271,7 +271,7 @@ def test_command_writes_what_fit_reads(folder, tmp_path, monkeypatch):
         (["nowhere", "--backbone", "pixels:3"], "There is no file or folder nowhere."),
         ([".", "--backbone", "pixels:3", "-o", "f.csv"], "written as .npz, not .csv"),
         ([".", "--backbone", "pixel:3"], "No backbone is called 'pixel:3'"),
-        ([".", "--backbone", "pixels:3", "--device", "tpuu"], "device='tpuu' is none that torch knows"),
+        ([".", "--backbone", "pixels:3", "--device", "tpuu"], "device='tpuu' is unknown to torch"),
         ([".", "--backbone", "pixels:3", "--weights", "w.pth"], "There is no file of weights w.pth"),
     ],
 )

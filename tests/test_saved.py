@@ -721,7 +721,7 @@ def test_mutated_files_give_our_error_alone(models, tmp_path):
         ({"estimator": {}}, "not one of"),
         ({"attributes": {"head_": 1.0}}, "head_: Expected `float` < 1.0"),
         ({"attributes": {"head_name_": "gaussian"}}, "The head is 'linear', not 'gaussian'"),
-        ({"attributes": {"_examples": {"x": "tensors"}}}, "not the fields"),
+        ({"attributes": {"_examples": {"x": "tensors"}}}, "not have the fields"),
         ({"attributes": {"class_counts_": [1, 2]}}, "should be in the tensor file"),
         ({"options": {"encoder": "identity", "no_such": 1}}, "no options"),
         ({"options": {"head": {"$object": {"kind": "MLPHead", "fields": {}}}}}, "other fields"),

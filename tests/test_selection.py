@@ -356,7 +356,7 @@ def test_the_choice_is_said_aloud(table):
 
 def test_several_labels_cannot_be_selected_for(table):
     X, y = table
-    with pytest.raises(InputError, match="one label a row"):
+    with pytest.raises(InputError, match="one label for each row"):
         fit(X, np.eye(9, dtype=int)[y] | np.eye(9, dtype=int)[(y + 1) % 9], selection=PseudoMinority(trials=4))
 
 

@@ -204,7 +204,7 @@ def test_masked_values_are_refused():
         lambda rows: clf.fit(rows, y),
         lambda rows: clf.fit(X, np.ma.masked_array(y, X[:, 0] > 1)),
     ):
-        with pytest.raises(InputError, match="Masked values"):
+        with pytest.raises(InputError, match="Masked arrays"):
             ask(hidden)
 
 

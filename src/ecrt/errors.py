@@ -60,7 +60,7 @@ class ModelFileError(ECRTError):
     """
 
     def __init__(
-        self, path: object, problem: str, advice: str = "Save the model again, or copy its folder anew."
+        self, path: object, problem: str, advice: str = "Save the model again, or copy its folder again."
     ) -> None:
         self.path, self.problem, self.advice = str(path), problem, advice
         super().__init__(f"{self.path}: {problem} {advice}")

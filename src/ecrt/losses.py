@@ -208,7 +208,7 @@ def effective_number_weights(counts_m: Tensor, beta: float = 0.9999) -> Tensor:
     """
     n_m = counts_m.double().clamp(min=1)
     if not 0 <= beta < 1:
-        raise InputError(f"beta={beta!r}: the class-balanced weights need a number from 0 up to, but not, 1.")
+        raise InputError(f"beta={beta!r}: the class-balanced weights need a number from 0 up to, but not including, 1.")
     weight_m = (1 - beta) / (1 - beta**n_m)
     return weight_m * (n_m.sum() / (n_m @ weight_m))
 

@@ -34,7 +34,7 @@ Encoding = Annotated[
 Decimal = Annotated[str | None, Option(metavar="SIGN", help=". or , where numbers can be read with either.")]
 Missing = Annotated[list[str] | None, Option("--na", metavar="SIGN", help="Another sign for missing, such as -999.")]
 Types = Annotated[list[str] | None, Option(metavar="COL=TYPE", help="Read a column as number, category or date.")]
-AllowUnreadable = Annotated[bool, Option("--allow-unreadable", help="Go on if most of a column is unreadable or new.")]
+AllowUnreadable = Annotated[bool, Option("--allow-unreadable", help="Allow columns that are mostly unreadable or new.")]
 Ids = Annotated[list[str] | None, Option("--id", help="Column that names rows; not learned from.")]
 Drop = Annotated[list[str] | None, Option(help="Column to leave out.")]
 ClassColumn = Annotated[str | None, Option(help="Column with the class (NPZ: an array, y if not given).")]
@@ -316,7 +316,7 @@ def embed(
     threads: Annotated[int, Option(min=1, help="Threads that open images.")] = 4,
     device: Annotated[str, Option(help="cpu, cuda, or auto.")] = "auto",
     weights: Annotated[Path | None, Option(metavar="FILE", help="Its weights (.safetensors); else downloaded.")] = None,
-    force: Annotated[bool, Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Turn images or text into features; stop it at any time, and the same command goes on."""
     from ecrt.embedding import embed, make_backbone, read_items

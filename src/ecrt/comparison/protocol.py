@@ -64,7 +64,7 @@ class Plan:
                 "Tuning ends after a number of trials or after some seconds: give trials or budget, not both."
             )
         if (trials is not None and trials < 1) or (budget is not None and not budget > 0):
-            raise InputError(f"trials={trials}, budget={budget}: at least one trial, or more than no time, is needed.")
+            raise InputError(f"trials={trials}, budget={budget}: at least one trial, or a time above 0, is needed.")
         if self.prior not in PRIORS:
             raise InputError(f"There is no class prior {self.prior!r} to compare under: use balanced or training.")
         if trials is None and budget is None:
@@ -194,7 +194,7 @@ def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64], l
     if not isinstance(X, pd.DataFrame):
         values = np.asarray(X)
         if values.ndim != 2:
-            raise InputError(f"X has the shape {values.shape}: rows by columns are compared, images are not.")
+            raise InputError(f"X has the shape {values.shape}: tables can be compared, images cannot.")
         X = pd.DataFrame(values, columns=[f"x{place}" for place in range(values.shape[1])])
     X = X.reset_index(drop=True)
     labels = pd.Series(np.asarray(y).ravel() if not isinstance(y, pd.Series) else y.to_numpy())

@@ -143,7 +143,7 @@ def read_times(values: Any) -> NDArray[np.float64]:
         dates = pd.to_datetime(column, errors="coerce", utc=True, format="mixed")
         unread = column[dates.isna()]
         if len(unread):
-            raise InputError(f"The time of row {unread.index[0]} is {unread.iloc[0]!r}, no number and no date.")
+            raise InputError(f"The time of row {unread.index[0]} is {unread.iloc[0]!r}, not a number or a date.")
         return np.asarray((dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds(), dtype=np.float64)
     numbers = np.asarray(column, dtype=np.float64)
     if not np.isfinite(numbers).all():

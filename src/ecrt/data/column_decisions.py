@@ -146,7 +146,7 @@ def _decide_target(name: str, cells: Cells, kind: str | None, decimal: str) -> C
     reading, _ = _as_number(cells, _Hints(decimal))
     if reading is None or reading.writing or cells.read(reading)[1].any():
         if kind == "number":
-            raise InputError(f"Target {name!r} holds values that are no numbers, such as {_word(cells)!r}.")
+            raise InputError(f"Target {name!r} holds values that are not numbers, such as {_word(cells)!r}.")
         return labels
     dressed = bool(reading.unit or reading.thousands)
     if kind is None and (_are_codes("", cells) or (dressed and len(cells.present) <= ROWS_TO_JUDGE)):
@@ -366,7 +366,7 @@ def _many_levels(name: str, cells: Cells, codes: str) -> str:
     mostly_distinct = cells.n_present >= ROWS_TO_JUDGE and len(present) > cells.n_present / 2
     if mostly_distinct and _mean_words(cells) >= WORDS_IN_TEXT:
         raise InputError(
-            f"Column {name!r} holds text, such as {present[0][:60]!r}. Leave it out (--drop), or turn it to "
+            f"Column {name!r} holds text, such as {present[0][:60]!r}. Leave it out (--drop), or turn it into "
             "numbers first, for example with ecrt embed, a sentence encoder or skrub.StringEncoder."
         )
     if len(present) > ROWS_TO_JUDGE and REPEATED_ID.fullmatch(name):

@@ -123,7 +123,7 @@ def read_data(
         bad = [str(problem) for problem in problems if problem.share > 0.5]
         if bad and not allow_unreadable:
             raise InputError(
-                f"{path.name} is not like the file of the fit: {'; '.join(bad[:5])}. Mend the file, name its --decimal "
+                f"{path.name} differs from the file of the fit: {'; '.join(bad[:5])}. Correct the file, give its "
                 "or --encoding, or add --allow-unreadable."
             )
         _warn_of_notes((), file.notes)
@@ -162,7 +162,7 @@ def _check_uses(
             raise InputError(f"{path.name} has no column {name!r}{_suggestion(name, known)}")
         found = [use for use, names in uses.items() for one in names if one == name]
         if len(found) > 1:
-            raise InputError(f"{path.name}: column {name!r} is said to be {' and '.join(found)}. Name it once.")
+            raise InputError(f"{path.name}: column {name!r} is given as {' and '.join(found)}. Name it once.")
     without = sorted({*types} & {*ids, *drop})
     if without:
         raise InputError(f"--types {without[0]} has no effect: the column is named by --id or --drop.")

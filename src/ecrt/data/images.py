@@ -67,7 +67,7 @@ def read_image_list(folder: Path) -> ImageList:
     if not folder.exists():
         raise InputError(f"There is no file or folder {folder}.")
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder of images.")
+        raise InputError(f"{folder} is not a folder of images.")
     split = split_folders(folder) or {"train": folder}
     files, labels, splits = [], [], []
     for name, part in split.items():

@@ -126,7 +126,7 @@ class TableFile:
         text = self._decode(content).removeprefix("\ufeff")
         if "\0" in text:
             line = text.count("\n", 0, text.index("\0")) + 1
-            raise self._error(f": line {line} holds NUL bytes. It is damaged, no text, or needs --encoding.")
+            raise self._error(f": line {line} holds NUL bytes. It is damaged, not text, or needs --encoding.")
         text = text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
         return self._read_csv(text) if suffix in TEXT else _stripped_names(self._read_json(text, suffix in LINES))
 
@@ -186,7 +186,7 @@ class TableFile:
                 try:
                     records.append(json.loads(line))
                 except json.JSONDecodeError as error:
-                    raise self._error(f" cannot be read: line {number} is no JSON: {error}") from error
+                    raise self._error(f" cannot be read: line {number} is not JSON: {error}") from error
         if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
             raise self._error(": a list of records is needed, such as [{'x': 1, 'label': 'a'}, ...].")
         return pd.DataFrame(records, dtype=object)  # a gap must not make floats of long numbers
@@ -283,7 +283,7 @@ class TableFile:
         short = next(((line, count) for line, count in widths if count < named), None)
         if short is not None:
             raise self._error(
-                f": line {short[0]} has {short[1]} values, but {named} columns are named. Mend or remove the line."
+                f": line {short[0]} has {short[1]} values, but there are {named} columns. Correct the line."
             )
         try:
             table = pd.read_csv(
@@ -302,8 +302,8 @@ class TableFile:
         if beyond:
             line = next(line for line, count in widths if count > beyond[0])
             raise self._error(
-                f": line {line} has {width} values, but {named} columns are named. Mend the line, or put values that "
-                f"hold {self.separator!r} in quotes."
+                f": line {line} has {width} values, but there are {named} columns. Correct the line, or put values "
+                f"that hold {self.separator!r} in quotes."
             )
         table.columns = pd.Index([name or f"Unnamed: {place}" for place, name in enumerate(names)])
         return table.drop(columns=table.columns[empty])

@@ -123,13 +123,13 @@ class TableEncoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict
             raise InputError(f"No column to learn from: {left_out} hold nothing, or no value twice.")
         if left_out:
             warn_user(
-                f"Columns {left_out} are left out: they hold nothing, or like identifiers another value in every row."
+                f"Columns {left_out} are left out: they hold nothing, or a different value in every row (identifiers)."
             )
         written = [one.name for place, one in enumerate(columns) if _is_written(one, table.iloc[:, place])]
         if written:
             warn_user(
                 f"Columns {written[:MOST_NAMED]} hold numbers or dates as text, and are read as categories. Turn them "
-                "to numbers or dates first (pandas.to_numeric, pandas.to_datetime), or make them Categorical."
+                "into numbers or dates first (pandas.to_numeric, pandas.to_datetime), or make them Categorical."
             )
         return cls(tuple(columns))
 
@@ -206,7 +206,7 @@ def _learn_column(name: str, values: pd.Series[Any]) -> Column:
             return _date_column(name, values, flagged)
         if (text.str.count(r"\S+")).mean() >= WORDS_IN_TEXT:
             raise InputError(
-                f"Column {name!r} holds text, such as {text.iloc[0][:60]!r}. Leave it out, or turn it to numbers "
+                f"Column {name!r} holds text, such as {text.iloc[0][:60]!r}. Leave it out, or turn it into numbers "
                 "first, for example with a sentence encoder or skrub.StringEncoder in a Pipeline."
             )
         if len(counts) == len(text):

@@ -119,5 +119,5 @@ def _read_array(packed: ZipFile, entry: ZipInfo) -> NDArray[Any]:
     if kind in "bU":
         codes = array.reshape(-1, order="A").view("u1" if kind == "b" else f"{array.dtype.byteorder}u4")
         if codes.max(initial=0) > (1 if kind == "b" else 0x10FFFF):
-            raise ValueError(f"{shown} holds what is no {'text' if kind == 'U' else 'truth value'}")
+            raise ValueError(f"{shown} holds a value that is not {'text' if kind == 'U' else 'a truth value'}")
     return array

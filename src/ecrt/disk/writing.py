@@ -89,7 +89,7 @@ def _hold_folder(folder: Path, wait: bool, shown: Path) -> int | None:
     held = os.open(folder, os.O_RDONLY)
     if not hold(held, wait=wait):
         os.close(held)
-        raise InputError(f"Another command is writing to {shown}. Wait until it has ended, or choose another place.")
+        raise InputError(f"Another command is writing to {shown}. Wait until it has finished, or choose another place.")
     return held
 
 

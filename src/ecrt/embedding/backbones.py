@@ -240,7 +240,7 @@ def _load(network: nn.Module, weights: Path | None) -> None:
         return
     if weights.suffix != ".safetensors":
         raise InputError(
-            f"{weights.name} is no .safetensors file, and other files of weights may hold code. Where you trust it, "
+            f"{weights.name} is not a .safetensors file, and other files of weights may hold code. If you trust it, "
             "load it with torch and write it again with safetensors.torch.save_file."
         )
     missing, _ = network.load_state_dict(load_file(weights), strict=False)
@@ -254,7 +254,7 @@ def _remove_last_linear(network: nn.Module) -> None:
     places = [(key, layer) for key, layer in network.named_modules() if isinstance(layer, nn.Linear)]
     places = [(key, layer) for key, layer in places if not key.startswith(("AuxLogits", "aux"))]
     if not places:
-        raise InputError("it ends in no linear layer that could be left out")
+        raise InputError("its last layer is not a linear layer that could be left out")
     owner, _, last = places[-1][0].rpartition(".")
     setattr(network.get_submodule(owner), last, nn.Identity())
 

@@ -207,7 +207,7 @@ def _embed(
                 found.append(backbone.encode(prepared))
                 wrong = np.flatnonzero(~np.isfinite(found[-1]).all(axis=1))
                 if len(wrong):
-                    raise InputError(f"{backbone.name} gives no finite features of {items.ids[batch[wrong[0]]]}.")
+                    raise InputError(f"{backbone.name} gives NaN or infinity for {items.ids[batch[wrong[0]]]}.")
                 progress.advance()
             with replacing(file) as unfinished:
                 np.save(unfinished, np.concatenate(found))

@@ -264,7 +264,7 @@ class EstimatorBase(Composed):
         numbers = np.asarray(rows, dtype=np.float64)  # fitted on a Dataset, which has no columns to fill gaps of
         refuse_extremes(numbers)
         if np.isnan(numbers).any():
-            raise InputError("X contains NaN, and the model was fitted on a Dataset, which may have no missing values.")
+            raise InputError("X contains NaN, and the model was fitted on a Dataset, which cannot have missing values.")
         return numbers
 
     @input_errors()
@@ -273,7 +273,7 @@ class EstimatorBase(Composed):
         least = 2 if reset else 1
         X = X.to_pandas() if hasattr(X, "to_pandas") else X
         if np.ma.is_masked(X) or np.ma.is_masked(y):
-            raise InputError("Masked values would be used as if they were not: pass X.filled(numpy.nan), and all of y.")
+            raise InputError("Masked arrays are not supported: pass X.filled(numpy.nan) and an unmasked y.")
         if isinstance(X, pd.DataFrame):
             validate_data(self, X, y, reset=reset, skip_check_array=True)
             if X.shape[0] < least or X.shape[1] == 0:
@@ -452,7 +452,7 @@ class ECRTBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorBase)
     def _rules(self) -> Iterator[Rule]:
         """Options that have an effect only with some others."""
         if self._encoder.trains and self._encoder.holdout == 0:
-            raise InputError("Encoder: holdout=0 leaves no row for de-mixing and head to learn from: hold some out.")
+            raise InputError("Encoder: holdout=0 leaves no row for de-mixing and head. Set holdout above 0.")
         yield from ()
 
     def __sklearn_tags__(self) -> Tags:

@@ -193,7 +193,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         self._check_parts(self._rules(several))
         if several:
             if self.selection is not None:
-                raise InputError("selection chooses for rows with one label each: use selection=None.")
+                raise InputError("selection needs one label for each row: use selection=None for multi-label data.")
             return self._fit_labels(X, y)
         return self._fit_classes(X, y) if self.selection is None else self._fit_selected(X, y)
 
@@ -373,7 +373,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             items = array_items(self._learn_rows(X, labelled.rarest)[0], labelled.rarest)
         counts, n_labels = labelled.counts, len(self.classes_)
         if counts.max(initial=0) < 2 or (counts == labelled.indicator.shape[0]).all():
-            raise InputError(f"None of the {n_labels} labels can be learned: one at least needs two rows with it.")
+            raise InputError(f"None of the {n_labels} labels can be learned: at least one needs two rows that have it.")
         _say_absent(self.classes_[counts == 0])
         roles = self._class_roles(counts)
         with self._session() as session:
@@ -471,7 +471,7 @@ def _all_classes(known: NDArray[Any], names: NDArray[Any]) -> NDArray[Any]:
     """Old and new labels in order."""
     again = np.intersect1d(known, names) if known.dtype.kind == names.dtype.kind else np.empty(0)
     if len(again):
-        raise InputError(f"Known already: {again.tolist()[:10]}. Fit anew to learn from more rows of these classes.")
+        raise InputError(f"Known already: {again.tolist()[:10]}. Fit again to learn from more rows of these classes.")
     numbers = [array.dtype.kind in "iufb" for array in (known, names)]
     if numbers[0] != numbers[1]:
         raise InputError(

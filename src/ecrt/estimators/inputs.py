@@ -187,7 +187,7 @@ def plain_labels(y: Any) -> Any:
 def class_indices(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The classes in order, and the class index of each row."""
     if y.dtype.kind in "mM":
-        raise InputError("y holds dates or times, which are no classes: make them text if they are.")
+        raise InputError("y holds dates or times: if they are class labels, make them text.")
     try:
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
@@ -204,7 +204,7 @@ def check_class_counts(classes: NDArray[Any], labels: NDArray[np.int64]) -> None
     if len(classes) < 2:
         raise InputError(f"y holds one class only ({classes.tolist()}); at least 2 classes are needed.")
     if np.bincount(labels).max() < 2:
-        raise InputError(f"Each of the {len(classes)} classes has a single sample; one at least needs two.")
+        raise InputError(f"Each of the {len(classes)} classes has a single sample; at least one needs two.")
 
 
 def resolve_device(device: str) -> torch.device:
@@ -214,7 +214,7 @@ def resolve_device(device: str) -> torch.device:
     try:
         wanted = torch.device(device)
     except RuntimeError as error:
-        raise InputError(f"device={device!r} is none that torch knows: use 'auto', 'cpu' or 'cuda'.") from error
+        raise InputError(f"device={device!r} is unknown to torch: use 'auto', 'cpu' or 'cuda'.") from error
     if wanted.type == "cpu":
         return wanted
     if wanted.type == "meta":

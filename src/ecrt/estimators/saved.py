@@ -177,7 +177,7 @@ def _check_labels(clf: ECRTClassifier) -> None:
 
 def _check_demixing(demixing: str, estimator: EstimatorBase) -> None:
     differs = (demixing == "flow") != (estimator.demixer_.flow is not None)
-    refuse(f"De-mixing is {demixing!r}, but the flow says otherwise.", when=differs)
+    refuse(f"De-mixing is {demixing!r}, which does not match the flow.", when=differs)
 
 
 def _check_choices(estimator: ECRTClassifier | ECRTRegressor) -> None:
@@ -291,7 +291,7 @@ def save_estimator(estimator: EstimatorBase, path: str | PathLike[str]) -> None:
         own_encoder = attributes["encoder_"]["kind"] == "own"
         _unpack(*as_read(document, tensors), estimator.encoder_ if own_encoder else None)
     except BadContentError as error:
-        raise InputError(f"This {name} cannot be saved, for it could not be loaded: {error}") from error
+        raise InputError(f"This {name} cannot be saved, because it could not be loaded: {error}") from error
     write_model(path, document, tensors, model_card(estimator, own_encoder=own_encoder))
 
 
@@ -351,5 +351,5 @@ def _unpack(document: Mapping[str, Any], tensors: Mapping[str, Any], encoder: nn
         _check_input(estimator, encoder is not None)
         saved.check(estimator)
     except (TypeError, ValueError) as error:
-        raise BadContentError(f"An option cannot be what it is: {str(error)[:300]}") from error
+        raise BadContentError(f"An option has a value that is not allowed: {str(error)[:300]}") from error
     return estimator

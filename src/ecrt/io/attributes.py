@@ -453,7 +453,7 @@ class Record(Kind):
     def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
         """Field by field."""
         if not isinstance(plain, dict) or plain.keys() != self.fields.keys():
-            raise BadContentError(f"{name} has not the fields {sorted(self.fields)}.")
+            raise BadContentError(f"{name} does not have the fields {sorted(self.fields)}.")
         values = {key: kind.unpack(plain[key], f"{name}.{key}", store) for key, kind in self.fields.items()}
         return tuple(values.values()) if self.of is tuple else self.of(**values)
 

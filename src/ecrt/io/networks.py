@@ -191,7 +191,7 @@ def _new_flow(store: TensorStore, prefix: str, n_sources: int) -> MaskedFlow | N
     if not n_blocks:
         return None
     if n_blocks > MOST_BLOCKS:
-        raise BadContentError(f"A flow has {MOST_BLOCKS} blocks at most.")
+        raise BadContentError(f"A flow has at most {MOST_BLOCKS} blocks.")
     sizes = (n_sources, 2 * n_sources) if n_sources == 1 else _layer_sizes(store, f"{prefix}.0.hyper")
     if sizes[0] != n_sources or sizes[-1] != 2 * n_sources:
         raise BadContentError(f"The shape of the flow is not one of {n_sources} sources.")

@@ -338,7 +338,7 @@ def _under(
         )
     if np.isnan(log_proba).any() or np.isposinf(log_proba).any():
         row = int(np.flatnonzero((np.isnan(log_proba) | np.isposinf(log_proba)).any(axis=1))[0])
-        raise InputError(f"log_proba holds NaN or infinity, first in row {row}; minus infinity alone is allowed.")
+        raise InputError(f"log_proba holds NaN or infinity, first in row {row}; only minus infinity is allowed.")
     if len(y) and (y.dtype.kind not in "iu" or y.min() < -1 or y.max() >= len(counts)):
         raise InputError(
             f"y must hold class indices from 0 to {len(counts) - 1}, and -1 for labels that were not in training; "

@@ -44,7 +44,7 @@ def class_prior_of(prior: PriorName | ArrayLike, counts: NDArray[np.int64]) -> A
     if shares.shape != (len(counts),):
         raise InputError(f"The class prior has the shape {shares.shape}, but there are {len(counts)} classes.")
     if not np.isfinite(shares).all() or (shares < 0).any() or shares.sum() <= 0:
-        raise InputError("A class prior needs numbers of at least zero that do not all vanish.")
+        raise InputError("A class prior needs numbers of at least 0, not all of them 0.")
     return np.asarray(shares / shares.sum())
 
 

@@ -207,7 +207,7 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         encoded = self._encode(items, labels, roles, session)
         self.history_ |= {"encoder": encoded.history}
         if len(encoded.unseen) == 0 and not rival.learns_from_encoded_rows:
-            raise InputError(f"holdout=0 leaves no row for {rival!r} to learn from: hold some out.")
+            raise InputError(f"holdout=0 leaves no row for {rival!r} to learn from: set holdout above 0.")
         rows = np.arange(len(labels)) if rival.learns_from_encoded_rows else encoded.learn_rows
         return encoded.features[rows], labels[rows], encoded.fresh[rows]
 

@@ -192,7 +192,7 @@ class DistributionCalibration(Rival):
         donors = np.flatnonzero(base & (counts >= 2))
         short = np.flatnonzero(~base & (counts > 0))
         if len(donors) == 0:
-            raise InputError("Distribution calibration needs a majority class of two samples at least to borrow from.")
+            raise InputError("Distribution calibration needs a majority class with at least two samples.")
         rows_of = {m: z[y == m] for m in donors}
         means = np.stack([rows_of[m].mean(axis=0) for m in donors])
         residuals = [(rows_of[m] - mean) / np.sqrt(len(rows_of[m]) - 1) for m, mean in zip(donors, means, strict=True)]

@@ -115,7 +115,7 @@ def _warn_of_untested(y: NDArray[Any], test_rows: NDArray[np.int64]) -> None:
     names = np.setdiff1d(y.astype(str), y[test_rows].astype(str))
     if len(names):
         shown = ", ".join(map(repr, names[:MOST_NAMED].tolist())) + (" and more" if len(names) > MOST_NAMED else "")
-        warn_user(f"Too rare for a test row: {shown}. Figures say nothing of such classes.")
+        warn_user(f"Too rare for a test row: {shown}. The figures do not include such classes.")
 
 
 def _refitted(model: Any, X: Any, y: Any) -> bool:

@@ -84,11 +84,11 @@ def check_run(folder: Path) -> None:
             raise ModelFileError(
                 folder / name,
                 "It does not belong to the run in this folder: it was changed, or comes from another run.",
-                "Fit again, or copy the whole folder anew.",
+                "Fit again, or copy the whole folder again.",
             )
     model = f"{MODEL_FOLDER}/model.json"
     for name in {CONFIG_FILE, TARGET_FILE, model} - {name for name in files if os.path.lexists(folder / name)}:
-        raise ModelFileError(folder / name, "The run lacks it.", "Fit again, or copy the whole folder anew.")
+        raise ModelFileError(folder / name, "The run lacks it.", "Fit again, or copy the whole folder again.")
 
 
 def _sealed(folder: Path) -> dict[str, str] | None:

@@ -226,7 +226,7 @@ def card_of(folder: Path) -> str:
 def _model_folder(folder: Path) -> Path:
     """A folder that is a link may hold anybody's model."""
     if (folder / MODEL_FOLDER).is_symlink():
-        raise ModelFileError(folder / MODEL_FOLDER, "It is a symbolic link, not a folder of its own.")
+        raise ModelFileError(folder / MODEL_FOLDER, "It is a symbolic link, not a folder.")
     return folder / MODEL_FOLDER
 
 

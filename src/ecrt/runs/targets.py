@@ -121,7 +121,7 @@ def _numbers(frame: pd.DataFrame, names: tuple[str, ...]) -> NDArray[np.float64]
     numbers = frame.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
     if np.isnan(numbers).any():
         raise InputError(
-            f"Target {list(names)} holds values that are no numbers, as regression needs. Labels are columns of "
+            f"Target {list(names)} holds values that are not numbers, as regression needs. Labels are columns of "
             "0 and 1, or of true and false."
         )
     return numbers[:, 0] if numbers.shape[1] == 1 else numbers
@@ -152,7 +152,7 @@ def _task_of(frame: pd.DataFrame, names: tuple[str, ...]) -> tuple[TaskName, str
     several = column[column.map(lambda value: isinstance(value, str) and LABEL_SEPARATOR in value)]
     if len(several):
         warn_user(
-            f"Labels such as {several.iloc[0]!r} are read as one class each. If they are lists: --task multilabel."
+            f"Labels such as {several.iloc[0]!r} are each read as one class. If they are lists: --task multilabel."
         )
     return "classification", f"the target has {distinct} different values"
 
@@ -165,7 +165,7 @@ def _classes(column: pd.Series[Any], known: NDArray[Any] | None) -> NDArray[Any]
     if column.dtype.kind == "f" and (column == column.round()).all():
         column = column.astype(np.int64)
     if column.dtype.kind == "f":
-        raise InputError("The target holds numbers with decimals, which name no classes.")
+        raise InputError("The target holds numbers with decimals, which are not classes.")
     if column.nunique() > max(len(column) / 2, 2):
         raise InputError(
             f"The target has {column.nunique()} distinct values in {len(column)} rows: too many to be class labels. Is "

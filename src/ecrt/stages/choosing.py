@@ -118,7 +118,7 @@ def transfer(
     train_rows, held_out_rows = target.split(validation, fresh)
     if len(held_out_rows) == 0:
         raise InputError(
-            f"No row can be held out of {len(z)} rows: two rows at least must have the same class, or the same rarest "
+            f"No row can be held out of {len(z)} rows: at least two rows must have the same class, or the same rarest "
             "label."
         )
 
@@ -141,7 +141,7 @@ def transfer(
         except DivergenceError as error:
             if best is None:
                 raise
-            warn_user(f"De-mixing by {config.kind!r} was given up. {error}")
+            warn_user(f"De-mixing by {config.kind!r} failed. {error}")
             continue
         again = sum(name.split(" ")[0] == config.kind for name in held_out)
         held_out[f"{config.kind} {again + 1}" if again else config.kind] = choice.held_out
@@ -293,7 +293,7 @@ def _candidates(
         ])  # fmt: skip
     kinds = [kind for kind in kinds if kind]
     if not kinds:
-        raise InputError("No head to choose from: give one at least.")
+        raise InputError("No head to choose from: give at least one.")
     return kinds
 
 

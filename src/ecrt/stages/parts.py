@@ -245,7 +245,7 @@ class Role:
             return self.classes[0](value) if self.made_from else self.kinds[value]()
         calls = ", ".join(f"{one.__name__}(...)" for one in self.types)
         if isinstance(value, str) and value in self.others:
-            raise InputError(f"{name}={value!r} has no options of its own: choose one of {calls} first.")
+            raise InputError(f"{name}={value!r} has no options: choose one of {calls} first.")
         raise InputError(f"{name}={value!r}: use one of {sorted(self.names)}, or {calls}.")
 
     def all(self, value: Any, name: str) -> tuple[Part, ...]:
@@ -253,7 +253,7 @@ class Role:
         if not (self.several and isinstance(value, list | tuple)):
             return (self.part(value, name),)
         if not value:
-            raise InputError(f"{name} is an empty sequence: give one part at least.")
+            raise InputError(f"{name} is an empty sequence: give at least one part.")
         return tuple(self.part(one, name) for one in value)
 
     def from_plain(self, value: Any, name: str) -> Any:

@@ -208,7 +208,7 @@ def regress(
             except DivergenceError as error:
                 if not search.tried:
                     raise
-                warn_user(f"De-mixing by {how.kind!r} was given up. {error}")
+                warn_user(f"De-mixing by {how.kind!r} failed. {error}")
                 continue
             search.found[id(how)] = whole, _folds_of(whole, folds)
             plain = isinstance(how, NoDemixing)
