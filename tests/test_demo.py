@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from ecrt import cli
 from ecrt.comparison import METHODS, Comparison
 from ecrt.report import summary_table, toy_png
 from ecrt.runs import demo as demo_module
-from ecrt.runs.demo import ToyPicture, toy_picture
+from ecrt.runs.demo import toy_points
 from pages import Outline
 
 SHIPPED_METHODS = demo_module.METHODS
@@ -33,8 +34,8 @@ def small() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def toy(small: None) -> ToyPicture:
-    return toy_picture()
+def toy(small: None) -> dict[str, Any]:
+    return toy_points()
 
 
 @pytest.fixture(scope="module")
@@ -66,17 +67,17 @@ def test_the_table_has_rare_digits(output: tuple[Path, str]) -> None:
     assert found.warnings == []
 
 
-def test_the_picture_holds_what_it_claims(toy: ToyPicture) -> None:
-    assert toy.z.shape == toy.s.shape == (7 * 40, 2)
-    assert toy.train.shape == (20, 2)
-    assert toy.synthetic.shape == (40, 2)
-    assert not np.isin(toy.synthetic.round(9), toy.train.round(9)).any()  # drawn, not copied
-    picture = toy_png(toy)
+def test_the_picture_holds_what_it_claims(toy: dict[str, Any]) -> None:
+    assert toy["z"].shape == toy["s"].shape == (7 * 40, 2)
+    assert toy["train"].shape == (20, 2)
+    assert toy["synthetic"].shape == (40, 2)
+    assert not np.isin(toy["synthetic"].round(9), toy["train"].round(9)).any()  # drawn, not copied
+    picture = toy_png(**toy)
     assert picture.startswith(b"\x89PNG")
     assert len(picture) < 150_000
 
 
-def test_the_command_prints_a_table_and_writes_page_and_picture(output: tuple[Path, str], toy: ToyPicture) -> None:
+def test_the_command_prints_a_table_and_writes_page_and_picture(output: tuple[Path, str], toy: dict[str, Any]) -> None:
     folder, printed = output
     for words in ("Weighted logistic regression", "Shrinkage LDA", "±", "Balanced accuracy under the balanced prior"):
         assert words in printed
@@ -84,14 +85,14 @@ def test_the_command_prints_a_table_and_writes_page_and_picture(output: tuple[Pa
     page = Outline((folder / "report.html").read_text(encoding="utf-8"))
     assert "Handwritten digits, 5 to 9 rare" in page.text
     assert all(load.startswith(("#", "data:")) for load in page.loads)
-    assert (folder / "sources.png").read_bytes() == toy_png(toy)
+    assert (folder / "sources.png").read_bytes() == toy_png(**toy)
 
 
 def test_the_same_command_goes_on_where_it_stopped(output: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, printed = output
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("run.json")}
     assert len(before) == 10
-    monkeypatch.setattr(demo_module, "toy_picture", lambda: pytest.fail("drawn again"))
+    monkeypatch.setattr(demo_module, "toy_points", lambda: pytest.fail("drawn again"))
     again = CliRunner().invoke(cli.app, ["demo", "--output", str(folder), "--jobs", "1"])
     assert again.exit_code == 0, again.output
     assert again.output.endswith(printed[printed.index("Handwritten") :])

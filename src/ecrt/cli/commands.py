@@ -90,14 +90,14 @@ def demo(output: KeptFolder = Path("ecrt-demo"), jobs: Jobs = None) -> None:
 
     from ecrt.disk import write_bytes
     from ecrt.report import toy_png, write_comparison_page
-    from ecrt.runs.demo import compare_digits, toy_picture
+    from ecrt.runs.demo import compare_digits, toy_points
     from ecrt.training import BarProgress
 
     with BarProgress() as progress:
         found = compare_digits(output, jobs=jobs or joblib.cpu_count(), progress=progress)
     page, picture = write_comparison_page(output), output / "sources.png"
     if not picture.exists():
-        write_bytes(picture, toy_png(toy_picture()))
+        write_bytes(picture, toy_png(**toy_points()))
     _print_comparison(found)
     tell(f"Report: {page}")
     tell(f"Picture of the sources that ECRT finds in the toy of its paper: {picture}")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ecrt.comparison import Comparison, compare
 from ecrt.data import step_imbalance, toy_sources
 from ecrt.estimators import ECRTClassifier
 from ecrt.stages import Flow
 from ecrt.training import Progress
-
-Array = NDArray[np.float64]
 
 METHODS = ("erm", "logit-adjusted", "weighted-logistic", "balanced-forest", "ecrt")
 RARE_DIGITS, RARE_ROWS = (5, 6, 7, 8, 9), 30
@@ -39,27 +36,8 @@ def compare_digits(output: Path, *, jobs: int | None = None, progress: Progress 
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ToyPicture:
-    """Points of the paper's toy, seen by a fitted classifier.
-
-    Attributes
-    ----------
-    z, s, y : features, recovered sources and labels of some test rows.
-    rare : the rare class.
-    train, synthetic : sources of its training samples, and of samples drawn from them.
-    """
-
-    z: Array
-    s: Array
-    y: NDArray[np.int64]
-    rare: int
-    train: Array
-    synthetic: Array
-
-
-def toy_picture() -> ToyPicture:
-    """Fit the toy of the paper, whose class 0 has 50 training samples and the others 1,000 each."""
+def toy_points() -> dict[str, Any]:
+    """Fit the toy of the paper, whose class 0 has 50 training samples and the others 1,000; what ``toy_png`` draws."""
     sources, rng = toy_sources(), np.random.default_rng(SEED)
     sizes = np.full(len(sources.means), TOY_ROWS)
     sizes[RARE_TOY] = RARE_TOY_ROWS
@@ -68,7 +46,7 @@ def toy_picture() -> ToyPicture:
     clf = ECRTClassifier(demixing=Flow(epochs=EPOCHS), head="linear", random_state=SEED, device="cpu")
     clf.fit(train.z, train.y)
     synthetic, _ = clf.sample(POINTS, [RARE_TOY], space="source", random_state=0)
-    return ToyPicture(
-        z=test.z, s=clf.transform(test.z), y=test.y, rare=RARE_TOY,
-        train=clf.transform(train.z[train.y == RARE_TOY]), synthetic=synthetic,
-    )  # fmt: skip
+    return {
+        "z": test.z, "s": clf.transform(test.z), "y": test.y, "rare": RARE_TOY,
+        "train": clf.transform(train.z[train.y == RARE_TOY]), "synthetic": synthetic,
+    }  # fmt: skip
