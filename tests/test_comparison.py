@@ -18,9 +18,9 @@ from sklearn.datasets import make_classification
 
 from ecrt.comparison import DEFAULT_METHODS, METHODS, choose_methods
 from ecrt.comparison.methods import Method
-from ecrt.comparison.results import choose_measure
-from ecrt.comparison.splits import make_splitter, read_times, warnings_of
-from ecrt.comparison.store import Store, fingerprint
+from ecrt.comparison.protocol import fingerprint
+from ecrt.comparison.results import Store, choose_measure
+from ecrt.comparison.splits import make_splits, read_times, warnings_of
 from ecrt.comparison.tuning import OutOfTime, time_limit, tune
 from ecrt.disk import locked
 from ecrt.errors import InputError
@@ -112,16 +112,15 @@ def test_metrics_are_chosen_by_name() -> None:
 @given(st.integers(0, 1000), st.integers(1, 5), st.sampled_from([0.2, 0.25, 0.4]))
 def test_stratified_splits_part_the_rows_and_keep_every_class_in_training(seed: int, n_seeds: int, size: float) -> None:
     y = np.random.default_rng(seed).permutation(np.repeat([0, 1, 2], [60, 12, 2]))
-    splitter = make_splitter(y, n_seeds=n_seeds, test_size=size)
-    for split in range(n_seeds):
-        train, test = splitter.outer(split)
+    splits = make_splits(y, n_seeds=n_seeds, test_size=size)
+    again = make_splits(y, n_seeds=n_seeds, test_size=size)
+    assert len(splits) == n_seeds
+    for (train, test, fitted, judged), same in zip(splits, again, strict=True):
         assert sorted([*train, *test]) == list(range(len(y)))
         assert set(y[train]) == {0, 1, 2}
-        fitted, judged = splitter.inner(train, split)
         assert sorted([*fitted, *judged]) == sorted(train)
         assert abs(len(test) / len(y) - size) < 0.06
-        again = splitter.outer(split)
-        assert np.array_equal(again[1], test)
+        assert np.array_equal(same.test, test)
 
 
 @settings(max_examples=10)
@@ -130,11 +129,8 @@ def test_groups_are_never_parted(seed: int) -> None:
     rng = np.random.default_rng(seed)
     groups = rng.integers(0, 30, 300)
     y = (rng.random(300) < 0.3).astype(np.int64)
-    splitter = make_splitter(y, groups=groups.astype(str), n_seeds=3)
     tests = []
-    for split in range(3):
-        train, test = splitter.outer(split)
-        fitted, judged = splitter.inner(train, split)
+    for train, test, fitted, judged in make_splits(y, groups=groups.astype(str), n_seeds=3):
         assert not set(groups[train]) & set(groups[test])
         assert not set(groups[fitted]) & set(groups[judged])
         tests.append(tuple(test))
@@ -146,11 +142,8 @@ def test_training_lies_before_test_in_time(seed: int, n_seeds: int) -> None:
     rng = np.random.default_rng(seed)
     times = rng.integers(0, 60, 240)
     y = (np.arange(240) % 3 == 0).astype(np.int64)
-    splitter = make_splitter(y, times=times, n_seeds=n_seeds)
     tested: list[int] = []
-    for split in range(n_seeds):
-        train, test = splitter.outer(split)
-        fitted, judged = splitter.inner(train, split)
+    for train, test, fitted, judged in make_splits(y, times=times, n_seeds=n_seeds):
         assert times[train].max() < times[test].min()
         assert times[fitted].max() < times[judged].min()
         tested += test.tolist()
@@ -170,22 +163,22 @@ def test_times_may_be_dates() -> None:
 def test_splits_that_cannot_be_made_are_refused() -> None:
     y = np.repeat([0, 1], [30, 30])
     with pytest.raises(InputError, match="not both"):
-        make_splitter(y, groups=y, times=y, n_seeds=2)
+        make_splits(y, groups=y, times=y, n_seeds=2)
     with pytest.raises(InputError, match="2 groups are too few"):
-        make_splitter(y, groups=y, n_seeds=2)
+        make_splits(y, groups=y, n_seeds=2)
     with pytest.raises(InputError, match="hold one class only"):
-        make_splitter(y, times=np.arange(60), n_seeds=2)
+        make_splits(y, times=np.arange(60), n_seeds=2)
     with pytest.raises(InputError, match=r"test_size=0\.9"):
-        make_splitter(y, n_seeds=2, test_size=0.9)
+        make_splits(y, n_seeds=2, test_size=0.9)
     with pytest.raises(InputError, match="group is missing in 1 rows"):
-        make_splitter(y, groups=[None, *range(59)], n_seeds=2)
+        make_splits(y, groups=[None, *range(59)], n_seeds=2)
 
 
 # --- warnings ----------------------------------------------------------------------------------------------------
 
 
 def told(X: pd.DataFrame, y: np.ndarray, **options: Any) -> list[str]:
-    return warnings_of(X, make_splitter(y, n_seeds=5, **options), [f"c{at}" for at in range(y.max() + 1)])
+    return warnings_of(X, y, make_splits(y, n_seeds=5, **options), [f"c{at}" for at in range(y.max() + 1)])
 
 
 def test_a_table_without_faults_is_not_warned_about() -> None:
@@ -202,16 +195,21 @@ def test_warnings_have_figures() -> None:
     assert "1 of 2 classes has fewer than 10 test rows" in few
     assert "'c1' (4)" in few
     assert "One row of 'c1' moves balanced accuracy by 0.125" in few
-    untested = warnings_of(numbers, make_splitter(np.repeat([0, 1, 2], [100, 99, 1]), n_seeds=3), ["a", "b", "c"])[-1]
+    three = np.repeat([0, 1, 2], [100, 99, 1])
+    untested = warnings_of(numbers, three, make_splits(three, n_seeds=3), ["a", "b", "c"])[-1]
     assert "'c' (0). Classes without test rows count for nothing" in untested
     doubled = pd.concat([numbers, numbers], ignore_index=True)
     (twins,) = told(doubled, np.tile(np.repeat([0, 1], [140, 60]), 2))
     share = float(twins.split("%")[0])
     assert 70 < share < 90  # four fifths of the twins are in training
     assert f"({share:.1f}% with the same label)" in twins
-    assert "1 seed is too few" in warnings_of(numbers, make_splitter(np.repeat([0, 1], 100), n_seeds=1), ["a", "b"])[-1]
+    halves = np.repeat([0, 1], 100)
+    assert "1 seed is too few" in warnings_of(numbers, halves, make_splits(halves, n_seeds=1), ["a", "b"])[-1]
     labels = np.repeat([0, 1, 0, 1, 2], [60, 40, 60, 20, 20])
-    assert any("Classes 'c2' occur in the test rows" in s for s in told(numbers, labels, times=np.arange(200)))
+    assert any(
+        "Classes 'c2' are tested in a split that has none of them" in s
+        for s in told(numbers, labels, times=np.arange(200))
+    )
 
 
 def test_duplicates_on_one_side_are_no_matter() -> None:
@@ -236,8 +234,9 @@ def distance(parameters: Any) -> tuple[float, Any]:
 
 
 def tuned(objective: Any, folder: Path | None = None, **options: Any) -> Any:
+    """What tuning found, and its predictions of validation rows."""
     chosen = {"higher_is_better": False, "seed": 3, "trials": 12, "budget": None} | options
-    return tune(TOY, objective, folder=folder, **chosen)
+    return tune(TOY, objective, folder=folder, **chosen)[:2]
 
 
 def test_tuning_tries_the_start_first_and_takes_the_best() -> None:
@@ -247,15 +246,15 @@ def test_tuning_tries_the_start_first_and_takes_the_best() -> None:
         tried.append(dict(parameters))
         return distance(parameters)
 
-    found = tuned(objective)
+    found, predicted = tuned(objective)
     assert tried[0] == TOY.starts[0]
-    assert found.n_finished == len(tried) == 12
-    assert found.value == min(distance(parameters)[0] for parameters in tried)
-    assert distance(found.parameters)[0] == found.value
-    assert found.validation[0][0, 0] == found.parameters["x"]
-    upside_down = tuned(lambda parameters: (-distance(parameters)[0], SAID), higher_is_better=True)
+    assert found.trials["finished"] == len(tried) == 12
+    assert found.validation == min(distance(parameters)[0] for parameters in tried)
+    assert distance(found.parameters)[0] == found.validation
+    assert predicted[0][0, 0] == found.parameters["x"]
+    upside_down, _ = tuned(lambda parameters: (-distance(parameters)[0], SAID), higher_is_better=True)
     assert upside_down.parameters == found.parameters
-    assert tuned(distance, seed=4).parameters != found.parameters
+    assert tuned(distance, seed=4)[0].parameters != found.parameters
 
 
 @pytest.mark.parametrize("stop_at", [1, 4, 9])
@@ -276,12 +275,11 @@ def test_tuning_that_was_killed_goes_on_as_if_it_had_not(stop_at: int, tmp_path:
         calls.append(parameters["x"])
         return distance(parameters)
 
-    again, at_once = tuned(counted, tmp_path), tuned(distance)
+    (again, predicted), (at_once, expected) = tuned(counted, tmp_path), tuned(distance)
     assert before == stop_at
     assert len(calls) == 12  # no trial twice
-    assert again.parameters == at_once.parameters
-    assert again.value == at_once.value
-    assert np.array_equal(again.validation[0], at_once.validation[0])
+    assert again == at_once
+    assert np.array_equal(predicted[0], expected[0])
 
 
 def test_trials_that_fail_are_counted_and_passed_over() -> None:
@@ -290,17 +288,17 @@ def test_trials_that_fail_are_counted_and_passed_over() -> None:
             raise ValueError("too few")
         return (float("nan"), SAID) if parameters["c"] == "a" else distance(parameters)
 
-    found = tuned(fragile)
-    assert found.n_finished + found.n_failed == 12
-    assert found.n_failed > 0
+    found, _ = tuned(fragile)
+    assert found.trials["finished"] + found.trials["failed"] == 12
+    assert found.trials["failed"] > 0
     assert found.parameters["k"] >= 6
     assert found.error == ""
 
     def hopeless(parameters: Any) -> tuple[float, Any]:
         raise ValueError("never")
 
-    none = tuned(hopeless)
-    assert (none.n_finished, none.n_failed, none.error) == (0, 12, "ValueError: never")
+    none, _ = tuned(hopeless)
+    assert (none.trials, none.error) == ({"finished": 0, "failed": 12, "cut": 0}, "ValueError: never")
 
 
 def test_budget_cuts_the_trial_that_outlasts_it() -> None:
@@ -309,12 +307,12 @@ def test_budget_cuts_the_trial_that_outlasts_it() -> None:
         return distance(parameters)
 
     started = time.perf_counter()
-    found = tuned(slow, trials=None, budget=0.5)
+    found, _ = tuned(slow, trials=None, budget=0.5)
     assert time.perf_counter() - started < 30
-    assert (found.n_finished, found.n_cut) == (1, 1)
+    assert found.trials == {"finished": 1, "failed": 0, "cut": 1}
     assert found.parameters == TOY.starts[0]
-    never = tuned(lambda parameters: time.sleep(60), trials=None, budget=0.05)
-    assert (never.n_finished, never.n_cut, never.validation) == (0, 1, None)
+    never, predicted = tuned(lambda parameters: time.sleep(60), trials=None, budget=0.05)
+    assert (never.trials, predicted) == ({"finished": 0, "failed": 0, "cut": 1}, None)
     assert never.parameters == TOY.starts[0]
     assert never.error == ""
 
@@ -352,12 +350,13 @@ def test_outside_the_main_thread_a_trial_runs_to_its_end() -> None:
     found: list[Any] = []
 
     def work() -> None:
-        found.append(tuned(lambda parameters: (time.sleep(0.05), distance(parameters))[1], trials=None, budget=0.01))
+        slow = lambda parameters: (time.sleep(0.05), distance(parameters))[1]  # noqa: E731
+        found.append(tuned(slow, trials=None, budget=0.01)[0])
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert (found[0].n_finished, found[0].n_cut) == (1, 0)
+    assert found[0].trials == {"finished": 1, "failed": 0, "cut": 0}
 
 
 # --- tests of differences ----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ import ecrt
 from ecrt.cli import app
 from ecrt.comparison import METHODS, Comparison
 from ecrt.comparison.methods import Method
-from ecrt.comparison.splits import make_splitter
+from ecrt.comparison.splits import make_splits
 from ecrt.errors import ECRTWarning, InputError
 from ecrt.metrics import class_prior_of, read_predictions, shift_prior
 from ecrt.report import verdict_text
@@ -75,11 +75,11 @@ def test_figures_are_those_of_the_predictions_on_disk(tmp_path: Path) -> None:
     found = compared(tmp_path)
     _, y = made()
     codes = np.unique(y, return_inverse=True)[1]
-    splitter = make_splitter(codes, n_seeds=3)
+    splits = make_splits(codes, n_seeds=3)
     for name in QUICK:
         for seed in range(3):
             stored = read_predictions(tmp_path / "runs" / name / f"seed-{seed}" / "predictions.npz")
-            train, test = splitter.outer(seed)
+            train, test = splits[seed].train, splits[seed].test
             assert np.array_equal(stored.y, codes[test])
             assert np.array_equal(stored.counts, np.bincount(codes[train]))
             accuracy = balanced_accuracy_score(stored.y, stored.log_proba.argmax(axis=1))
@@ -98,9 +98,7 @@ def test_last_fit_is_on_all_training_rows_with_the_best_setting_of_the_inner_spl
     found = compared(tmp_path, methods=["bayes"], seeds=1)
     X, y = made()
     codes = np.unique(y, return_inverse=True)[1]
-    splitter = make_splitter(codes, n_seeds=1)
-    train, test = splitter.outer(0)
-    fitted, judged = splitter.inner(train, 0)
+    ((train, test, fitted, judged),) = make_splits(codes, n_seeds=1)
     n_fitted, n_train = len(fitted), len(train)
     assert [n_fitted, n_fitted, n_fitted, n_train] == FITS
     trials = [json.loads(file.read_text()) for file in sorted(tmp_path.glob("runs/bayes/seed-0/trial-*.json"))]
@@ -144,7 +142,7 @@ def test_nll_is_lower_for_the_better_method() -> None:
 def test_classes_that_a_window_in_time_has_not_seen_are_wrong_there() -> None:
     X, y = made()
     order = np.argsort(y == "rare", kind="stable")  # the rare class comes last
-    with pytest.warns(ECRTWarning, match="Classes 'rare' occur in the test rows"):
+    with pytest.warns(ECRTWarning, match="Classes 'rare' are tested in a split"):
         found = ecrt.compare(X[order], y[order], methods=QUICK, seeds=2, trials=1, times=np.arange(len(y)))
     assert found.methods["bayes"].error == ""
     assert found.methods["bayes"].recalls["balanced"][1][2] is None

@@ -120,17 +120,10 @@ def _head(parameters: Parameters, *, by_steps: bool) -> LinearHead | MLPHead:
 
 def _ecrt(parameters: Parameters, seed: int) -> Any:
     """ECRT; a de-mixing or a head that is left to ``"auto"`` has its own options."""
-    decay, rate = parameters["weight_decay"], 4 * parameters["learning_rate"]
-    heads: dict[str, Any] = {
-        "linear": LinearHead(weight_decay=decay),
-        "mlp": MLPHead(weight_decay=decay, learning_rate=rate),
-        "auto": "auto",
-    }
-    augmentation = Parametric(weight=parameters["augmentation_weight"], pseudo_samples=parameters["pseudo_samples"])
-    return ECRTClassifier(
-        demixing=parameters["demixing"], head=heads[parameters["head"]], augmentation=augmentation, device="cpu",
-        random_state=seed,
-    )  # fmt: skip
+    demixing, weight = parameters["demixing"], parameters["augmentation_weight"]
+    head = "auto" if parameters["head"] == "auto" else _head(parameters, by_steps=False)
+    augmentation = Parametric(weight=weight, pseudo_samples=parameters["pseudo_samples"])
+    return ECRTClassifier(demixing=demixing, head=head, augmentation=augmentation, device="cpu", random_state=seed)
 
 
 def _logistic_regression(parameters: Parameters, seed: int) -> Any:

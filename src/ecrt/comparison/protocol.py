@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -17,13 +18,11 @@ import joblib
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
 from ecrt.comparison.methods import METHODS, Method, choose_methods
-from ecrt.comparison.results import MEASURES, Comparison, choose_measure, collect
-from ecrt.comparison.splits import Splitter, make_splitter, warnings_of
-from ecrt.comparison.store import Store, Validation, fingerprint
-from ecrt.comparison.tuning import Objective, optuna_library, tune
+from ecrt.comparison.results import MEASURES, Comparison, Run, Store, choose_measure, collect
+from ecrt.comparison.splits import Split, make_splits, warnings_of
+from ecrt.comparison.tuning import Objective, Validation, error_text, optuna_library, seed_from, tune
 from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows
 from ecrt.disk import locked
 from ecrt.errors import InputError, warn_user
@@ -34,41 +33,11 @@ from ecrt.stages import MLPHead
 from ecrt.training import Progress, one_thread
 
 Rows = NDArray[np.int64]
-Array = NDArray[np.float64]
 
 TRIALS = 10
 """Trials for each method and split, where neither their number nor their time is given."""
 
 REFERENCE = "logit-adjusted"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What all runs of a comparison share.
-
-    Attributes
-    ----------
-    metric, prior : what tuning aims at.
-    trials, budget : how long it may go on for each method and split; one of them is None.
-    """
-
-    metric: str
-    prior: PriorName
-    trials: int | None
-    budget: float | None
-
-    def __post_init__(self) -> None:
-        trials, budget = self.trials, self.budget
-        if trials is not None and budget is not None:
-            raise InputError(
-                "Tuning ends after a number of trials or after some seconds: give trials or budget, not both."
-            )
-        if (trials is not None and trials < 1) or (budget is not None and not budget > 0):
-            raise InputError(f"trials={trials}, budget={budget}: at least one trial, or a time above 0, is needed.")
-        if self.prior not in PRIORS:
-            raise InputError(f"There is no class prior {self.prior!r} to compare under: use balanced or training.")
-        if trials is None and budget is None:
-            object.__setattr__(self, "trials", TRIALS)
 
 
 def compare(
@@ -130,41 +99,60 @@ def compare(
     chosen = reference or (REFERENCE if REFERENCE in names else names[0])
     if chosen not in names:
         raise InputError(f"The reference {chosen!r} is not among the methods: {', '.join(names)}.")
-    plan = Plan(metric=choose_measure(metric, len(labels)), prior=prior, trials=trials, budget=budget)
-    splitter = make_splitter(codes, groups=groups, times=times, n_seeds=seeds, test_size=test_size)
+    if prior not in PRIORS:
+        raise InputError(f"There is no class prior {prior!r} to compare under: use balanced or training.")
+    if trials is not None and budget is not None:
+        raise InputError("Tuning ends after a number of trials or after some seconds: give trials or budget, not both.")
+    if (trials is not None and trials < 1) or (budget is not None and not budget > 0):
+        raise InputError(f"trials={trials}, budget={budget}: at least one trial, or a time above 0, is needed.")
+    splits = make_splits(codes, groups=groups, times=times, n_seeds=seeds, test_size=test_size)
     settings = {
-        "title": title, "methods": list(names), "reference": chosen, "metric": plan.metric, "prior": plan.prior,
-        "seeds": seeds, "splits": splitter.kind, "test_size": test_size, "trials": plan.trials, "budget": plan.budget,
-        "data": fingerprint(table, codes, splitter.groups, splitter.times), "versions": package_versions(),
+        "title": title, "methods": list(names), "reference": chosen, "metric": choose_measure(metric, len(labels)),
+        "prior": prior, "seeds": seeds, "test_size": test_size, "budget": budget,
+        "splits": "grouped" if groups is not None else "timed" if times is not None else "stratified",
+        "trials": TRIALS if trials is None and budget is None else trials,
+        "data": fingerprint(table, codes, groups, times), "versions": package_versions(),
     }  # fmt: skip
-    tested = [np.bincount(codes[splitter.outer(seed)[1]], minlength=len(labels)) for seed in range(seeds)]
+    tested = [np.bincount(codes[split.test], minlength=len(labels)) for split in splits]
     data = {
         "rows": len(table), "columns": table.shape[1], "classes": labels, "counts": np.bincount(codes).tolist(),
         "test_rows": np.mean(tested, axis=0).tolist(),
         "reading": [list(row) for row in (column_rows(reading) if reading else columns)],
     }  # fmt: skip
-    remarks = warnings_of(table, splitter, labels)
-    with _folder(output) as folder, locked(folder, wait=False):
-        store = Store(folder)
+    remarks = warnings_of(table, codes, splits, labels)
+    place = tempfile.TemporaryDirectory(prefix="ecrt-compare-") if output is None else nullcontext(output)
+    with place as folder, locked(folder, wait=False):
+        store = Store(Path(folder))
         store.claim(settings)
         for sentence in remarks:
             warn_user(sentence)
-        _run_all(store, names, table, splitter, plan, jobs, progress or Progress())
-        present = [np.unique(codes[splitter.outer(seed)[0]]).tolist() for seed in range(seeds)]
-        found = collect(store, settings, data, remarks, {name: METHODS[name].label for name in names}, present)
-        found.write(folder)
+        _run_all(store, table, codes, splits, settings, jobs, progress or Progress())
+        found = collect(store, settings, data, remarks, codes, splits)
+        found.write(store.folder)
     return found
 
 
+def fingerprint(X: pd.DataFrame, *columns: ArrayLike | None) -> str:
+    """A short text that differs when a cell, a column's name or kind, or one of the other columns differs."""
+    digest = hashlib.sha256()
+    for name, kind in zip(X.columns, X.dtypes, strict=True):
+        digest.update(f"{name}\0{kind}\0".encode())
+    digest.update(pd.util.hash_pandas_object(X, index=False).to_numpy().tobytes())
+    for column in columns:
+        digest.update(b"\1")
+        if column is not None:
+            digest.update(pd.util.hash_array(np.asarray(column, dtype=object)).tobytes())
+    return digest.hexdigest()[:16]
+
+
 def _run_all(
-    store: Store, names: Sequence[str], X: pd.DataFrame, splitter: Splitter, plan: Plan, jobs: int | None,
+    store: Store, X: pd.DataFrame, y: Rows, splits: Sequence[Split], settings: Mapping[str, Any], jobs: int | None,
     progress: Progress,
 ) -> None:  # fmt: skip
     """Every run that is not on disk yet; each is written as soon as it is done."""
-    tasks = [(name, seed) for seed in range(splitter.n_seeds) for name in names if not store.is_finished(name, seed)]
-    for name, seed in tasks:
-        store.remove_torn(name, seed)
-    finished = len(names) * splitter.n_seeds - len(tasks)
+    runs = [(name, seed) for seed in range(len(splits)) for name in settings["methods"]]
+    tasks = [task for task in runs if not store.is_finished(*task)]
+    finished = len(runs) - len(tasks)
     progress.start(f"compare: runs{f' ({finished} done before)' if finished else ''}", len(tasks))
     running: dict[tuple[str, int], None] = {}
 
@@ -173,13 +161,12 @@ def _run_all(
             running[name, seed] = None  # joblib takes a task when a process is free for it
             folder = store.run_folder(name, seed)
             folder.mkdir(parents=True, exist_ok=True)
-            yield joblib.delayed(run)(name, seed, X, splitter, plan, folder)
+            yield joblib.delayed(run)(name, seed, X, y, splits[seed], settings, folder)
 
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
-    for record, predictions in parallel(calls()):
-        name, seed = record["method"], record["seed"]
-        store.write_run(name, seed, record, predictions)
-        running.pop((name, seed), None)
+    for done in parallel(calls()):
+        store.write_run(done)
+        running.pop((done.method, done.seed), None)
         names_now = ", ".join(f"{name} {seed}" for name, seed in list(running)[:4])
         progress.advance(f"running: {names_now}" if names_now else "")
     progress.finish()
@@ -187,10 +174,9 @@ def _run_all(
 
 def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64], list[ColumnRow]]:
     """The table as a data frame, the labels as text, the class index of each row, and how named columns were read."""
-    X = X.to_pandas() if hasattr(X, "to_pandas") else X
+    for convert in ("to_pandas", "toarray"):  # other data frames, and sparse matrices
+        X = getattr(X, convert)() if hasattr(X, convert) else X
     named = isinstance(X, pd.DataFrame)
-    if isinstance(X, sparse.csr_array | sparse.csc_array | sparse.csr_matrix | sparse.csc_matrix):
-        X = X.toarray()
     if not isinstance(X, pd.DataFrame):
         values = np.asarray(X)
         if values.ndim != 2:
@@ -214,59 +200,39 @@ def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64], l
     return encoder.typed(X), [str(label) for label in classes], codes.astype(np.int64), rows
 
 
-@contextmanager
-def _folder(output: str | PathLike[str] | None) -> Iterator[Path]:
-    if output is not None:
-        yield Path(output)
-        return
-    with tempfile.TemporaryDirectory(prefix="ecrt-compare-") as folder:
-        yield Path(folder)
-
-
-def run(
-    name: str, seed: int, X: pd.DataFrame, splitter: Splitter, plan: Plan, folder: Path | None
-) -> tuple[dict[str, Any], Predictions | None]:
-    """Record and predictions of one run; a run that fails has a record with its error and no predictions."""
-    method = METHODS[name]
-    started = time.perf_counter()
-    train, test = splitter.outer(seed)
+def run(name: str, seed: int, X: pd.DataFrame, y: Rows, split: Split, settings: Mapping[str, Any], folder: Path) -> Run:
+    """Tune a method on one split, fit it on all training rows and predict; a run that fails has no predictions."""
+    method, started = METHODS[name], time.perf_counter()
     # A worker that outlived its parent may still be at it, and keep trials in the same folder.
-    alone = nullcontext() if folder is None or not folder.is_dir() else locked(folder, wait=True)
+    alone = locked(folder, wait=True) if folder.is_dir() else nullcontext()
     with alone, one_thread(), warnings.catch_warnings():
         # Warnings of libraries about one fit of hundreds do not help the user. Failures are recorded.
         warnings.simplefilter("ignore")
-        if plan.budget is not None:
+        if settings["budget"] is not None:
             _load_all()
-        objective = _objective(method, seed, X, splitter, plan)
-        tuned = tune(
-            method, objective, higher_is_better=MEASURES[plan.metric].higher_is_better, seed=_stream(name, seed),
-            trials=plan.trials, budget=plan.budget, folder=folder,
-        )  # fmt: skip
+        tuned, validation, seconds = tune(
+            method,
+            _objective(method, seed, X, y, split, settings),
+            higher_is_better=MEASURES[settings["metric"]].higher_is_better,
+            seed=seed_from(seed, *name.encode()),
+            trials=settings["trials"],
+            budget=settings["budget"],
+            folder=folder,
+        )
         tuning, refitting = time.perf_counter() - started, time.perf_counter()
-        predictions, error = None, tuned.error
-        if not error:
+        predictions = None
+        if not tuned.error:
             try:
-                predictions = _fit_predict(method, tuned.parameters, seed, X, splitter.y, train, test)
+                predictions = _fit_predict(method, tuned.parameters, seed, X, y, split.train, split.test)
+                predictions = replace(predictions, validation=validation)
             except Exception as fault:  # the other methods go on; this one is reported as failed
-                error = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
-    if predictions is not None and tuned.validation is not None:
-        predictions = Predictions(**vars(predictions) | {"validation": tuned.validation})
-    record = {
-        "method": name,
-        "seed": seed,
-        "error": error,
-        "parameters": tuned.parameters,
-        "validation": tuned.value,
-        "trials": {"finished": tuned.n_finished, "failed": tuned.n_failed, "cut": tuned.n_cut},
-        "train_rows": len(train),
-        "test_rows": len(test),
-        "seconds": {
-            "tuning": tuned.seconds,  # of all trials, those of a run that was killed included
-            "overhead": round(max(tuning - tuned.seconds, 0.0), 3),
-            "refit": round(time.perf_counter() - refitting, 3),
-        },
+                tuned = replace(tuned, error=error_text(fault))
+    took = {
+        "tuning": seconds,  # of all trials, those of a run that was killed included
+        "overhead": round(max(tuning - seconds, 0.0), 3),
+        "refit": round(time.perf_counter() - refitting, 3),
     }
-    return record, predictions
+    return Run(name, seed, tuned, took, predictions)
 
 
 @cache
@@ -276,16 +242,17 @@ def _load_all() -> None:
     BaselineClassifier(head=MLPHead(epochs=1), device="cpu", random_state=0).fit(X, np.arange(40) % 2)
 
 
-def _objective(method: Method, seed: int, X: pd.DataFrame, splitter: Splitter, plan: Plan) -> Objective:
-    fitted, judged = splitter.inner(splitter.outer(seed)[0], seed)
-    classes = np.unique(splitter.y[splitter.outer(seed)[0]])
+def _objective(
+    method: Method, seed: int, X: pd.DataFrame, y: Rows, split: Split, settings: Mapping[str, Any]
+) -> Objective:
+    # Columns of all training classes: a class that no trial was fitted on is impossible, its rows are left out.
+    classes = np.unique(y[split.train])
+    columns = np.searchsorted(classes, np.unique(y[split.fitted]))
 
     def objective(parameters: Mapping[str, Any]) -> tuple[float, Validation]:
-        found = _fit_predict(method, parameters, seed, X, splitter.y, fitted, judged)
-        value = float(found.metrics(plan.prior)[plan.metric])
-        # Columns of all training classes: a class that no trial was fitted on is impossible, its rows are left out.
-        columns = np.searchsorted(classes, np.unique(splitter.y[fitted]))
-        log_proba = np.full((len(judged), len(classes)), -np.inf)
+        found = _fit_predict(method, parameters, seed, X, y, split.fitted, split.judged)
+        value = float(found.metrics(settings["prior"])[settings["metric"]])
+        log_proba = np.full((len(split.judged), len(classes)), -np.inf)
         log_proba[:, columns] = found.log_proba
         return value, (log_proba, np.where(found.y >= 0, columns[found.y], -1))
 
@@ -298,7 +265,10 @@ def _fit_predict(
     """Fit on some rows and predict others, under the balanced prior."""
     classes, labels, counts = np.unique(y[train], return_inverse=True, return_counts=True)
     model = method.build(parameters, seed).fit(X.iloc[train], labels)
-    log_proba = _log_proba(model, X.iloc[test])
+    has_logs = hasattr(model, "predict_log_proba")
+    with np.errstate(divide="ignore"):  # a probability of zero is minus infinity
+        found = model.predict_log_proba(X.iloc[test]) if has_logs else np.log(model.predict_proba(X.iloc[test]))
+    log_proba = np.asarray(found, dtype=np.float64)
     if log_proba.shape != (len(test), len(classes)):
         raise ValueError(f"{log_proba.shape[1]} probabilities for {len(classes)} classes")
     balanced = shift_prior(log_proba, class_prior_of(method.prior, counts), class_prior_of("balanced", counts))
@@ -307,17 +277,6 @@ def _fit_predict(
     return Predictions(
         log_proba=balanced, y=np.where(known, place, -1), counts=counts.astype(np.int64), prior="balanced"
     )
-
-
-def _log_proba(model: Any, X: pd.DataFrame) -> Array:
-    with np.errstate(divide="ignore"):  # a probability of zero is minus infinity
-        found = model.predict_log_proba(X) if hasattr(model, "predict_log_proba") else np.log(model.predict_proba(X))
-    return np.asarray(found, dtype=np.float64)
-
-
-def _stream(name: str, seed: int) -> int:
-    """A seed of the sampler for each method: the same settings for none but by chance."""
-    return int(np.random.SeedSequence([seed, *name.encode()]).generate_state(1)[0])
 
 
 @contextmanager

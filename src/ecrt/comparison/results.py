@@ -1,21 +1,38 @@
-"""What a comparison found: figures of every run, tests of differences, and the answer in words."""
+"""What a comparison leaves on disk, and what it found: figures of every run, and tests of differences."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ecrt.comparison.store import RESULTS_FILE, TIMES_FILE, Store
-from ecrt.disk import write_json
-from ecrt.errors import InputError
+from ecrt.comparison.methods import METHODS
+from ecrt.comparison.splits import Split
+from ecrt.comparison.tuning import Trial, Tuned
+from ecrt.disk import plain, remove_litter, write_json
+from ecrt.errors import InputError, warn_user
 from ecrt.io import BadContentError, read_json, typed
-from ecrt.metrics import PRIORS, Estimate, Pair, PriorName, corrected_estimate, paired, single_numbers
+from ecrt.metrics import (
+    PRIORS,
+    Estimate,
+    Pair,
+    Predictions,
+    PriorName,
+    corrected_estimate,
+    mean_of_finite,
+    paired,
+    read_predictions,
+    single_numbers,
+)
+
+SETTINGS_FILE, RESULTS_FILE, TIMES_FILE = "comparison.json", "results.json", "times.json"
+RUN_FILE, SECONDS_FILE, PREDICTIONS_FILE = "run.json", "seconds.json", "predictions.npz"
 
 Values = list[float | None]
 
@@ -63,6 +80,91 @@ def choose_measure(name: str, n_classes: int) -> str:
     if key not in known:
         raise InputError(f"{name!r} is not a metric for {n_classes} classes. Known: {', '.join(known)}.")
     return key
+
+
+class Run(NamedTuple):
+    """One method on one seed: what tuning chose, the seconds that it took, and predictions unless it failed."""
+
+    method: str
+    seed: int
+    tuned: Tuned
+    seconds: dict[str, float]
+    predictions: Predictions | None
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder of a comparison: whole files only, so that a run killed at any moment goes on where it stopped."""
+
+    folder: Path
+
+    def run_folder(self, method: str, seed: int) -> Path:
+        """The folder of one method on one seed."""
+        return self.folder / "runs" / method / f"seed-{seed}"
+
+    def claim(self, settings: Mapping[str, Any]) -> None:
+        """Take the folder for these settings, or go on with it; other settings, or other files, are refused.
+
+        The folder must be held, so that what killed runs had half written can be removed first.
+        """
+        for folder in (self.folder, *self.folder.glob("runs/*/*")):
+            remove_litter(folder)
+        file = self.folder / SETTINGS_FILE
+        wanted = plain(settings)
+        if not file.is_file():
+            if any(self.folder.iterdir()):
+                raise InputError(f"The folder {self.folder} holds other files. Choose another.")
+            write_json(file, wanted)
+            return
+        before = read_json(file, dict[str, Any])
+        differing = [name for name in {**before, **wanted} if before.get(name) != wanted.get(name)]
+        if differing:
+            changes = [f"{name}: {_short(before.get(name))}, now {_short(wanted.get(name))}" for name in differing]
+            raise InputError(
+                f"The folder {self.folder} holds a comparison with other settings or data ({'; '.join(changes)}). "
+                "Choose another folder, or give the same command to go on with that one."
+            )
+
+    def is_finished(self, method: str, seed: int) -> bool:
+        """Whether a run is on disk, whole; runs and trials that cannot be read are named, and made again."""
+        folder = self.run_folder(method, seed)
+        if (folder / RUN_FILE).is_file():
+            try:
+                self.read_run(method, seed)
+            except InputError as error:
+                warn_user(f"{error} This run is made again.")
+            else:
+                return True
+        for file in sorted(folder.glob("trial-*.json")):
+            try:
+                Trial.read(file)
+            except InputError as error:
+                warn_user(f"{error} This trial is made again.")
+                file.unlink()
+        return False
+
+    def write_run(self, run: Run) -> None:
+        """Write a finished run; the record comes last, since it says that the rest is there."""
+        folder = self.run_folder(run.method, run.seed)
+        if run.predictions is not None:
+            run.predictions.write(folder / PREDICTIONS_FILE)
+        write_json(folder / SECONDS_FILE, run.seconds)
+        write_json(folder / RUN_FILE, run.tuned)
+        for trial in folder.glob("validation-*.npz"):  # the best one is among the predictions now
+            trial.unlink(missing_ok=True)
+
+    def read_run(self, method: str, seed: int) -> Run:
+        """What ``write_run`` has written."""
+        folder = self.run_folder(method, seed)
+        tuned: Tuned = read_json(folder / RUN_FILE, Tuned)
+        seconds: dict[str, float] = read_json(folder / SECONDS_FILE, dict[str, float])
+        predictions = None if tuned.error else read_predictions(folder / PREDICTIONS_FILE)
+        return Run(method, seed, tuned, seconds, predictions)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,51 +234,42 @@ class Comparison:
 
     def estimate(self, method: str, metric: str, prior: PriorName) -> Estimate | None:
         """Mean over seeds with its interval; None where a seed has no value."""
-        values = self.methods[method].metrics[prior].get(metric, [])
-        known = [value for value in values if value is not None]
-        if not known or len(known) < len(values):
-            return None
-        return corrected_estimate(known, self.data["test_to_train"])
+        values = self._values(method, metric, prior)
+        return corrected_estimate(values, self.data["test_to_train"]) if values else None
 
-    def against_reference(self, prior: PriorName, metric: str | None = None) -> list[Pair]:
+    def against_reference(self, prior: PriorName) -> list[Pair]:
         """Every other method against the reference, tested together."""
         if self.reference not in self.sound:
             return []
-        return self._paired([(name, self.reference) for name in self.sound if name != self.reference], prior, metric)
+        return self._paired([(name, self.reference) for name in self.sound if name != self.reference], prior)
 
-    def all_pairs(self, prior: PriorName, metric: str | None = None) -> list[Pair]:
+    def all_pairs(self, prior: PriorName) -> list[Pair]:
         """Every method against every other, the better one first, tested together."""
-        ranked = self.ranking(prior, metric)
-        return self._paired(list(combinations(ranked, 2)), prior, metric)
+        return self._paired(list(combinations(self.ranking(prior), 2)), prior)
 
     def ranking(self, prior: PriorName, metric: str | None = None) -> list[str]:
         """Methods without a failed run, the best mean first."""
         metric = metric or self.metric
-        found = {name: self.estimate(name, metric, prior) for name in self.sound}
+        values = {name: self._values(name, metric, prior) for name in self.sound}
         sign = -1 if MEASURES[metric].higher_is_better else 1
-        return sorted(
-            (name for name, estimate in found.items() if estimate is not None),
-            key=lambda name: sign * found[name].mean,  # type: ignore[union-attr]
-        )
+        return sorted((name for name in values if values[name]), key=lambda name: sign * float(np.mean(values[name])))
 
     def class_gains(self, prior: PriorName) -> dict[str, list[Estimate | None]]:
         """For each method the gain in recall of every class over the reference; None where a class was not tested."""
         if self.reference not in self.sound:
             return {}
-        base = _columns(self.methods[self.reference].recalls[prior])
-        found: dict[str, list[Estimate | None]] = {}
-        for name in self.sound:
-            gains = _columns(self.methods[name].recalls[prior]) - base
-            tested = [values[np.isfinite(values)] for values in gains]
-            found[name] = [
-                corrected_estimate(values, self.data["test_to_train"]) if len(values) else None for values in tested
+        base = self._recalls(self.reference, prior)
+        return {
+            name: [
+                corrected_estimate(tested, self.data["test_to_train"]) if len(tested) else None
+                for tested in (values[np.isfinite(values)] for values in self._recalls(name, prior) - base)
             ]
-        return found
+            for name in self.sound
+        }
 
-    def mean_recalls(self, method: str, prior: PriorName) -> list[float | None]:
-        """Recall of each class, mean over the seeds that test it."""
-        tested = [values[np.isfinite(values)] for values in _columns(self.methods[method].recalls[prior])]
-        return [float(values.mean()) if len(values) else None for values in tested]
+    def mean_recalls(self, method: str, prior: PriorName) -> list[float]:
+        """Recall of each class, mean over the seeds that test it; NaN where none does."""
+        return [mean_of_finite(values) for values in self._recalls(method, prior)]
 
     def verdict(self, prior: PriorName | None = None) -> dict[str, Any]:
         """What can be said under a class prior: that of the settings, if not given.
@@ -207,8 +300,8 @@ class Comparison:
             "settings": self.settings,
             "data": self.data,
             "warnings": self.warnings,
-            "methods": {name: asdict(result) for name, result in self.methods.items()},
-            "table": {prior: self._table(prior) for prior in PRIORS},
+            "methods": plain(self.methods),
+            "table": plain({prior: self._table(prior) for prior in PRIORS}, without=("p_value",)),
             "against_reference": {prior: _plain_pairs(self.against_reference(prior)) for prior in PRIORS},
             "all_pairs": {prior: _plain_pairs(self.all_pairs(prior)) for prior in PRIORS},
             "verdict": {prior: self.verdict(prior) for prior in PRIORS},
@@ -234,89 +327,71 @@ class Comparison:
             raise InputError(f"{folder / RESULTS_FILE} cannot be read. {error.problem}") from error
         return comparison
 
-    def _paired(self, pairs: list[tuple[str, str]], prior: PriorName, metric: str | None) -> list[Pair]:
-        metric = metric or self.metric
-        values = {name: self.methods[name].metrics[prior].get(metric, []) for name in self.sound}
-        usable = {name: [float(v) for v in row if v is not None] for name, row in values.items() if None not in row}
-        return paired(
-            [pair for pair in pairs if usable.get(pair[0]) and usable.get(pair[1])], usable,
-            higher_is_better=MEASURES[metric].higher_is_better, test_to_train=self.data["test_to_train"],
-        )  # fmt: skip
+    def _values(self, method: str, metric: str, prior: PriorName) -> list[float]:
+        """A metric on every seed; nothing where a seed has no value."""
+        values = self.methods[method].metrics[prior].get(metric, [])
+        known = [value for value in values if value is not None]
+        return known if len(known) == len(values) else []
 
-    def _table(self, prior: PriorName) -> dict[str, Any]:
+    def _recalls(self, method: str, prior: PriorName) -> NDArray[np.float64]:
+        """A row for each class and a column for each seed; NaN for None."""
+        return np.array(self.methods[method].recalls[prior], dtype=np.float64).T
+
+    def _paired(self, pairs: list[tuple[str, str]], prior: PriorName) -> list[Pair]:
+        values = {name: self._values(name, self.metric, prior) for name in self.sound}
+        usable = [(first, second) for first, second in pairs if values[first] and values[second]]
+        higher = MEASURES[self.metric].higher_is_better
+        return paired(usable, values, higher_is_better=higher, test_to_train=self.data["test_to_train"])
+
+    def _table(self, prior: PriorName) -> dict[str, dict[str, Estimate | None]]:
         shown = dict.fromkeys((self.metric, *SHOWN))
-        return {
-            name: {metric: _plain_estimate(self.estimate(name, metric, prior)) for metric in shown}
-            for name in self.sound
-        }
+        return {name: {metric: self.estimate(name, metric, prior) for metric in shown} for name in self.sound}
 
 
 def collect(
-    store: Store, settings: dict[str, Any], data: dict[str, Any], warnings: list[str], labels: Mapping[str, str],
-    classes: Sequence[Sequence[int]],
+    store: Store, settings: dict[str, Any], data: dict[str, Any], warnings: list[str], y: NDArray[np.int64],
+    splits: Sequence[Split],
 ) -> Comparison:  # fmt: skip
-    """Measure the predictions on disk.
-
-    Parameters
-    ----------
-    labels : of the methods, by name.
-    classes : for each seed, the classes of its training rows, in the order of the columns of its predictions.
-    """
+    """Measure the predictions on disk; their columns are the classes of the training rows of their split."""
     methods: dict[str, MethodResult] = {}
     times: dict[str, list[dict[str, float]]] = {}
-    ratios: list[float] = []
-    for name, label in labels.items():
-        records, found = [], []
-        for seed, present in enumerate(classes):
-            record, predictions = store.read_run(name, seed)
-            records.append(record)
-            ratios.append(record["test_rows"] / record["train_rows"])
-            times.setdefault(name, []).append(store.read_seconds(name, seed))
-            if predictions is not None:
-                found.append({prior: predictions.metrics(prior) for prior in PRIORS} | {"classes": present})
-        error = next((record["error"] for record in records if record["error"]), "")
+    places = [(np.unique(y[split.train]), len(data["classes"])) for split in splits]
+    for name in settings["methods"]:
+        runs = [store.read_run(name, seed) for seed in range(len(splits))]
+        tuned, times[name] = [run.tuned for run in runs], [run.seconds for run in runs]
+        metrics: dict[str, dict[str, Values]] = {}
+        recalls: dict[str, list[Values]] = {}
+        error = next((one.error for one in tuned if one.error), "")
+        for prior in () if error else PRIORS:
+            found = [run.predictions.metrics(prior) for run in runs if run.predictions is not None]
+            numbers = [single_numbers(one) for one in found]
+            names = [metric for metric in MEASURES if any(metric in row for row in numbers)]
+            metrics[prior] = {metric: [_finite(row.get(metric)) for row in numbers] for metric in names}
+            recalls[prior] = [_recalls(one["by_class"], *place) for one, place in zip(found, places, strict=True)]
         methods[name] = MethodResult(
-            label=label,
+            label=METHODS[name].label,
             error=error,
-            parameters=[record["parameters"] for record in records],
-            validation=[record["validation"] for record in records],
-            trials=[record["trials"] for record in records],
-            metrics={} if error else {prior: _metrics(found, prior) for prior in PRIORS},
-            recalls={} if error else {prior: _recalls(found, prior, len(data["classes"])) for prior in PRIORS},
+            parameters=[one.parameters for one in tuned],
+            validation=[one.validation for one in tuned],
+            trials=[one.trials for one in tuned],
+            metrics=metrics,
+            recalls=recalls,
         )
-    data = data | {"test_to_train": float(np.mean(ratios))}
+    data = data | {"test_to_train": float(np.mean([len(split.test) / len(split.train) for split in splits]))}
     return Comparison(settings=settings, data=data, warnings=warnings, methods=methods, times=times)
 
 
-def _metrics(found: list[dict[str, Any]], prior: str) -> dict[str, Values]:
-    rows = [single_numbers(one[prior]) for one in found]
-    names = [name for name in MEASURES if any(name in row for row in rows)]
-    return {name: [_finite(row.get(name)) for row in rows] for name in names}
-
-
-def _recalls(found: list[dict[str, Any]], prior: str, n_classes: int) -> list[Values]:
-    rows = []
-    for one in found:
-        row: Values = [None] * n_classes
-        table = one[prior]["by_class"]
-        for column, recall in zip(table["class"], table["recall"], strict=True):
-            row[one["classes"][column]] = _finite(recall)
-        rows.append(row)
-    return rows
-
-
-def _columns(rows: list[Values]) -> NDArray[np.float64]:
-    """A row for each class and a column for each seed; NaN for None."""
-    return np.array(rows, dtype=np.float64).T
+def _recalls(table: Mapping[str, Any], classes: NDArray[np.int64], n_classes: int) -> Values:
+    """The recall of every class of the table; None for those without test rows."""
+    row: Values = [None] * n_classes
+    for column, recall in zip(table["class"], table["recall"], strict=True):
+        row[classes[column]] = _finite(recall)
+    return row
 
 
 def _finite(value: Any) -> float | None:
     return float(value) if value is not None and np.isfinite(value) else None
 
 
-def _plain_estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    return None if estimate is None else {"mean": estimate.mean, "half_width": estimate.half_width}
-
-
 def _plain_pairs(pairs: list[Pair]) -> list[dict[str, Any]]:
-    return [asdict(pair) | {"beyond_noise": pair.beyond_noise} for pair in pairs]
+    return [plain(pair) | {"beyond_noise": pair.beyond_noise} for pair in pairs]

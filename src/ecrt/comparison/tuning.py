@@ -14,10 +14,12 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ecrt.comparison.methods import Method
-from ecrt.comparison.store import Trial, Validation, read_trial, write_trial
+from ecrt.disk import read_arrays, write_arrays, write_json
 from ecrt.errors import InputError
+from ecrt.io import read_json
 from ecrt.rivals.base import Choice, Space
 
 STARTUP_TRIALS = 5
@@ -29,21 +31,59 @@ REPEAT = 0.1
 """Seconds after which the alarm rings again: the first may come at a bad moment, or be swallowed."""
 
 
+MOST_BYTES = 16 * 2**30
+Validation = tuple[NDArray[np.float64], NDArray[np.int64]]
+"""Log-probabilities under the balanced prior, and class indices, of the rows that a trial was judged on."""
+
+Objective = Callable[[Mapping[str, Any]], tuple[float, Validation]]
+
+
 @dataclass(frozen=True, kw_only=True)
-class Tuned:
-    """What tuning found: the best setting, its predictions of validation rows, and how many trials there were."""
+class Trial:
+    """One setting that was tried.
+
+    Attributes
+    ----------
+    parameters, value, error : the setting, the metric on validation rows, and what went wrong if it has none.
+    cut : whether its time ran out.
+    """
 
     parameters: dict[str, Any]
     value: float | None
-    validation: Validation | None
-    n_finished: int
-    n_failed: int
-    n_cut: int
-    seconds: float
     error: str
+    cut: bool
+    seconds: float
+
+    def write(self, file: Path, validation: Validation | None) -> None:
+        """Keep the trial and its predictions of validation rows; the record comes last."""
+        if validation is not None:
+            write_arrays(_validation_file(file), {"log_proba": validation[0], "y": validation[1]})
+        write_json(file, self)
+
+    @classmethod
+    def read(cls, file: Path) -> tuple[Trial, Validation | None]:
+        """A trial, and its predictions of validation rows unless it failed."""
+        trial: Trial = read_json(file, cls)
+        if trial.value is None:
+            return trial, None
+        arrays = read_arrays(_validation_file(file), MOST_BYTES)
+        if not {"log_proba", "y"} <= arrays.keys():
+            raise InputError(f"{_validation_file(file)} holds no validation rows.")
+        return trial, (arrays["log_proba"], arrays["y"])
 
 
-Objective = Callable[[Mapping[str, Any]], tuple[float, Validation]]
+def _validation_file(trial: Path) -> Path:
+    return trial.with_name(trial.name.replace("trial-", "validation-")).with_suffix(".npz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """The best setting, the metric that it reached on validation rows, how trials ended, and what went wrong."""
+
+    parameters: dict[str, Any]
+    validation: float | None
+    trials: dict[str, int]
+    error: str
 
 
 def tune(
@@ -55,8 +95,8 @@ def tune(
     trials: int | None,
     budget: float | None,
     folder: Path | None = None,
-) -> Tuned:
-    """Try settings until their number or their time is out, and take the best.
+) -> tuple[Tuned, Validation | None, float]:
+    """Try settings until their number or their time is out; gives the best, its predictions, and the seconds of all.
 
     Every trial draws from a sampler that is seeded by its number, so that it does not matter whether the trials before
     it were read from disk or just made. With a budget, the trial that runs when it ends is cut and does not count; if
@@ -74,45 +114,48 @@ def tune(
     for start in method.starts:
         study.enqueue_trial(start)
     done: list[Trial] = []
-    best, predicted = None, None
+    best: Trial | None = None
+    predicted: Validation | None = None
     while len(done) < (MOST_TRIALS if trials is None else trials):
         left = float("inf") if budget is None else budget - sum(trial.seconds for trial in done)
         if left <= 0 or (done and done[-1].cut):
             break
         began = time.perf_counter()  # drawing a setting is part of tuning
-        study.sampler = optuna.samplers.TPESampler(seed=_trial_seed(seed, len(done)), n_startup_trials=STARTUP_TRIALS)
+        sampler_seed = seed_from(seed, len(done))
+        study.sampler = optuna.samplers.TPESampler(seed=sampler_seed, n_startup_trials=STARTUP_TRIALS)
         asked = study.ask(fixed_distributions=space)
-        trial, validation = _stored(folder, len(done))
-        if trial is None:
+        # A worker on another machine may not see the folder, and keeps nothing.
+        file = folder / f"trial-{len(done):03d}.json" if folder is not None and folder.is_dir() else None
+        if file is not None and file.is_file():
+            trial, validation = Trial.read(file)
+        else:
             trial, validation = _try(objective, dict(asked.params), began, left)
-            _keep(folder, len(done), trial, validation)
+            if file is not None:
+                trial.write(file, validation)
         done.append(trial)
         if trial.value is None:
             study.tell(asked, state=optuna.trial.TrialState.FAIL)
             continue
         study.tell(asked, trial.value)
+        sign = 1 if higher_is_better else -1
         # Of equal values the earliest: starts are the cheap and the usual settings.
-        if best is None or (trial.value > best if higher_is_better else trial.value < best):
-            best, predicted, parameters = trial.value, validation, trial.parameters
-    failed = [trial for trial in done if trial.error]
-    return Tuned(
-        parameters=method.starts[0] if best is None else parameters,
-        value=best,
-        validation=predicted,
-        n_finished=sum(trial.value is not None for trial in done),
-        n_failed=len(failed),
-        n_cut=sum(trial.cut for trial in done),
-        seconds=round(sum(trial.seconds for trial in done), 3),
-        error=failed[0].error if failed and best is None else "",
+        if best is None or best.value is None or sign * trial.value > sign * best.value:
+            best, predicted = trial, validation
+    failed = [trial.error for trial in done if trial.error]
+    finished, cut = sum(trial.value is not None for trial in done), sum(trial.cut for trial in done)
+    tuned = Tuned(
+        parameters=method.starts[0] if best is None else best.parameters,
+        validation=None if best is None else best.value,
+        trials={"finished": finished, "failed": len(failed), "cut": cut},
+        error=failed[0] if failed and best is None else "",
     )
+    return tuned, predicted, round(sum(trial.seconds for trial in done), 3)
 
 
 def _try(
     objective: Objective, parameters: dict[str, Any], began: float, left: float
 ) -> tuple[Trial, Validation | None]:
-    value: float | None = None
-    validation: Validation | None = None
-    error, cut = "", False
+    value, validation, error, cut = None, None, "", False
     try:
         with time_limit(left - (time.perf_counter() - began)):
             value, validation = objective(parameters)
@@ -121,29 +164,19 @@ def _try(
     except OutOfTime:
         cut = True
     except Exception as fault:  # a setting that fails costs one trial, not the comparison
-        error = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
+        error = error_text(fault)
     seconds = round(time.perf_counter() - began, 3)
     return Trial(parameters=parameters, value=value, error=error, cut=cut, seconds=seconds), validation
 
 
-def _stored(folder: Path | None, number: int) -> tuple[Trial | None, Validation | None]:
-    """A trial that is on disk, whole."""
-    if folder is None or not (folder / f"trial-{number:03d}.json").is_file():
-        return None, None
-    try:
-        return read_trial(folder / f"trial-{number:03d}.json")
-    except InputError:
-        return None, None
+def seed_from(*numbers: int) -> int:
+    """A seed for each sequence of numbers, the same for two of them only by chance."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
-def _keep(folder: Path | None, number: int, trial: Trial, validation: Validation | None) -> None:
-    """Write a trial; a worker on another machine may not see the folder, and keeps nothing."""
-    if folder is not None and folder.is_dir():
-        write_trial(folder / f"trial-{number:03d}.json", trial, validation)
-
-
-def _trial_seed(seed: int, number: int) -> int:
-    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+def error_text(fault: Exception) -> str:
+    """An error of a library, on one line."""
+    return f"{type(fault).__name__}: {' '.join(str(fault).split())}"
 
 
 def optuna_library() -> Any:
@@ -184,8 +217,11 @@ def time_limit(seconds: float) -> Iterator[None]:
         return
 
     def ring(signum: int, frame: FrameType | None) -> None:
-        if not _importing(frame):
-            raise OutOfTime
+        while frame is not None:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                return
+            frame = frame.f_back
+        raise OutOfTime
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), REPEAT)
@@ -194,11 +230,3 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def _importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False

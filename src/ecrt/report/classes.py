@@ -26,7 +26,7 @@ from ecrt.metrics import (
 )
 from ecrt.report import drawing
 from ecrt.report.drawing import DOTTED, GREY, INK, MINORITY, NAME, OTHERS, PALETTE, SMALL, svg
-from ecrt.report.rendering import Plots, percent, short_label
+from ecrt.report.rendering import Plots, counted, percent, short_label
 from ecrt.report.tables import Cell, Table, column_table, count_cell, label_cell, number_cell
 from ecrt.runs.diagnosis import Answer, Finding, theory_finding
 from ecrt.runs.records import Curve, Evaluation
@@ -117,7 +117,7 @@ def _data(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _nearer_prior(test: NDArray[np.float64], training: NDArray[np.float64]) -> str:
+def _nearer_prior(test: Array, training: Array) -> str:
     """Whether test frequencies are nearer to equal ones or to those of training, by total variation."""
     to_equal = np.abs(test - 1 / len(test)).sum() / 2
     to_training = np.abs(test - training).sum() / 2
@@ -162,10 +162,8 @@ def _metric_table(evaluation: Evaluation) -> Table:
     """Every metric under both priors, beside guessing."""
     keys = [key for key in METRICS if key in evaluation.metrics["balanced"]]
     columns = {"Balanced prior": "balanced", "Training prior": "training", "Guessing": "guessing"}
-    values = {
-        heading: [number_cell(evaluation.metrics[name][key]) for key in keys] for heading, name in columns.items()
-    }
-    return Table.of({"Metric": map(Cell, keys), **values}, "metrics")
+    values = {heading: [evaluation.metrics[name][key] for key in keys] for heading, name in columns.items()}
+    return Table.of({"Metric": keys, **values}, "metrics")
 
 
 def _group_table(evaluation: Evaluation) -> Table:
@@ -173,71 +171,57 @@ def _group_table(evaluation: Evaluation) -> Table:
     groups = {prior: [evaluation.groups[prior][name] for name in FREQUENCY_GROUPS] for prior in PRIORS}
     untested = [one["n_classes"] - one["n_tested"] for one in groups["balanced"]]
     notes = [f"{number:.0f} without test rows" if number else "" for number in untested]
-    return Table.of(
-        {
-            "Training samples": [Cell(name, note=note) for name, note in zip(FREQUENCY_GROUPS, notes, strict=True)],
-            "Classes": [count_cell(one["n_classes"]) for one in groups["balanced"]],
-            **{f"Recall, {prior} prior": [number_cell(one["recall"]) for one in groups[prior]] for prior in PRIORS},
-        },
-        "groups",
-    )
+    columns: dict[str, list[Any]] = {
+        "Training samples": [Cell(name, note=note) for name, note in zip(FREQUENCY_GROUPS, notes, strict=True)],
+        "Classes": [int(one["n_classes"]) for one in groups["balanced"]],
+        **{f"Recall, {prior} prior": [one["recall"] for one in groups[prior]] for prior in PRIORS},
+    }
+    return Table.of(columns, "groups")
 
 
 def _class_table(evaluation: Evaluation, prior: str, scores: dict[str, Array], order: Labels, target: Labels) -> Table:
     """Classes in their order, with the class that each is most often taken for."""
     classes = evaluation.classes
-    names = classes.labels[target[order]]
-    return Table.of(
-        {
-            "Class": map(label_cell, classes.labels[order], np.where(classes.minority, "rare", "")[order]),
-            "Training rows": map(count_cell, classes.counts[order]),
-            "Group": map(Cell, frequency_group(classes.counts)[order]),
-            "Test rows": map(count_cell, scores["support"][order]),
-            "Recall": map(number_cell, scores["recall"][order]),
-            "Precision": map(number_cell, scores["precision"][order]),
-            "F1": map(number_cell, scores["f1"][order]),
-            "Mostly taken for": [
-                label_cell(name) if at >= 0 else Cell("–") for name, at in zip(names, target[order], strict=True)
-            ],
-        },
-        f"classes-{prior}",
-        sortable=True,
-    )
+    columns = {
+        "Class": map(label_cell, classes.labels[order], np.where(classes.minority, "rare", "")[order]),
+        "Training rows": classes.counts[order],
+        "Group": frequency_group(classes.counts)[order],
+        "Test rows": map(count_cell, scores["support"][order]),
+        "Recall": scores["recall"][order],
+        "Precision": scores["precision"][order],
+        "F1": scores["f1"][order],
+        "Mostly taken for": [label_cell(classes.labels[at]) if at >= 0 else "–" for at in target[order]],
+    }
+    return Table.of(columns, f"classes-{prior}", sortable=True)
 
 
 def _pair_table(labels: NDArray[np.str_], support: Array, pairs: dict[str, Labels], key: str) -> Table:
     """Which class is taken for which, most rows first."""
     few = 15 if len(labels) > MOST_MATRIX_CLASSES else 5
     true, wrong, rows = (pairs[name][:few] for name in ("true", "predicted", "rows"))
-    return Table.of(
-        {
-            "True class": map(label_cell, labels[true]),
-            "Taken for": map(label_cell, labels[wrong]),
-            "Rows": map(count_cell, rows),
-            "Of its rows": [Cell(percent(share), share) for share in (rows / support[true]).tolist()],
-        },
-        key,
-        sortable=True,
-    )
+    columns = {
+        "True class": map(label_cell, labels[true]),
+        "Taken for": map(label_cell, labels[wrong]),
+        "Rows": rows,
+        "Of its rows": [Cell(percent(share), share) for share in (rows / support[true]).tolist()],
+    }
+    return Table.of(columns, key, sortable=True)
 
 
 def _independence_table(evaluation: Evaluation) -> Table:
     """Dependence left between the sources of each class, beside what chance gives."""
     of, some = evaluation.classes, slice(MOST_ROWS)
     chance = [chance_correlation(int(n), evaluation.model.n_sources) for n in of.n_examples[some]]
-    return Table.of(
-        {
-            "Class": map(label_cell, of.labels[some]),
-            "Learned from": map(Cell, np.where(of.demixed_on, "yes", "no")[some]),
-            "Samples": map(count_cell, of.n_examples[some]),
-            "Correlation": [number_cell(value, 2) for value in of.max_correlation[some]],
-            "By chance": [number_cell(value, 2) for value in chance],
-            "HSIC": [number_cell(value, 2) for value in of.hsic[some]],
-            "Log-likelihood": [number_cell(value, 1) for value in of.log_likelihood[some]],
-        },
-        "independence",
-        sortable=True,
-    )
+    columns = {
+        "Class": map(label_cell, of.labels[some]),
+        "Learned from": np.where(of.demixed_on, "yes", "no")[some],
+        "Samples": of.n_examples[some],
+        "Correlation": [number_cell(value, 2) for value in of.max_correlation[some]],
+        "By chance": [number_cell(value, 2) for value in chance],
+        "HSIC": [number_cell(value, 2) for value in of.hsic[some]],
+        "Log-likelihood": [number_cell(value, 1) for value in of.log_likelihood[some]],
+    }
+    return Table.of(columns, "independence", sortable=True)
 
 
 # --- findings ------------------------------------------------------------------------------------------------------
@@ -318,13 +302,9 @@ def class_plots(evaluation: Evaluation) -> Plots:
     model = evaluation.model
     # Without two sources, and samples to measure them on, there is no dependence to show.
     known = model.n_sources > 1 and bool(np.isfinite(evaluation.classes.max_correlation).any())
-    drawn = [(curve, title) for curve, title in _curve_titles(evaluation) if len(curve.train_loss)]
     plots: dict[str, list[str]] = {
         "sources": source_panels(evaluation),
-        "curves": [
-            svg(_curve, f"curve{place}", curve, title, size=(4.2, 3.2))
-            for place, (curve, title) in enumerate(drawn[:MOST_CURVES])
-        ],
+        "curves": curve_panels(evaluation),
         "heads": [drawing.head_panel(model.head_candidates, f"{model.head} {model.head_setting:g}")],
         "dependence": [svg(_dependence, "dependence", evaluation)] if known else [],
     }
@@ -424,7 +404,7 @@ def _reliability(upper: Axes, lower: Axes, evaluation: Evaluation, prior: str) -
     ]
     upper.plot([0, 1], [0, 1], **DOTTED)
     upper.text(0.99, 0.03, "dotted: as sure as right", fontsize=SMALL, ha="right", alpha=0.8)
-    upper.vlines(x, *zip(*intervals, strict=True), color=OTHERS, linewidth=1.5, alpha=0.7)
+    upper.vlines(x, *np.reshape(intervals, (-1, 2)).T, color=OTHERS, linewidth=1.5, alpha=0.7)
     upper.plot(x, accuracy, "o", color=OTHERS, markersize=5, clip_on=False)
     upper.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
     lower.bar((np.arange(n_bins) + 0.5) / n_bins, bins["count"], width=0.9 / n_bins, color=GREY)
@@ -489,21 +469,20 @@ def _two_columns(points: Array) -> Array:
     return np.column_stack([points[:, 0], np.random.default_rng(0).uniform(size=len(points))])
 
 
-def _curve_titles(evaluation: Evaluation) -> list[tuple[Curve, str]]:
-    """Losses of the encoder and of every flow, the kept one first, with their titles."""
+def curve_panels(evaluation: Evaluation) -> list[str]:
+    """Losses of the encoder and of every flow, the kept one first."""
     flows = [curve for curve in evaluation.curves if curve.stage == "flow"]
-    titles = [(curve, "Encoder") for curve in evaluation.curves if curve.stage != "flow"]
+    drawn = [(curve, "Encoder") for curve in evaluation.curves if curve.stage != "flow"]
     for number, curve in enumerate(flows, start=1):
-        blocks = "1 block" if curve.n_blocks == 1 else f"{curve.n_blocks} blocks"
-        titles.append((curve, f"Flow {number}{', kept' if number == 1 else ''}: {blocks}"))
-    return titles
+        kept = ", kept" if number == 1 else ""
+        drawn.append((curve, f"Flow {number}{kept}: {counted(curve.n_blocks, 'block', 'blocks')}"))
+    shown = [one for one in drawn if len(one[0].train_loss)][:MOST_CURVES]
+    return [svg(_curve, f"curve{place}", *one, size=(4.2, 3.2)) for place, one in enumerate(shown)]
 
 
 def _curve(axes: Axes, curve: Curve, title: str) -> None:
-    for losses, colour, name in (
-        (curve.train_loss, OTHERS, "training"),
-        (curve.held_out_loss, MINORITY, "held out"),
-    ):
+    shown = {"training": (curve.train_loss, OTHERS), "held out": (curve.held_out_loss, MINORITY)}
+    for name, (losses, colour) in shown.items():
         if len(losses):
             axes.plot(np.arange(1, len(losses) + 1), losses, color=colour, linewidth=1.6, label=name)
     axes.axvline(curve.best_epoch + 1, label="kept epoch", **DOTTED)
@@ -516,23 +495,15 @@ def _dependence(axes: Axes, evaluation: Evaluation) -> None:
     """Largest correlation between two sources within each class, beside what chance alone gives."""
     classes = evaluation.classes
     known = np.isfinite(classes.max_correlation)
-    groups = (
-        (classes.demixed_on, OTHERS, "o", "learned from"),
-        (~classes.demixed_on, MINORITY, "s", "not seen"),
-    )
-    for mask, colour, marker, name in groups:
-        if (mask & known).any():
-            axes.scatter(
-                classes.n_examples[mask & known], classes.max_correlation[mask & known], s=26, color=colour,
-                marker=marker, alpha=0.75, linewidths=0, label=name, clip_on=False, zorder=3,
-                rasterized=len(known) > 500,
-            )  # fmt: skip
+    style = {"s": 26, "alpha": 0.75, "clip_on": False, "zorder": 3, "rasterized": len(known) > 500}
+    seen, unseen = known & classes.demixed_on, known & ~classes.demixed_on
+    for group, marker in (((seen, OTHERS, "learned from"), "o"), ((unseen, MINORITY, "not seen"), "s")):
+        drawing.scatter_groups(axes, classes.n_examples, classes.max_correlation, [group], marker=marker, **style)
     drawing.count_axis(axes, classes.n_examples[known])
     grid = np.unique(np.geomspace(*axes.get_xlim(), 60).round())
     grid = grid[grid >= 3]
     chance = [chance_correlation(int(size), evaluation.model.n_sources) for size in grid]
     axes.plot(grid, chance, label="by chance", **DOTTED)
-    axes.set_title("Dependence left between sources")
+    axes.set(title="Dependence left between sources", ylabel="largest correlation of two sources")
     axes.set(ylim=(0, 1.02), xlabel="training samples measured on (log scale)")
-    axes.set_ylabel("largest correlation of two sources")
     drawing.legend_below(axes)

@@ -113,22 +113,16 @@ def _estimate_cell(estimate: Estimate | None, form: str) -> Cell:
 def _pair_table(found: Comparison, pairs: list[Pair], key: str) -> Table:
     """Differences of pairs, with the p-value after Holm's correction for all of the table."""
     intervals = [pair.gain.interval for pair in pairs]
-    small = [pair.adjusted is not None and pair.adjusted < 0.001 for pair in pairs]
-    return Table.of(
-        {
-            "Method": [Cell(found.label(pair.first)) for pair in pairs],
-            "against": [Cell(found.label(pair.second)) for pair in pairs],
-            "Better by": [Cell(f"{pair.gain.mean:+.3f}", pair.gain.mean) for pair in pairs],
-            "95 % interval": [Cell("–" if ends is None else "{:+.3f} to {:+.3f}".format(*ends)) for ends in intervals],
-            "p, corrected": [
-                Cell("< 0.001", pair.adjusted) if tiny else number_cell(pair.adjusted)
-                for pair, tiny in zip(pairs, small, strict=True)
-            ],
-            "Beyond noise": [Cell("yes" if pair.beyond_noise else "no") for pair in pairs],
-        },
-        key,
-        sortable=True,
-    )
+    p_values = [pair.adjusted for pair in pairs]
+    columns: dict[str, list[Any]] = {
+        "Method": [found.label(pair.first) for pair in pairs],
+        "against": [found.label(pair.second) for pair in pairs],
+        "Better by": [Cell(f"{pair.gain.mean:+.3f}", pair.gain.mean) for pair in pairs],
+        "95 % interval": ["–" if ends is None else "{:+.3f} to {:+.3f}".format(*ends) for ends in intervals],
+        "p, corrected": [Cell("< 0.001", p) if p is not None and p < 0.001 else number_cell(p) for p in p_values],
+        "Beyond noise": ["yes" if pair.beyond_noise else "no" for pair in pairs],
+    }
+    return Table.of(columns, key, sortable=True)
 
 
 def _class_table(found: Comparison, prior: PriorName) -> Table | None:
@@ -139,17 +133,14 @@ def _class_table(found: Comparison, prior: PriorName) -> Table | None:
         return None
     of, recalls = found.data, found.mean_recalls(found.reference, prior)
     order = np.argsort(of["counts"], kind="stable")[:MOST_CLASSES].tolist()
-    return Table.of(
-        {
-            "Class": [label_cell(of["classes"][at]) for at in order],
-            "Rows": [count_cell(of["counts"][at]) for at in order],
-            "Test rows a split": [Cell(f"{of['test_rows'][at]:,.3g}", of["test_rows"][at]) for at in order],
-            found.label(found.reference): [number_cell(recalls[at]) for at in order],
-            **{found.label(name): [_estimate_cell(gains[name][at], "{:+.3f}") for at in order] for name in others},
-        },
-        f"classes-{prior}",
-        sortable=True,
-    )
+    columns = {
+        "Class": [label_cell(of["classes"][at]) for at in order],
+        "Rows": [of["counts"][at] for at in order],
+        "Test rows a split": [Cell(f"{of['test_rows'][at]:,.3g}", of["test_rows"][at]) for at in order],
+        found.label(found.reference): [recalls[at] for at in order],
+        **{found.label(name): [_estimate_cell(gains[name][at], "{:+.3f}") for at in order] for name in others},
+    }
+    return Table.of(columns, f"classes-{prior}", sortable=True)
 
 
 def _tuning_table(found: Comparison) -> Table:

@@ -12,7 +12,7 @@ from ecrt.diagnostics import COARSE, ClassDependence, ClassGrid, Gaussianity, Me
 from ecrt.report import drawing
 from ecrt.report.drawing import DOTTED, GREY, LOW_PANEL, MINORITY, OTHERS, PALETTE, svg
 from ecrt.report.rendering import Plots, paragraphs, short, short_label
-from ecrt.report.tables import Cell, Table, column_table, count_cell, label_cell, number_cell
+from ecrt.report.tables import Table, column_table, label_cell
 from ecrt.runs.diagnosis import Diagnosis
 
 WORDS = "diagnosis_words.html"
@@ -50,17 +50,16 @@ def recommendation_text(found: Diagnosis) -> str:
 def diagnosis_table(found: Diagnosis) -> Table:
     """Questions and answers."""
     questions = [paragraphs(WORDS, "question", name.replace(" ", "-"))[0] for name in found.findings]
-    answers = [Cell(finding.answer) for finding in found.findings.values()]
-    return Table.of({"question": map(Cell, questions), "answer": answers})
+    return Table.of({"question": questions, "answer": [finding.answer for finding in found.findings.values()]})
 
 
 def _dependence_table(found: Diagnosis) -> Table | None:
     classes = found.dependence.classes
     numbers = {"HSIC, features": "hsic_z", "p, features": "p_z", "HSIC, sources": "hsic_s", "p, sources": "p_s"}
-    columns = {
+    columns: dict[str, list[Any]] = {
         "Class": [label_cell(one.label, "rare" if one.minority else "") for one in classes],
-        "Rows tested": [count_cell(one.n_rows) for one in classes],
-        **{heading: [number_cell(getattr(one, name)) for one in classes] for heading, name in numbers.items()},
+        "Rows tested": [one.n_rows for one in classes],
+        **{heading: [getattr(one, name) for one in classes] for heading, name in numbers.items()},
     }
     return Table.of(columns, "dependence-table", sortable=True) if classes else None
 

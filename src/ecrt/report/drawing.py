@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -144,24 +144,21 @@ def frame(axes: Axes, low: Array, high: Array, **texts: str) -> None:
     axes.set_title(texts["title"], parse_math=False)
 
 
+def scatter_groups(axes: Axes, x: NDArray[Any], y: Array, groups: Iterable[tuple[Any, str, str]], **style: Any) -> None:
+    """Dots of groups, given as a mask, a colour and a name; empty ones are left out."""
+    for mask, colour, name in groups:
+        if mask.any():
+            axes.scatter(x[mask], y[mask], color=colour, label=name, linewidths=0, **style)
+
+
 def count_scatter(
-    axes: Axes,
-    counts: NDArray[np.int64],
-    values: Array,
-    rare: NDArray[np.bool_],
-    names: Sequence[str],
-    *,
-    title: str,
-    floor: float = 0.0,
+    axes: Axes, counts: Any, values: Array, rare: Any, names: Sequence[str], *, title: str, floor: float = 0.0
 ) -> None:
     """A score between 0 and 1 of each class or label against its training samples; few of them are named."""
     shown = np.isfinite(values) & (counts > 0)
-    for mask, colour, name in ((~rare & shown, OTHERS, "others"), (rare & shown, MINORITY, "rare")):
-        if mask.any():
-            axes.scatter(
-                counts[mask], values[mask], s=26, color=colour, linewidths=0, label=name,
-                alpha=0.9 if len(values) < 60 else 0.7, clip_on=False, zorder=3, rasterized=len(values) > 500,
-            )  # fmt: skip
+    style = {"s": 26, "alpha": 0.9 if len(values) < 60 else 0.7, "zorder": 3, "rasterized": len(values) > 500}
+    groups = ((~rare & shown, OTHERS, "others"), (rare & shown, MINORITY, "rare"))
+    scatter_groups(axes, counts, values, groups, clip_on=False, **style)
     axes.set_ylim(floor, 1 + 0.02 * (1 - floor))
     count_axis(axes, counts[counts > 0] if shown.any() else np.array([1], dtype=np.int64))
     if 0 < shown.sum() <= MOST_NAMED_POINTS:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from ecrt.metrics import FREQUENCY_GROUPS
 from ecrt.report.drawing import DOTTED, count_scatter, head_panel, svg
 from ecrt.report.rendering import Plots
-from ecrt.report.tables import Cell, Table, column_table, count_cell, label_cell, number_cell
+from ecrt.report.tables import Table, column_table, count_cell, label_cell
 from ecrt.runs.records import Measured
 
 METRICS = ("accuracy", "subset_accuracy", "macro_f1", "micro_f1", "mean_average_precision", "bce")
@@ -37,14 +37,7 @@ def summarise_labels(found: Measured) -> dict[str, Any]:
         "never_seen": [name for name, count in zip(found.names, counts, strict=True) if count == 0],
         "untested": int((present.sum(axis=0) == 0).sum()),
         "unknown": found.unknown_labels,
-        "metrics": Table.of(
-            {"Metric": map(Cell, METRICS)}
-            | {
-                heading: [number_cell(found.metrics[name][key]) for key in METRICS]
-                for heading, name in (("Model", "test"), ("Guessing", "guessing"))
-            },
-            "metrics",
-        ),
+        "metrics": _metric_table(found),
         "groups": _group_table(found),
         "labels": _label_table(found),
     }
@@ -58,12 +51,18 @@ def _weakest(found: Measured) -> list[dict[str, Any]]:
     return [{"label": found.names[at], "score": float(score[at]), "rows": int(counts[at])} for at in order]
 
 
+def _metric_table(found: Measured) -> Table:
+    model, guessing = ([found.metrics[name][key] for key in METRICS] for name in ("test", "guessing"))
+    return Table.of({"Metric": METRICS, "Model": model, "Guessing": guessing}, "metrics")
+
+
 def _group_table(found: Measured) -> Table:
     """Mean scores of labels with many, medium and few training rows."""
     groups = [found.groups[name] for name in FREQUENCY_GROUPS]
-    columns = {"Training rows": map(Cell, FREQUENCY_GROUPS), "Labels": [count_cell(one["labels"]) for one in groups]}
-    scores = {heading: [number_cell(one[key]) for one in groups] for key, heading in SCORES.items()}
-    return Table.of(columns | scores, "groups")
+    scores = {heading: [one[key] for one in groups] for key, heading in SCORES.items()}
+    return Table.of(
+        {"Training rows": FREQUENCY_GROUPS, "Labels": [int(one["labels"]) for one in groups], **scores}, "groups"
+    )
 
 
 def _label_table(found: Measured) -> Table:
@@ -72,17 +71,14 @@ def _label_table(found: Measured) -> Table:
     of = {name: values[order] for name, values in found.arrays.items() if values.shape == order.shape}
     seen = of["counts"] > 0
     notes = np.where(seen, np.where(of["minority"], "rare", ""), "never seen")
-    return Table.of(
-        {
-            "Label": map(label_cell, np.array(found.names)[order], notes),
-            "Training rows": map(count_cell, of["counts"]),
-            "Test rows": map(count_cell, of["support"]),
-            **{heading: map(number_cell, of[key]) for key, heading in SCORES.items()},
-            "Threshold": map(number_cell, np.where(seen, of["threshold"], np.nan)),
-        },
-        "labels",
-        sortable=True,
-    )
+    columns = {
+        "Label": map(label_cell, np.array(found.names)[order], notes),
+        "Training rows": of["counts"],
+        "Test rows": map(count_cell, of["support"]),
+        **{heading: of[key] for key, heading in SCORES.items()},
+        "Threshold": np.where(seen, of["threshold"], np.nan),
+    }
+    return Table.of(columns, "labels", sortable=True)
 
 
 def label_plots(found: Measured) -> Plots:

@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ecrt.metrics import FREQUENCY_GROUPS, frequency_group
-from ecrt.report.drawing import DOTTED, GREY, MINORITY, OTHERS, PALETTE, count_axis, legend_below, svg
+from ecrt.report.drawing import DOTTED, GREY, MINORITY, OTHERS, PALETTE, count_axis, legend_below, scatter_groups, svg
 from ecrt.report.rendering import Plots, short, units
-from ecrt.report.tables import Cell, Table, column_table, count_cell, number_cell
+from ecrt.report.tables import Cell, Table, column_table, number_cell
 from ecrt.runs.records import Measured
 
 MOST_OUTPUTS, WORST, MOST_POINTS = 4, 10, 4000
@@ -44,34 +44,29 @@ def _error_table(found: Measured) -> Table:
     names = ("all", *FREQUENCY_GROUPS, "guessing")
     rows = [error if name == "all" else error[groups == name] for name in names]
     figures = [found.metrics[name] for name in names]
-    return Table.of(
-        {
-            "Training targets": map(Cell, names),
-            "Test rows": [count_cell(one["rows"]) for one in figures],
-            **{f"{key.upper()} ↓": [_cell(one[key]) for one in figures] for key in ("mae", "rmse", "gm")},
-            "Mean error": [_cell(mine.mean() if len(mine) else np.nan) for mine in rows],
-        },
-        "errors",
-    )
+    columns = {
+        "Training targets": names,
+        "Test rows": [int(one["rows"]) for one in figures],
+        **{f"{key.upper()} ↓": [_cell(one[key]) for one in figures] for key in ("mae", "rmse", "gm")},
+        "Mean error": [_cell(mine.mean() if len(mine) else np.nan) for mine in rows],
+    }
+    return Table.of(columns, "errors")
 
 
 def _worst_table(found: Measured) -> Table:
     truth, predicted = found.y, found.arrays["predicted"]
     size = np.abs(predicted - truth)
     at = np.unravel_index(np.argsort(-size, axis=None, kind="stable")[:WORST], size.shape)
-    names = [Cell(short(found.names[output], 40)) for output in at[1]]
-    return Table.of(
-        {
-            "Test row": map(count_cell, at[0] + 1),
-            **({"Target": names} if truth.shape[1] > 1 else {}),
-            "True": map(_cell, truth[at]),
-            "Predicted": map(_cell, predicted[at]),
-            "Error": map(_cell, (predicted - truth)[at]),
-            "Training rows nearby": map(count_cell, found.arrays["counts"][found.arrays["region"][at[0]]]),
-        },
-        "worst",
-        sortable=True,
-    )
+    names = [short(found.names[output], 40) for output in at[1]]
+    columns = {
+        "Test row": at[0] + 1,
+        **({"Target": names} if truth.shape[1] > 1 else {}),
+        "True": map(_cell, truth[at]),
+        "Predicted": map(_cell, predicted[at]),
+        "Error": map(_cell, (predicted - truth)[at]),
+        "Training rows nearby": found.arrays["counts"][found.arrays["region"][at[0]]],
+    }
+    return Table.of(columns, "worst", sortable=True)
 
 
 def _tried_table(found: Measured) -> Table:
@@ -106,11 +101,8 @@ def _agreement(axes: Axes, found: Measured, output: int) -> None:
     truth, predicted = (found.arrays[name][some, output] for name in ("y", "predicted"))
     ends = [min(truth.min(), predicted.min()), max(truth.max(), predicted.max())]
     axes.plot(ends, ends, **DOTTED)
-    for name, colour in COLOURS.items():
-        mine = found.arrays["group"][some] == name
-        if mine.any():
-            dots: Any = {"s": 9, "color": colour, "alpha": 0.6, "linewidths": 0, "rasterized": True}
-            axes.scatter(truth[mine], predicted[mine], label=name, **dots)
+    groups = [(found.arrays["group"][some] == name, colour, name) for name, colour in COLOURS.items()]
+    scatter_groups(axes, truth, predicted, groups, s=9, alpha=0.6, rasterized=True)
     axes.set_title(short(found.names[output], 24), parse_math=False)
     axes.set(xlabel="true", ylabel="predicted")
     legend_below(axes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from rich import box
@@ -57,9 +58,18 @@ class Table:
     title: str = ""
 
     @classmethod
-    def of(cls, columns: Mapping[str, Iterable[Cell]], key: str = "", *, sortable: bool = False) -> Table:
-        """A table from the cells under each heading."""
-        return cls(tuple(columns), tuple(zip(*columns.values(), strict=True)), key, sortable)
+    def of(cls, columns: Mapping[str, Iterable[object]], key: str = "", *, sortable: bool = False) -> Table:
+        """A table from the values under each heading: cells, texts, numbers of rows and other numbers."""
+        cells = [[_cell(value) for value in values] for values in columns.values()]
+        return cls(tuple(columns), tuple(zip(*cells, strict=True)), key, sortable)
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, str):
+        return Cell(value)
+    return count_cell(int(value)) if isinstance(value, (int, np.integer)) else number_cell(value)
 
 
 def number_cell(value: float | None, decimals: int = 3, note: str = "") -> Cell:
@@ -84,8 +94,8 @@ def column_table(columns: Sequence[Sequence[str]]) -> Table | None:
     if not columns:
         return None
     (_, names), (_, kinds), *others = zip(HEADINGS, zip(*columns, strict=True), strict=True)
-    cells = {HEADINGS[0]: [label_cell(name, length=120) for name in names], HEADINGS[1]: list(map(Cell, kinds))}
-    return Table.of(cells | {name: list(map(Cell, texts)) for name, texts in others if any(texts)}, "columns")
+    cells = {HEADINGS[0]: [label_cell(name, length=120) for name in names], HEADINGS[1]: kinds}
+    return Table.of(cells | {name: texts for name, texts in others if any(texts)}, "columns")
 
 
 def rich_table(table: Table) -> RichTable:
