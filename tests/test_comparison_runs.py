@@ -217,7 +217,7 @@ def test_another_table_or_command_is_refused(tmp_path: Path) -> None:
     [
         ({"trials": 1, "budget": 1.0}, "not both"),
         ({"trials": 0}, "at least one trial"),
-        ({"budget": -1.0}, "more than no time"),
+        ({"budget": -1.0}, "a time above 0"),
         ({"prior": "flat"}, "no class prior 'flat'"),
         ({"reference": "ecrt"}, "'ecrt' is not among the methods"),
         ({"methods": "nothing"}, "No method is called 'nothing'"),
@@ -237,7 +237,7 @@ def test_data_that_cannot_be_are_refused() -> None:
         ecrt.compare(X, y[1:])
     with pytest.raises(InputError, match="1 rows have no label"):
         ecrt.compare(X, [None, *y[1:]])
-    with pytest.raises(InputError, match="images are not"):
+    with pytest.raises(InputError, match="images cannot"):
         ecrt.compare(X[:, :, None], y)
     X[3, 2] = np.inf
     with pytest.raises(InputError, match=r"infinity .*'x2'"):
