@@ -234,9 +234,8 @@ def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Co
     for writing, unreadable in _unreadable(cells, SPECIAL).items():
         if unreadable <= most:
             return ColumnReading(name="", kind="number", writing=writing), ""
-    if cells.plain_numbers is not None:
-        decimal = "." if any("." in word for word in cells.present) else ""
-        return ColumnReading(name="", kind="number", decimal=decimal), ""
+    if cells.plain is not None:
+        return ColumnReading(name="", kind="number", decimal=cells.plain[0]), ""
     numbers, readable = cells.numbers, cells.numbers.readable
     strange = ~cells.absent & ~readable
     # Numbers, and a word or two in place of missing ones.

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype, is_timedelta64_dtype
 
-from ecrt.data.written import DATES, SPECIAL, SWAP, WrittenNumbers, numbers_with_point, parse
+from ecrt.data.written import DATES, SPECIAL, SWAP, WrittenNumbers, parse, plain_numbers
 from ecrt.errors import InputError
 
 ColumnKind = Literal["number", "category", "date", "identifier", "left out"]
@@ -181,13 +181,15 @@ def read_columns(
 
 
 def _stored_numbers(column: pd.Series[Any], reading: ColumnReading) -> NDArray[np.float64] | None:
-    """Numbers of a column where no cell needs a look of its own: stored as such, or written with a point alone."""
+    """Numbers of a column where single cells need no look: stored as such, or written with a decimal sign alone."""
+    if reading.kind != "number" or reading.na or reading.unit or reading.writing:
+        return None
     values = None
-    if reading.kind == "number" and not (reading.na or reading.unit or reading.writing):
-        if _is_numeric(column.dtype):
-            values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        elif isinstance(column.dtype, pd.StringDtype) and reading.decimal != ",":
-            values = numbers_with_point(as_text(column))
+    if _is_numeric(column.dtype):
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    elif isinstance(column.dtype, pd.StringDtype):
+        found = plain_numbers(as_text(column))
+        values = found[1] if found is not None and found[0] in ("", reading.decimal or ".") else None
     return None if values is None or np.isinf(values).any() else values
 
 
@@ -232,14 +234,14 @@ class Cells:
         return WrittenNumbers.of(np.where(self.absent, "", self.text) if self.absent.any() else self.text)
 
     @cached_property
-    def plain_numbers(self) -> NDArray[np.float64] | None:
-        """Distinct values as numbers, if they are written with a decimal point and nothing else."""
-        found = None if _is_numeric(self.dtype) else numbers_with_point(self.present)
+    def plain(self) -> tuple[str, NDArray[np.float64]] | None:
+        """The decimal sign and the numbers, if all distinct values are digits with that sign or without."""
+        found = None if _is_numeric(self.dtype) else plain_numbers(self.present)
         if found is None:
             return None
         numbers = np.full(len(self.text), np.nan)
-        numbers[~self.absent] = found
-        return numbers
+        numbers[~self.absent] = found[1]
+        return found[0], numbers
 
     @cached_property
     def n_present(self) -> int:
@@ -279,8 +281,8 @@ class Cells:
             return dates[self.codes], np.isnat(dates) & ~self.absent, nothing
         if reading.writing:
             numbers = parse(self.text, reading.writing)
-        elif self.plain_numbers is not None and reading.decimal != "," and reading.unit != "%":
-            numbers = self.plain_numbers.copy()
+        elif self.plain is not None and self.plain[0] in ("", reading.decimal or ".") and reading.unit != "%":
+            numbers = self.plain[1].copy()
         else:
             numbers = self.numbers.read(reading.decimal, reading.thousands, reading.unit)
         numbers[~np.isfinite(numbers)] = np.nan

@@ -23,9 +23,9 @@ OTHER_SIGN = {".": ",", ",": "."}
 SWAP = str.maketrans(OTHER_SIGN)
 EXPONENT = "(?:[eE][+-]?[0-9]+)?"
 PLAIN = re.compile(rf"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+){EXPONENT}")
-PLAIN_LETTERS = set("0123456789+-.eE")
 NUMBER = re.compile(
-    rf"(?:[0-9]*|[1-9][0-9]{{0,2}}(?P<mark>[, '])[0-9]{{3}}(?:(?P=mark)[0-9]{{3}})*)(?:\.[0-9]*)?{EXPONENT}"
+    rf"(?=\.?[0-9])(?:[0-9]*(?:\.[0-9]*)?{EXPONENT}|"
+    r"[1-9][0-9]{0,2}(?P<mark>[, '])[0-9]{3}(?:(?P=mark)[0-9]{3})*(?:\.[0-9]*)?)"
 )
 THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:[.,][0-9]{3})+")
 """A number that may have signs between thousands."""
@@ -35,7 +35,7 @@ CURRENCIES = {
     "pln", "czk", "sek", "nok", "dkk", "cad", "aud", "ca$", "a$",
 }  # fmt: skip
 WITH_UNIT = re.compile(
-    r"(?P<open>\()?(?P<sign>[+-])?\s*(?P<prefix>[^\W\d_]{0,3}[$€£¥₹.]?)\s*(?P<inner>[+-])?"
+    r"(?P<open>\()?(?P<sign>[+-])?\s*(?P<prefix>[^\W\d_]{1,3}\.?|[^\W\d_]{0,3}[$€£¥₹]|)\s*(?P<inner>[+-])?"
     rf"(?P<number>[0-9.,](?:[0-9.,' ]*[0-9.,])?{EXPONENT})\s*"
     r"(?P<suffix>[^\d\s+(),;:_-][^\d+(),;:_-]{0,11})?(?P<minus>-)?\)?"
 )
@@ -60,24 +60,12 @@ class WrittenNumbers:
     @classmethod
     def of(cls, words: Words) -> WrittenNumbers:
         """Read words as numbers; an empty one is no number."""
-        n, letters = len(words), set("".join(words))
+        n = len(words)
         values = {sign: np.full(n, np.nan) for sign in OTHER_SIGN}
         marks = {sign: np.full(n, "", object) for sign in OTHER_SIGN}
-        for sign, other in OTHER_SIGN.items():
-            places = words != ""
-            if other in letters:
-                places &= np.array([other not in word for word in words], dtype=bool)
-            values[sign][places] = _plain_numbers(words[places], sign, simple=letters <= {*PLAIN_LETTERS, ","})
-        plain = {sign: ~np.isnan(values[sign]) for sign in OTHER_SIGN}
-        for sign, other in OTHER_SIGN.items():
-            behind = [word[-4:-3] == other for word in words] if other in letters else [False] * n
-            for place in np.flatnonzero(behind & plain[other]):
-                if THOUSANDS.fullmatch(words[place]):
-                    marks[sign][place] = other
-                    values[sign][place] = float(words[place].replace(other, ""))
         found = cls(values, marks, np.full(n, "", object))
-        for place in np.flatnonzero(~plain["."] & ~plain[","]):
-            found._read(int(place), words[place])
+        for place, word in enumerate(words):
+            found._read(place, word)
         return found
 
     @classmethod
@@ -87,18 +75,18 @@ class WrittenNumbers:
         return cls(dict.fromkeys(OTHER_SIGN, values), dict.fromkeys(OTHER_SIGN, empty), empty)
 
     def _read(self, place: int, word: str) -> None:
-        """Read a number with more than digits and a decimal sign."""
         found = WITH_UNIT.fullmatch(word.translate(SPELLINGS))
         if found is None or (found["open"] is not None) != word.endswith(")"):
             return
         if found["prefix"] and found["prefix"].lower() not in CURRENCIES:
             return
-        negative = sum(found[part] in ("-", "(") for part in ("open", "sign", "inner", "minus")) % 2
+        signs = [found["open"], found["sign"], found["inner"], found["minus"]]
+        negative = (signs.count("-") + signs.count("(")) % 2
         self.units[place] = found["prefix"].strip() or (found["suffix"] or "").strip()
         for sign in OTHER_SIGN:
             number = found["number"] if sign == "." else found["number"].translate(SWAP)
             read = NUMBER.fullmatch(number)
-            if read is not None and any(letter.isdigit() for letter in number):
+            if read is not None:
                 mark = read["mark"] or ""
                 self.marks[sign][place] = mark if sign == "." else mark.translate(SWAP)
                 self.values[sign][place] = float(number.replace(mark, "")) * (-1 if negative else 1)
@@ -131,27 +119,20 @@ class WrittenNumbers:
         return swapped if other in thousands and not settled.any() else np.zeros(len(swapped), dtype=bool)
 
 
-def numbers_with_point(words: Words) -> Array | None:
-    """Words as numbers if all are digits with a decimal point or without: a quick answer for most columns of numbers.
+def plain_numbers(words: Words) -> tuple[str, Array] | None:
+    """The decimal sign and the numbers, if all words are digits with the same decimal sign or without.
 
-    ``None`` where there is more to them, or where each point may stand between thousands.
+    This is a quick answer for most columns of numbers. It is ``None`` where there is more to them, or where each such
+    sign may stand between thousands.
     """
     letters = set("".join(words))
-    if letters <= PLAIN_LETTERS and (
-        "." not in letters or any("." in word and not THOUSANDS.fullmatch(word) for word in words)
-    ):
+    sign = "," if "," in letters else "."
+    certain = sign not in letters or any(sign in word and not THOUSANDS.fullmatch(word) for word in words)
+    if certain and letters <= {*"0123456789+-eE", sign}:
+        text = words if sign == "." else np.array([word.replace(sign, ".") for word in words], dtype=object)
         with suppress(ValueError):
-            return words.astype(np.float64)
+            return sign if sign in letters else "", text.astype(np.float64)
     return None
-
-
-def _plain_numbers(words: Words, sign: str, *, simple: bool) -> Array:
-    """Words as numbers of digits and a decimal sign; NaN where there is more, which ``simple`` columns rarely have."""
-    text = words if sign == "." else np.array([word.replace(sign, ".") for word in words], dtype=object)
-    if simple:
-        with suppress(ValueError):
-            return text.astype(np.float64)
-    return np.array([float(word) if PLAIN.fullmatch(word) else np.nan for word in text], dtype=np.float64)
 
 
 # --- times and dates ------------------------------------------------------------------------------------------------
