@@ -339,6 +339,22 @@ def test_numbers_that_may_be_meant_the_other_way_round_are_not_guessed(tmp_path)
         assert read_data(later, columns=columns).X["x"].tolist() == [5.022, value]
 
 
+@pytest.mark.parametrize("fitted", [".", ",", ""])
+@pytest.mark.parametrize("later", [".", ","])
+def test_another_decimal_sign_in_a_new_file_is_not_guessed(tmp_path, fitted, later):
+    first, new = tmp_path / "first.csv", tmp_path / "later.csv"
+    numbers = [f"{row * 7 % 40 + 10}{fitted}{row % 9 if fitted else ''}" for row in range(40)]
+    first.write_text("\n".join(["x\tlabel", *(f"{number}\t{'ab'[row % 2]}" for row, number in enumerate(numbers))]))
+    columns = read_data(first, target=["label"]).columns
+    assert columns[0].decimal == fitted
+    new.write_text(f"x\tz\n10{later}5\t1\n11{later}25\t2\n\t3\n")
+    if later == (fitted or "."):
+        assert read_data(new, columns=columns).X["x"].tolist()[:2] == [10.5, 11.25]
+    else:
+        with pytest.raises(InputError, match="'x': 67% unreadable"):
+            read_data(new, columns=columns)
+
+
 def test_columns_separated_by_spaces_are_named_so(tmp_path):
     (tmp_path / "a.csv").write_text("a b label\n1 2 x\n3 4 y\n")
     with pytest.raises(InputError, match="Separate columns by commas, semicolons or tabs"):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ecrt.data.columns import ABSENT, TYPES, Cells, ColumnReading, ReadOptions
-from ecrt.data.written import DATES, DAY_FIRST, MONTH_FIRST, PLAIN, SPECIAL, parse
+from ecrt.data.written import DATES, DAY_FIRST, MONTH_FIRST, PLAIN, SPECIAL, YEAR_FIRST, parse
 from ecrt.errors import InputError
 
 ROWS_TO_JUDGE = 20
@@ -278,7 +278,7 @@ def _mixed_units(cells: Cells) -> str:
 def _as_date(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[ColumnReading | None, str]:
     """How to read the column as dates, or ``None``; and a sentence if day and month may be swapped."""
     if cells.holds_dates:
-        return ColumnReading(name="", kind="date", writing="year-month-day"), ""
+        return ColumnReading(name="", kind="date", writing=YEAR_FIRST), ""
     unreadable = _unreadable(cells, DATES)
     if unreadable.get("yearmonthday") or len(cells.present) < 2:
         unreadable.pop("yearmonthday", None)  # whole numbers, a few of which could be dates

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype, is_timedelta64_dtype
 
-from ecrt.data.written import DATES, SPECIAL, SWAP, WrittenNumbers, parse, plain_numbers
+from ecrt.data.written import DATES, SPECIAL, SWAP, YEAR_FIRST, WrittenNumbers, parse, plain_numbers
 from ecrt.errors import InputError
 
 ColumnKind = Literal["number", "category", "date", "identifier", "left out"]
@@ -277,7 +277,7 @@ class Cells:
             values = pd.Categorical(words.to_numpy()[self.codes], categories=levels)
             return values, nothing, new if reading.levels else nothing
         if reading.kind == "date":
-            dates = parse(self.text, "year-month-day" if self.holds_dates else reading.writing)
+            dates = parse(self.text, YEAR_FIRST if self.holds_dates else reading.writing)
             return dates[self.codes], np.isnat(dates) & ~self.absent, nothing
         if reading.writing:
             numbers = parse(self.text, reading.writing)

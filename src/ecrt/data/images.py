@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +40,7 @@ class ImageList:
     def take(self, rows: NDArray[np.int64]) -> ImageList:
         """Some of the images."""
         labels = None if self.labels is None else self.labels[rows]
-        return ImageList(
-            root=self.root, files=tuple(self.files[row] for row in rows), labels=labels, splits=self.splits[rows]
-        )
+        return replace(self, files=tuple(self.files[row] for row in rows), labels=labels, splits=self.splits[rows])
 
 
 def pictures_below(folder: Path) -> list[Path]:

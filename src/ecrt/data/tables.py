@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import date
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from pandas.api.types import is_datetime64_any_dtype, is_integer_dtype, is_numer
 
 from ecrt.data.column_decisions import ROWS_TO_JUDGE, WORDS_IN_TEXT
 from ecrt.data.columns import ColumnReading, ColumnRow, as_text, column_rows
+from ecrt.data.written import YEAR_FIRST, parse
 from ecrt.errors import InputError, warn_user
 
 Array = NDArray[np.float64]
@@ -201,9 +201,9 @@ def _learn_column(name: str, values: pd.Series[Any]) -> Column:
     counts = text.value_counts()
     if isinstance(values.dtype, pd.CategoricalDtype):
         return _category(name, counts, flagged, many)
+    if _as_dates(text).notna().all():
+        return _date_column(name, values, flagged)
     if many and len(counts) > len(text) / 2:
-        if _are_dates(text):
-            return _date_column(name, values, flagged)
         if (text.str.count(r"\S+")).mean() >= WORDS_IN_TEXT:
             raise InputError(
                 f"Column {name!r} holds text, such as {text.iloc[0][:60]!r}. Leave it out, or turn it into numbers "
@@ -211,8 +211,6 @@ def _learn_column(name: str, values: pd.Series[Any]) -> Column:
             )
         if len(counts) == len(text):
             return Column(name=name, kind="left out")
-    elif _are_dates(text):
-        return _date_column(name, values, flagged)
     return _category(name, counts, flagged, many)
 
 
@@ -241,7 +239,6 @@ def _is_written(column: Column, values: pd.Series[Any]) -> bool:
 WRITTEN = re.compile(
     r"[+-]?[0-9]*[.,][0-9]+(?:[eE][+-]?[0-9]+)?\s*[%$€£]?|[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{2,4}(?:[T ,].*)?"
 )
-ISO_DATE = r"\d{4}[-/]\d{1,2}[-/]\d{1,2}([T ]\d{1,2}:\d{2}.*)?$"
 
 
 def _share(which: NDArray[np.bool_], what: str) -> str:
@@ -267,20 +264,13 @@ def _counts_rows(present: pd.Series[Any]) -> bool:
     return present.is_unique and int(present.max()) - int(present.min()) + 1 == len(present)
 
 
-def _are_dates(text: pd.Series[Any]) -> bool:
-    """Whether strings are dates such as 2021-05-30 or 2021-05-30 12:00, each of them."""
-    looks = text.str.match(ISO_DATE)
-    return bool(looks.all()) and bool(_as_dates(text).notna().all())
-
-
 def _as_dates(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Dates without a zone; of text only those with the year first, in which day and month cannot be swapped."""
     if isinstance(values.dtype, pd.PeriodDtype):
         values = values.dt.to_timestamp()
-    form = None if is_datetime64_any_dtype(values.dtype) else "mixed"
-    if form is not None:  # no numbers, whose unit nobody knows, and no text in which day and month may be swapped
-        dates = values.map(lambda value: isinstance(value, date) or re.match(ISO_DATE, str(value).strip()) is not None)
-        values = values.astype(object).where(dates.astype(bool), None)
-    return pd.to_datetime(values, errors="coerce", utc=True, format=form).dt.tz_localize(None)
+    if is_datetime64_any_dtype(values.dtype):
+        return pd.to_datetime(values, utc=True).dt.tz_localize(None)
+    return pd.Series(parse(as_text(values), YEAR_FIRST), index=values.index)
 
 
 def _date_parts(values: pd.Series[Any]) -> Array:

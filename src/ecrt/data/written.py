@@ -176,7 +176,7 @@ DATES = {
         "month/year": r"(?P<month>0[1-9]|1[0-2])[./]" + YEAR,
     }.items()
 }
-DAY_FIRST, MONTH_FIRST = "day.month.year", "month/day/year"
+YEAR_FIRST, DAY_FIRST, MONTH_FIRST = "year-month-day", "day.month.year", "month/day/year"
 MONTHS = [
     ("jan", "ene"), ("feb", "fév", "fev"), ("mar", "mär", "maer", "mrz"), ("apr", "avr", "abr"), ("may", "mai"),
     ("jun", "juin"), ("jul", "juil"), ("aug", "aoû", "aou", "ago"), ("sep",), ("oct", "okt"), ("nov",),
