@@ -30,7 +30,6 @@ from ecrt.errors import ECRTError
 from ecrt.io.model_files import JSON_NAME, sealed, tensor_name
 from ecrt.io.parsing import MOST_JSON_BYTES
 from ecrt.runs.folder import MOST_FILES, TARGET_FILE, seal_run
-from ecrt.runs.records import Evaluation, Measured, task_of
 from model_mutations import HOSTILE, Findings, damage, deep, inside, nearby, places
 
 Craft = Callable[[Path], None]
@@ -353,13 +352,8 @@ def crafts(run: Path, values: int) -> Iterator[tuple[str, Craft]]:
         yield f"run.json: {name}", lambda copied, text=text: (copied / "run.json").write_text(text) and None
 
 
-def read_figures(run: Path) -> str:
-    """What pages are drawn from."""
-    return (Evaluation if task_of(run) == "classification" else Measured).read(run).title
-
-
 def try_crafted(runs: dict[str, Path], work: Path, every: int = 1, values: int = 12, longest: float = 2.0) -> Findings:
-    """Predict, evaluate and inspect each crafted folder, and read its figures: results, or our own error.
+    """Predict, evaluate and inspect each crafted folder: results, or our own error.
 
     Nothing may reach the terminal that steers it.
 
@@ -387,10 +381,9 @@ def try_crafted(runs: dict[str, Path], work: Path, every: int = 1, values: int =
                 ["predict", work / "run", folder.with_suffix(".csv"), "-o", work / "out.csv"],
                 ["evaluate", work / "run", folder.with_suffix(".csv")],
                 ["inspect", work / "run"],
-                None,
             ):
                 try:
-                    said = run(*command) if command else read_figures(work / "run")
+                    said = run(*command)
                     outcomes.append("fine")
                     if "\x1b" in said or "\x9b" in said:
                         found.faults.append(f"{name}, {craft}, {command}: escapes reach the terminal")
@@ -398,8 +391,7 @@ def try_crafted(runs: dict[str, Path], work: Path, every: int = 1, values: int =
                     outcomes.append("refused")
                 except Exception as error:
                     outcomes.append("fault")
-                    shown = command and command[0]
-                    found.faults.append(f"{name}, {craft}, {shown}: {type(error).__name__}: {str(error)[:300]}")
+                    found.faults.append(f"{name}, {craft}, {command[0]}: {type(error).__name__}: {str(error)[:300]}")
             seconds = time.process_time() - start
             if seconds > longest:
                 found.faults.append(f"{name}, {craft}: {seconds:.1f} s")

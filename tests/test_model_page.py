@@ -113,8 +113,7 @@ def page(awkward: Evaluation) -> str:
 @pytest.fixture(scope="module")
 def many_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("many")
-    made([f"species {index:03d}" for index in range(200)], n_rows=2000).write(folder)
-    write_model_page(folder)
+    write_model_page(made([f"species {index:03d}" for index in range(200)], n_rows=2000), folder)
     return folder
 
 
@@ -431,8 +430,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def awkward_address(awkward: Evaluation, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("awkward")
-    awkward.write(folder)
-    return write_model_page(folder).as_uri()
+    return write_model_page(awkward, folder).as_uri()
 
 
 @pytest.fixture

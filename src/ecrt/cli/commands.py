@@ -152,7 +152,7 @@ def fit(
                 raise typer.Exit(128 + stop.signal) from None
         if found is not None:
             _print_metrics(found)
-            write_model_page(new.path)
+            write_model_page(found, new.path)
         place = publish_run(new, interrupted=bool(interrupted))
     place = output if place == output.resolve() else place  # as it was given, unless it went elsewhere
     if found is not None:
@@ -210,7 +210,7 @@ def evaluate(
         _print_metrics(found, decided)
         if new is not None:
             found.write(new.path)
-            write_model_page(new.path)
+            write_model_page(found, new.path)
             new.publish()
             tell(f"Figures: {output / 'report.html' if output else ''}")
 

@@ -14,16 +14,14 @@ from ecrt.report.labels import label_plots, summarise_labels
 from ecrt.report.regression import regression_plots, summarise_regression
 from ecrt.report.rendering import Plots, fill
 from ecrt.runs.diagnosis import Diagnosis
-from ecrt.runs.records import Evaluation, Measured, task_of
+from ecrt.runs.records import Evaluation, Measured
 
 
-def write_model_page(folder: str | Path) -> Path:
-    """Write ``report.html``, and its figures to ``plots``, beside the files of an evaluation; gives its path."""
-    folder = Path(folder)
-    found = Evaluation.read(folder) if task_of(folder) == "classification" else Measured.read(folder)
-    path, figures = _write(found, folder)
-    plots = folder / "plots"
-    plots.mkdir(exist_ok=True)
+def write_model_page(found: Evaluation | Measured, folder: str | Path) -> Path:
+    """Write ``report.html``, and its figures to ``plots``, to a folder; gives the path of the page."""
+    plots = Path(folder) / "plots"
+    plots.mkdir(parents=True, exist_ok=True)
+    path, figures = _write(found, plots.parent)
     for old in plots.glob("*.svg"):
         old.unlink()
     for name, panels in figures.items():

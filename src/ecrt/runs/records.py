@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, Literal
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ecrt.disk import read_arrays, write_arrays, write_json
-from ecrt.errors import InputError
-from ecrt.io import read_json
+from ecrt.disk import write_arrays, write_json
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -129,9 +126,6 @@ class TaskResults:
     unknown_labels : labels that the model does not know, and their rows.
     """
 
-    most_bytes: ClassVar[int] = 448 * 2**20
-    """Of the arrays on disk."""
-
     title: str
     metrics: dict[str, dict[str, float]]
     curves: tuple[Curve, ...]
@@ -152,22 +146,6 @@ class TaskResults:
         document = {"format": FORMAT, "rows": self.n_rows, **_without_arrays(self, "", arrays)}
         write_json(folder / METRICS_FILE, document, indent=2)
         write_arrays(folder / ARRAYS_FILE, arrays)
-
-    @classmethod
-    def read(cls, folder: str | Path) -> Self:
-        """Read what ``write`` wrote."""
-        folder = Path(folder)
-        document = _read_metrics(folder)
-        arrays = read_arrays(folder / ARRAYS_FILE, cls.most_bytes)
-        try:
-            for name, array in arrays.items():
-                _put(document, name, array)
-            return msgspec.convert(document, cls, dec_hook=_check_array)
-        except (msgspec.ValidationError, LookupError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{METRICS_FILE} and {ARRAYS_FILE} in {folder} are not as ecrt writes them ({str(error)[:80]}): "
-                "evaluate the model again."
-            ) from error
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -214,7 +192,6 @@ class Measured(TaskResults):
         rows (``counts``), ``minority``, ``threshold`` (a probability) and scores.
     """
 
-    most_bytes: ClassVar[int] = 2 * 2**30  # every label of every test row is among them
     task: Literal["regression", "multilabel"]
     names: tuple[str, ...]
     groups: dict[str, dict[str, float]]
@@ -230,23 +207,6 @@ class Measured(TaskResults):
         return self.arrays["y"]
 
 
-def task_of(folder: str | Path) -> str:
-    """The task that the figures in a folder are of."""
-    return str(_read_metrics(Path(folder)).get("task"))
-
-
-def _read_metrics(folder: Path) -> dict[str, Any]:
-    """What ``metrics.json`` says, NaN for null."""
-    file = folder / METRICS_FILE
-    if not file.exists():
-        raise InputError(f"{folder} holds no {METRICS_FILE}: write an Evaluation of a fitted model there first.")
-    document = _with_nan(read_json(file))
-    found = document.get("format") if isinstance(document, dict) else None
-    if found != FORMAT:
-        raise InputError(f"{file} has format {str(found)[:20]}, this version of ecrt reads {FORMAT}.")
-    return dict(document)
-
-
 def _without_arrays(value: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
     """A value with null for its arrays, which are put aside under their path."""
     if isinstance(value, np.ndarray):
@@ -259,28 +219,3 @@ def _without_arrays(value: Any, name: str, arrays: dict[str, NDArray[Any]]) -> A
     if isinstance(value, (list, tuple)):
         return [_without_arrays(entry, f"{begin}{place}", arrays) for place, entry in enumerate(value)]
     return value
-
-
-def _put(document: Any, name: str, array: NDArray[Any]) -> None:
-    """An array at its path again."""
-    *path, last = name.split(".")
-    for step in path:
-        document = document[int(step) if isinstance(document, list) else step]
-    document[last] = array
-
-
-def _check_array(kind: Any, value: Any) -> Any:
-    """An array where one belongs, of the kind that belongs there."""
-    wanted = get_args(get_args(kind)[1])[0]
-    if not isinstance(value, np.ndarray) or not (wanted is Any or np.issubdtype(value.dtype, wanted)):
-        raise ValueError(f"an array of {getattr(wanted, '__name__', wanted)} is missing")
-    return value
-
-
-def _with_nan(value: Any) -> Any:
-    """NaN for null."""
-    if isinstance(value, dict):
-        return {key: _with_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_with_nan(entry) for entry in value]
-    return math.nan if value is None else value
