@@ -343,7 +343,7 @@ def test_numbers_that_may_be_meant_the_other_way_round_are_not_guessed(tmp_path)
 @pytest.mark.parametrize("later", [".", ","])
 def test_another_decimal_sign_in_a_new_file_is_not_guessed(tmp_path, fitted, later):
     first, new = tmp_path / "first.csv", tmp_path / "later.csv"
-    numbers = [f"{row * 7 % 40 + 10}{fitted}{row % 9 if fitted else ''}" for row in range(40)]
+    numbers = [f"{row * 7 % 30 + 10}{fitted}{row % 9 if fitted else ''}" for row in range(40)]
     first.write_text("\n".join(["x\tlabel", *(f"{number}\t{'ab'[row % 2]}" for row, number in enumerate(numbers))]))
     columns = read_data(first, target=["label"]).columns
     assert columns[0].decimal == fitted
