@@ -258,7 +258,7 @@ def test_command_writes_what_fit_reads(folder, tmp_path, monkeypatch):
     run = CliRunner().invoke(app, words)
     assert run.exit_code == 0, run.output
     assert "60 rows of 27 features." in run.output
-    assert "already exists; --force" in CliRunner().invoke(app, words).output
+    assert "already exists; use --force" in CliRunner().invoke(app, words).output
     found = read_data(tmp_path / "f.npz", target=["y"])  # as ecrt fit and ecrt predict do
     assert found.X.shape == (60, 27)
     assert set(found.y) == {"dark", "light"}

@@ -326,7 +326,7 @@ def embed(
     if output.suffix != ".npz":
         raise InputError(f"The features are written as .npz, not {output.suffix or 'without an ending'}.")
     if output.exists() and not force:
-        raise InputError(f"{output} is there already; use --force to overwrite it.")
+        raise InputError(f"{output} already exists; use --force to overwrite it.")
     items = read_items(source, text=text, target=target, split=split, rows=rows, seed=seed)
     network = make_backbone(backbone, device=resolve_device(device), weights=weights)
     with BarProgress() as progress:
