@@ -155,6 +155,7 @@ def test_a_point_or_comma_is_settled_by_the_file_the_option_or_said():
         ("body mass index", [f"{value:.3f}" for value in RNG.random(ROWS)], "number"),
         ("distance", RNG.integers(0, 10**6, ROWS), "number"),
         ("year", RNG.integers(1990, 2020, ROWS), "number"),
+        ("price", [f"{value:.4f}" for value in RNG.random(ROWS // 20)] + ["12.2000"] * (ROWS - ROWS // 20), "number"),
         ("grade", RNG.choice(["Q1", "Q2", "A3"], ROWS), "category"),
         ("range", RNG.choice(["10-20", "20-30"], ROWS), "category"),
         ("years", RNG.choice(["< 1 year", "2 years", "10+ years"], ROWS), "category"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -231,7 +231,7 @@ def _judge(name: str, cells: Cells, hints: _Hints, given: str | None, aside: boo
 def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[ColumnReading | None, str]:
     """How to read the column as numbers, or ``None``; and a sentence if its decimal sign is not certain."""
     most = (1 - needed) * cells.n_present
-    for writing, unreadable in _unreadable(cells, SPECIAL).items():
+    for writing, unreadable in _unreadable(cells, {one: SPECIAL[one][0] for one in SPECIAL}, 0.0).items():
         if unreadable <= most:
             return ColumnReading(name="", kind="number", writing=writing), ""
     if cells.plain is not None:
@@ -259,11 +259,18 @@ def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Co
     return (None, "") if otherwise > most else (reading, unsure)
 
 
-def _unreadable(cells: Cells, writings: Iterable[str]) -> dict[str, int]:
-    """Rows that each way of writing leaves unreadable; only of ways that some of a sample of values are written in."""
+def _unreadable(cells: Cells, patterns: Mapping[str, re.Pattern[str]], share: float) -> dict[str, int]:
+    """Rows that each way of writing leaves unreadable; only of ways that fit a share of a sample of distinct values.
+
+    Without the sample, numbers that nearly all rows share, such as 12.2000, could be taken for a month and a year.
+    """
     sample = cells.present[:: max(len(cells.present) // SAMPLE, 1)]
-    likely = [writing for writing in writings if not pd.isna(parse(sample, writing)).all()]
-    return {writing: cells.count(pd.isna(parse(cells.text, writing)) & ~cells.absent) for writing in likely}
+    fitting = {writing: sum(map(bool, map(one.fullmatch, sample))) for writing, one in patterns.items()}
+    return {
+        writing: cells.count(pd.isna(parse(cells.text, writing)) & ~cells.absent)
+        for writing, count in fitting.items()
+        if count >= max(share * len(sample), 1)
+    }
 
 
 def _mixed_units(cells: Cells) -> str:
@@ -279,7 +286,7 @@ def _as_date(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Colu
     """How to read the column as dates, or ``None``; and a sentence if day and month may be swapped."""
     if cells.holds_dates:
         return ColumnReading(name="", kind="date", writing=YEAR_FIRST), ""
-    unreadable = _unreadable(cells, DATES)
+    unreadable = _unreadable(cells, DATES, needed)
     if unreadable.get("yearmonthday") or len(cells.present) < 2:
         unreadable.pop("yearmonthday", None)  # whole numbers, a few of which could be dates
     writing = min(unreadable, key=lambda one: unreadable[one], default="")

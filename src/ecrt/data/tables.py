@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 Kind = Literal["number", "category", "date", "left out"]
 
 MOST_LEVELS = 40
-"""Levels of a category that get a column of their own, the most frequent first."""
+"""Levels of a category that get their own column, the most frequent first."""
 
 MOST_RARE_LEVELS = 1000
 """Further levels that are stored, so that new ones are noticed; with more, none are stored."""
@@ -193,7 +193,8 @@ def _learn_column(name: str, values: pd.Series[Any]) -> Column:
     if is_datetime64_any_dtype(values.dtype) or isinstance(values.dtype, pd.PeriodDtype):
         return _date_column(name, values, flagged)
     if _holds_numbers(values):
-        if many and is_integer_dtype(values.dtype) and _counts_rows(present):
+        whole = many and is_integer_dtype(values.dtype) and present.is_unique
+        if whole and int(present.max()) - int(present.min()) + 1 == len(present):  # a row counter
             return Column(name=name, kind="left out")
         numbers = _numbers(values)
         return Column(name=name, kind="number", fill=(float(np.nanmedian(numbers)),), flagged=flagged)
@@ -257,11 +258,6 @@ def _holds_numbers(values: pd.Series[Any]) -> bool:
     if is_numeric_dtype(values.dtype) or is_timedelta64_dtype(values.dtype):
         return True
     return bool(values.dropna().map(lambda value: isinstance(value, NUMBERS)).all())
-
-
-def _counts_rows(present: pd.Series[Any]) -> bool:
-    """Whether whole numbers are a row counter: consecutive, each once."""
-    return present.is_unique and int(present.max()) - int(present.min()) + 1 == len(present)
 
 
 def _as_dates(values: pd.Series[Any]) -> pd.Series[Any]:

@@ -132,10 +132,7 @@ def text_items(
 
 
 def _digest(parts: Sequence[str]) -> str:
-    content = hashlib.sha256()
-    for part in parts:
-        content.update(part.encode() + b"\0")
-    return content.hexdigest()
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 # --- features ------------------------------------------------------------------------------------------------------
