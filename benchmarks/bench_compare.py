@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import make_classification
 
-from ecrt.comparison import DEFAULT_METHODS, Comparison
+from ecrt.comparison import DEFAULT_METHODS
 
 SEEDS, BUDGET, JOBS = 5, 8, 2
 LIMIT = 360
@@ -54,14 +54,14 @@ def main() -> None:
     subprocess.run([sys.executable, "-c", "from ecrt.cli import main; main()", *words], check=True)
     seconds = time.perf_counter() - began
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found = Comparison.read(work / "out")
+    results, times = (json.loads((work / "out" / name).read_text()) for name in ("results.json", "times.json"))
     result = {
         "rows": options.rows, "methods": list(DEFAULT_METHODS), "seeds": SEEDS, "budget": BUDGET, "jobs": JOBS,
         "seconds": round(seconds, 1), "limit": LIMIT, "load_before": round(load, 1), "load_after":
         round(os.getloadavg()[0], 1), "cores": os.cpu_count(),
         "command_cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
-        "trials": {name: [one["finished"] for one in method.trials] for name, method in found.methods.items()},
-        "refit_seconds": {name: [run["refit"] for run in runs] for name, runs in found.times.items()},
+        "trials": {name: [one["finished"] for one in method["trials"]] for name, method in results["methods"].items()},
+        "refit_seconds": {name: [run["refit"] for run in runs] for name, runs in times.items()},
         "python": platform.python_version(),
     }  # fmt: skip
     print(json.dumps(result, indent=1))

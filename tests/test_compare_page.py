@@ -190,9 +190,7 @@ def test_one_seed_two_classes_and_many_classes_have_a_page() -> None:
 
 
 def test_page_in_a_browser(browser: Any, tmp_path: Path) -> None:  # noqa: F811
-    found = made()
-    found.write(tmp_path)
-    browser.get(write_comparison_page(tmp_path).as_uri())
+    browser.get(write_comparison_page(made(), tmp_path).as_uri())
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
     def shown(selector: str) -> list[bool]:

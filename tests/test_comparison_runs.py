@@ -25,7 +25,9 @@ from ecrt.cli import app
 from ecrt.comparison import METHODS, Comparison
 from ecrt.comparison.methods import Method
 from ecrt.comparison.splits import make_splits
+from ecrt.disk import plain
 from ecrt.errors import ECRTWarning, InputError
+from ecrt.io import read_json
 from ecrt.metrics import class_prior_of, read_predictions, shift_prior
 from ecrt.report import verdict_text
 from ecrt.rivals.base import Number
@@ -113,13 +115,10 @@ def test_last_fit_is_on_all_training_rows_with_the_best_setting_of_the_inner_spl
     assert found.methods["bayes"].metrics["balanced"]["balanced_accuracy"] == [pytest.approx(expected)]
 
 
-def test_results_read_back(tmp_path: Path) -> None:
+def test_results_are_written(tmp_path: Path) -> None:
     found = compared(tmp_path)
-    again = Comparison.read(tmp_path)
-    assert again.as_dict() == found.as_dict()
-    assert again.times == found.times
-    with pytest.raises(InputError, match="no finished comparison"):
-        Comparison.read(tmp_path / "runs")
+    assert read_json(tmp_path / "results.json") == plain(found.as_dict())
+    assert read_json(tmp_path / "times.json") == plain(found.times)
 
 
 def test_without_a_folder_nothing_is_left() -> None:
@@ -160,7 +159,7 @@ def test_a_method_that_fails_is_named_and_the_others_go_on(monkeypatch: pytest.M
     assert found.sound == ["weighted-logistic"]
     assert found.verdict()["failed"] == {"bayes": "RuntimeError: no such luck"}
     assert verdict_text(found)[-1] == "Naive Bayes failed and is left out: RuntimeError: no such luck"
-    assert Comparison.read(tmp_path).verdict() == found.verdict()
+    assert read_json(tmp_path / "results.json")["verdict"]["balanced"] == plain(found.verdict("balanced"))
 
 
 # --- resuming ----------------------------------------------------------------------------------------------------
@@ -273,9 +272,9 @@ def test_command_prints_table_and_verdict_and_writes_a_page(csv: Path, tmp_path:
     assert "1 rows without a label are left out" in text
     assert "No method beats Weighted logistic regression by more than noise" in text
     assert (tmp_path / "out" / "report.html").is_file()
-    found = Comparison.read(tmp_path / "out")
-    assert found.data["columns"] == 6
-    assert found.settings["title"] == "plants.csv"
+    found = read_json(tmp_path / "out" / "results.json")
+    assert found["data"]["columns"] == 6
+    assert found["settings"]["title"] == "plants.csv"
     assert command(*words).exit_code == 0
     refused = command(*words, "--metric", "nll")
     assert refused.exit_code == 1
@@ -288,9 +287,9 @@ def test_command_splits_by_a_column(csv: Path, tmp_path: Path, option: str, colu
     words += ["day" if column == "plot" else "plot", "--jobs", "1", "-o", tmp_path]
     result = command(csv, option, column, *words)
     assert result.exit_code == 0, result.output
-    found = Comparison.read(tmp_path)
-    assert found.settings["splits"] == kind
-    assert found.data["columns"] == 6
+    found = read_json(tmp_path / "results.json")
+    assert found["settings"]["splits"] == kind
+    assert found["data"]["columns"] == 6
 
 
 @pytest.mark.parametrize(

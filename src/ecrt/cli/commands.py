@@ -95,7 +95,7 @@ def demo(output: KeptFolder = Path("ecrt-demo"), jobs: Jobs = None) -> None:
 
     with BarProgress() as progress:
         found = compare_digits(output, jobs=jobs or joblib.cpu_count(), progress=progress)
-    page, picture = write_comparison_page(output), output / "sources.png"
+    page, picture = write_comparison_page(found, output), output / "sources.png"
     if not picture.exists():
         write_bytes(picture, toy_png(**toy_points()))
     _print_comparison(found)
@@ -265,7 +265,7 @@ def compare(
             title=file.name, reading=data.columns, progress=progress,
         )  # fmt: skip
     _print_comparison(found)
-    tell(f"Report: {write_comparison_page(output)}")
+    tell(f"Report: {write_comparison_page(found, output)}")
 
 
 def diagnose(

@@ -17,7 +17,7 @@ from ecrt.comparison.splits import Split
 from ecrt.comparison.tuning import Trial, Tuned
 from ecrt.disk import plain, remove_litter, write_json
 from ecrt.errors import InputError, warn_user
-from ecrt.io import BadContentError, read_json, typed
+from ecrt.io import read_json
 from ecrt.metrics import (
     PRIORS,
     Estimate,
@@ -311,21 +311,6 @@ class Comparison:
         """Write ``results.json``, the same whenever and however often it is made, and ``times.json``."""
         write_json(folder / RESULTS_FILE, self.as_dict())
         write_json(folder / TIMES_FILE, self.times)
-
-    @classmethod
-    def read(cls, folder: Path) -> Comparison:
-        """What ``write`` has written."""
-        if not (folder / RESULTS_FILE).is_file():
-            raise InputError(f"The folder {folder} holds no finished comparison.")
-        found = read_json(folder / RESULTS_FILE, dict[str, Any])
-        kept = {name: found.get(name) for name in ("settings", "data", "warnings", "methods")}
-        try:
-            comparison: Comparison = typed(
-                {**kept, "times": read_json(folder / TIMES_FILE)}, cls, "It is no comparison"
-            )
-        except BadContentError as error:
-            raise InputError(f"{folder / RESULTS_FILE} cannot be read. {error.problem}") from error
-        return comparison
 
     def _values(self, method: str, metric: str, prior: PriorName) -> list[float]:
         """A metric on every seed; nothing where a seed has no value."""

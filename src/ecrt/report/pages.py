@@ -31,9 +31,9 @@ def write_model_page(found: Evaluation | Measured, folder: str | Path) -> Path:
     return path
 
 
-def write_comparison_page(folder: str | Path) -> Path:
-    """Write ``report.html`` beside the results of a comparison; gives its path."""
-    return _write(Comparison.read(Path(folder)), Path(folder))[0]
+def write_comparison_page(found: Comparison, folder: str | Path) -> Path:
+    """Write ``report.html`` to a folder; gives its path."""
+    return _write(found, Path(folder))[0]
 
 
 def write_diagnosis_page(found: Diagnosis, folder: str | Path) -> Path:

@@ -17,9 +17,6 @@ Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 TaskName = Literal["classification", "multilabel", "regression"]
 
-FORMAT = 2
-METRICS_FILE, ARRAYS_FILE = "metrics.json", "evaluation.npz"
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
@@ -133,19 +130,16 @@ class TaskResults:
     subject: str = ""
     columns: tuple[tuple[str, ...], ...] = ()
 
-    @property
-    def n_rows(self) -> int:
-        """Test rows."""
-        return len(self.y)  # type: ignore[attr-defined]  # of the subclasses
-
     def write(self, folder: str | Path) -> None:
         """Write ``metrics.json``, for readers, and ``evaluation.npz``, without pickles."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, NDArray[Any]] = {}
-        document = {"format": FORMAT, "rows": self.n_rows, **_without_arrays(self, "", arrays)}
-        write_json(folder / METRICS_FILE, document, indent=2)
-        write_arrays(folder / ARRAYS_FILE, arrays)
+        n_rows = len(self.y)  # type: ignore[attr-defined]  # of the subclasses
+        write_json(
+            folder / "metrics.json", {"format": 2, "rows": n_rows, **_without_arrays(self, "", arrays)}, indent=2
+        )
+        write_arrays(folder / "evaluation.npz", arrays)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
