@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import GridSearchCV
+from sklearn.utils._param_validation import make_constraint
 from torch import nn
 
 import ecrt
@@ -31,9 +34,12 @@ from ecrt import (
 from ecrt.rivals import Rival
 from ecrt.runs.config import read_config
 from ecrt.stages import Part
+from ecrt.stages.parts import Composed
 from options_walk import PARTS, data
 
 ESTIMATORS = (ECRTClassifier, ECRTRegressor, ECRTTransformer)
+KINDS = [*ESTIMATORS, BaselineClassifier, *PARTS]
+BY_NAME = {kind.__name__: kind for kind in KINDS}
 ROLES = {(kind, name): role for kind in (*ESTIMATORS, BaselineClassifier) for name, role in kind._roles.items()}
 
 
@@ -50,28 +56,77 @@ def test_all_parts_are_public_and_walked():
     assert all(getattr(ecrt.rivals, part.__name__) is part for part in rivals)
 
 
-@pytest.mark.parametrize("kind", [*ESTIMATORS, BaselineClassifier, *PARTS])
-def test_every_option_is_documented_and_has_a_constraint(kind):
-    names = set(kind().get_params(deep=False))
-    head = inspect.getdoc(kind).split("\nAttributes\n")[0]
-    documented = {
-        name for line in re.findall(r"^([a-z][\w, ]*?)(?: :.*)?$", head, flags=re.M) for name in line.split(", ")
-    }
-    assert names <= documented | ({"kind"} if not names else set())
-    assert set(kind._parameter_constraints) == names
+# --- each option is declared once: its default, its allowed values, its documentation ----------------------------
+
+
+def documentation(kind):
+    """What the docstring says of each option: its default as a value, and the class that it is described with.
+
+    ``width : int, default=64`` has a default; ``width, depth : default=64 and 2`` has one for each name. Without
+    a default, the description must be "As in" another class.
+    """
+    section = inspect.getdoc(kind).partition("\nParameters\n----------\n")[2].partition("\n\n")[0]
+    found = {}
+    for names, kinds, body in re.findall(r"^(\w[\w, ]*?)(?: : (.*))?\n((?:    .*\n?)+)", section, flags=re.M):
+        names = names.split(", ")
+        stated = re.search(r"default=(.*)$", kinds)
+        values = [] if stated is None else [stated[1]] if len(names) == 1 else re.split(r", | and ", stated[1])
+        other = re.search(r"\b[Aa]s in ``(\w+)``", body)
+        assert len(values) == len(names) or (not values and other), (kind, names)
+        for place, name in enumerate(names):
+            assert name not in found, (kind, name)
+            found[name] = ([ast.literal_eval(values[place])] if values else []), other and other[1]
+    return found
+
+
+def allowed(kind, name):
+    """The allowed values of an option, in words."""
+    words = [str(make_constraint(one)) for one in kind._parameter_constraints[name]]
+    return sorted(re.sub(r"\{.*\}", lambda names: str(sorted(names[0][1:-1].split(", "))), one) for one in words)
+
+
+def test_allowed_values_are_those_of_the_type():
+    declared = {kind for one in KINDS for kind in one.__mro__ if "_parameter_constraints" in vars(kind)}
+    assert declared <= {Composed, *BaseEstimator.__mro__}
+    for kind in KINDS:
+        for name, constraints in kind._parameter_constraints.items():
+            # A plain int or float would refuse NumPy's numbers, and take any.
+            assert constraints, (kind, name)
+            assert not {int, float, Any} & {one for one in constraints if isinstance(one, type)}, (kind, name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_option_is_documented_once_with_its_default(kind):
+    defaults, documented = kind().get_params(deep=False), documentation(kind)
+    assert set(documented) == set(defaults) == set(kind._parameter_constraints)
+    for name, (stated, other) in documented.items():
+        if stated:
+            assert stated == [defaults[name]], name
+        else:
+            assert documentation(BY_NAME[other])[name][0] == [defaults[name]], (name, other)
+            assert allowed(kind, name) == allowed(BY_NAME[other], name), (name, other)
+
+
+@pytest.mark.parametrize(("kind", "name"), ROLES)
+def test_an_option_has_one_default_and_the_same_allowed_values_in_all_parts_of_a_role(kind, name):
+    same_in_family(ROLES[kind, name].classes)
+
+
+def test_an_option_has_one_default_and_the_same_allowed_values_in_all_estimators():
+    same_in_family(ESTIMATORS)
+
+
+def same_in_family(family):
+    for name in {name for kind in family for name in kind().get_params(deep=False)} - {"demixing", "augmentation"}:
+        having = [kind for kind in family if name in kind().get_params(deep=False)]
+        assert len({repr(getattr(kind(), name)) for kind in having}) == 1, name
+        if not any(name in kind._roles for kind in having):
+            assert len({repr(allowed(kind, name)) for kind in having}) == 1, name
 
 
 @pytest.mark.parametrize("kind", PARTS)
 def test_defaults_pass_their_own_check(kind):
     kind().check()
-
-
-def test_an_option_has_one_default_in_all_parts_of_a_role_and_in_all_estimators():
-    families = [role.classes for role in ROLES.values()] + [ESTIMATORS]
-    for family in families:
-        for name in {name for kind in family for name in kind().get_params(deep=False)} - {"demixing", "augmentation"}:
-            values = {repr(kind().get_params()[name]) for kind in family if name in kind().get_params()}
-            assert len(values) == 1, (name, values)
 
 
 @pytest.mark.parametrize(("kind", "name"), ROLES)

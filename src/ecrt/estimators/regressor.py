@@ -76,7 +76,7 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
     weighted : "auto" or bool, default="auto"
         Whether sources are weighed by their signal before the head; ``"auto"`` tries both ways.
     validation_fraction, precision, device, verbose, random_state
-        As in :class:`ECRTClassifier`.
+        As in ``ECRTClassifier``.
 
     Attributes
     ----------
