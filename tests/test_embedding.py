@@ -271,7 +271,7 @@ def test_command_writes_what_fit_reads(folder, tmp_path, monkeypatch):
         (["nowhere", "--backbone", "pixels:3"], "There is no file or folder nowhere."),
         ([".", "--backbone", "pixels:3", "-o", "f.csv"], "written as .npz, not .csv"),
         ([".", "--backbone", "pixel:3"], "No backbone is called 'pixel:3'"),
-        ([".", "--backbone", "pixels:3", "--device", "tpuu"], "device='tpuu' is unknown to torch"),
+        ([".", "--backbone", "pixels:3", "--device", "tpuu"], "device='tpuu' cannot be used here"),
         ([".", "--backbone", "pixels:3", "--weights", "w.pth"], "There is no file of weights w.pth"),
     ],
 )
