@@ -108,7 +108,7 @@ def test_labels_never_seen_and_thresholds_are_named(labels, tmp_path):
 @pytest.mark.parametrize("page", ["classes", "labels", "regression", "comparison", "diagnosis"])
 def test_a_page_is_a_module_and_a_template_with_all_words(page):
     room = Path(report.__file__).parent
-    assert "<h1>" in (room / "templates" / f"{page}.html").read_text(encoding="utf-8")
+    assert "<h2>" in (room / "templates" / f"{page}.html").read_text(encoding="utf-8")
     tree = ast.parse((room / f"{page}.py").read_text(encoding="utf-8"))
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
