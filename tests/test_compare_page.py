@@ -30,7 +30,7 @@ def made(
 ) -> Comparison:  # fmt: skip
     """A comparison as it might come out, without fitting anything."""
     rng = np.random.default_rng(0)
-    hard = rng.normal(0, 0.02, seeds)  # splits are hard for all methods alike
+    hard = rng.normal(0, 0.02, seeds)  # splits are equally hard for all methods
     methods = {}
     for name, level in levels.items():
         values = (level + hard + rng.normal(0, noise, seeds)).tolist()

@@ -125,7 +125,7 @@ def test_stratified_splits_part_the_rows_and_keep_every_class_in_training(seed: 
 
 @settings(max_examples=10)
 @given(st.integers(0, 1000))
-def test_groups_are_never_parted(seed: int) -> None:
+def test_groups_stay_together(seed: int) -> None:
     rng = np.random.default_rng(seed)
     groups = rng.integers(0, 30, 300)
     y = (rng.random(300) < 0.3).astype(np.int64)
@@ -177,21 +177,21 @@ def test_splits_that_cannot_be_made_are_refused() -> None:
 # --- warnings ----------------------------------------------------------------------------------------------------
 
 
-def told(X: pd.DataFrame, y: np.ndarray, **options: Any) -> list[str]:
+def warned(X: pd.DataFrame, y: np.ndarray, **options: Any) -> list[str]:
     return warnings_of(X, y, make_splits(y, n_seeds=5, **options), [f"c{at}" for at in range(y.max() + 1)])
 
 
 def test_a_table_without_faults_is_not_warned_about() -> None:
     rng = np.random.default_rng(0)
-    assert told(pd.DataFrame(rng.normal(size=(400, 3))), np.repeat([0, 1], [300, 100])) == []
+    assert warned(pd.DataFrame(rng.normal(size=(400, 3))), np.repeat([0, 1], [300, 100])) == []
 
 
 def test_warnings_have_figures() -> None:
     rng = np.random.default_rng(0)
     numbers = pd.DataFrame(rng.normal(size=(200, 3)))
-    (balanced,) = told(numbers, np.repeat([0, 1], [110, 90]))
+    (balanced,) = warned(numbers, np.repeat([0, 1], [110, 90]))
     assert "110 rows of 'c0', the largest class, and 90 of 'c1'" in balanced
-    (few,) = told(numbers, np.repeat([0, 1], [180, 20]))
+    (few,) = warned(numbers, np.repeat([0, 1], [180, 20]))
     assert "1 of 2 classes has fewer than 10 test rows" in few
     assert "'c1' (4)" in few
     assert "One row of 'c1' moves balanced accuracy by 0.125" in few
@@ -199,7 +199,7 @@ def test_warnings_have_figures() -> None:
     untested = warnings_of(numbers, three, make_splits(three, n_seeds=3), ["a", "b", "c"])[-1]
     assert "'c' (0). Classes without test rows count for nothing" in untested
     doubled = pd.concat([numbers, numbers], ignore_index=True)
-    (twins,) = told(doubled, np.tile(np.repeat([0, 1], [140, 60]), 2))
+    (twins,) = warned(doubled, np.tile(np.repeat([0, 1], [140, 60]), 2))
     share = float(twins.split("%")[0])
     assert 70 < share < 90  # four fifths of the twins are in training
     assert f"({share:.1f}% with the same label)" in twins
@@ -208,7 +208,7 @@ def test_warnings_have_figures() -> None:
     labels = np.repeat([0, 1, 0, 1, 2], [60, 40, 60, 20, 20])
     assert any(
         "Classes 'c2' are tested in a split that has none of them" in s
-        for s in told(numbers, labels, times=np.arange(200))
+        for s in warned(numbers, labels, times=np.arange(200))
     )
 
 
@@ -217,7 +217,7 @@ def test_duplicates_on_one_side_are_no_matter() -> None:
     numbers = pd.DataFrame(rng.normal(size=(200, 3)))
     doubled = pd.concat([numbers, numbers], ignore_index=True)
     y = np.tile(np.repeat([0, 1], [140, 60]), 2)
-    assert told(doubled, y, groups=np.tile(np.arange(200), 2)) == []
+    assert warned(doubled, y, groups=np.tile(np.arange(200), 2)) == []
 
 
 # --- tuning ------------------------------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ def test_overlap_widens_the_interval_as_nadeau_and_bengio_say() -> None:
 
 
 def test_overlapping_splits_of_pure_noise_are_rarely_called_a_difference() -> None:
-    """Two classifiers that guess alike: resampled means are dependent, and the naive test is fooled by that."""
+    """Two classifiers that guess: resampled means are dependent, and the naive test is fooled by that."""
     rng = np.random.default_rng(0)
     naive = corrected = 0
     for _ in range(300):

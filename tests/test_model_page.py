@@ -291,7 +291,7 @@ def test_what_is_missing_is_left_out_or_said() -> None:
     outline = Outline(render(bare))
     for words in (
         "A fitted ECRT model", "No class is clearly rarer", "1 class has no test row", "The only source",
-        "found in closed form", "training used none", "an array of your own", "The error is not finite",
+        "found in closed form", "training used none", "your own array", "The error is not finite",
     ):  # fmt: skip
         assert words in outline.text
     assert "Dependence left" not in outline.text
@@ -380,7 +380,7 @@ QUESTIONS = {
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("correlation", [0.05, 0.25, 0.97])
 @pytest.mark.parametrize("fine", [True, False])
-def test_findings_are_told_and_what_does_not_hold_comes_with_advice(correlation: float, fine: bool) -> None:
+def test_findings_are_shown_and_what_does_not_hold_comes_with_advice(correlation: float, fine: bool) -> None:
     evaluation = made(["a", "b", "c", "d"])
     classes = replace(
         evaluation.classes, n_examples=np.full(4, 300), max_correlation=np.full(4, correlation),

@@ -103,7 +103,7 @@ def _score_table(found: Comparison, columns: list[tuple[str, PriorName]], prior:
 
 
 def _estimate_cell(estimate: Estimate | None, form: str) -> Cell:
-    """A mean with half of its interval; a dash where there is none."""
+    """A mean with half of its interval; a dash where it is missing."""
     if estimate is None:
         return number_cell(None)
     note = "" if estimate.half_width is None else f"± {estimate.half_width:.3f}"
