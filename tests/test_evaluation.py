@@ -90,7 +90,8 @@ def test_facts_of_model_and_classes(fitted: ECRTClassifier, evaluated: Evaluatio
     assert classes.max_correlation[0] == fitted.diagnostics_.classes[0].max_correlation
     assert (model.demixing, model.head, model.n_sources) == ("linear", "linear", 6)
     assert f"linear {model.head_setting:g}" in model.head_candidates
-    assert evaluated.curves == ()
+    assert evaluated.training["encoder"] is None
+    assert len(evaluated.training["restarts"]) == 0
 
 
 def test_points_are_few_and_of_the_right_classes(fitted: ECRTClassifier, evaluated: Evaluation) -> None:
@@ -166,12 +167,12 @@ def test_trained_parts_leave_curves(table: tuple[np.ndarray, np.ndarray], tmp_pa
     ).fit(X[:400], y[:400])
     found = evaluate(clf, X[400:], y[400:])
     found.write(tmp_path)
-    curves = found.curves
-    assert [curve.stage for curve in curves] == ["encoder", "flow", "flow"]
     kept = clf.history_["restarts"][0]
-    assert curves[1].held_out_loss.tolist() == kept.history.held_out_loss
-    assert (curves[1].n_blocks, curves[1].best_epoch) == (kept.n_blocks, kept.history.best_epoch)
-    assert read_arrays(tmp_path / "evaluation.npz")["curves.1.held_out_loss"].tolist() == kept.history.held_out_loss
+    assert found.training["encoder"].held_out_loss == clf.history_["encoder"].held_out_loss
+    assert found.training["restarts"][0].n_blocks == kept.n_blocks
+    written = json.loads((tmp_path / "metrics.json").read_text())["training"]
+    assert written["restarts"][0]["history"]["held_out_loss"] == kept.history.held_out_loss
+    assert len(written["restarts"]) == 2
 
 
 def test_too_many_log_probabilities_are_left_out(

@@ -19,11 +19,14 @@ from ecrt.metrics.predictions import class_scores, group_recalls
 from ecrt.report.classes import chance_correlation, findings, summarise_classes
 from ecrt.report.drawing import svg
 from ecrt.report.pages import page_of, write_model_page
-from ecrt.runs.records import ClassFacts, Curve, Evaluation, ModelFacts, SourcePoints
+from ecrt.runs.records import ClassFacts, Evaluation, ModelFacts, SourcePoints
+from ecrt.stages import Restart
+from ecrt.training import History
 from pages import Outline
 
 ATTACK = "</script><img src=x onerror=alert(1)>"
 LONG = "a very long label that goes on and on without an end in sight"
+TRAINED = History(np.linspace(1, 0.2, 9).tolist(), np.linspace(1, 0.4, 9).tolist(), best_epoch=6)
 LABELS = ["cat", '$x_1$ & "co" \'', ATTACK, "稀有", LONG, "7"]
 SECTIONS = [
     "summary", "metrics-section", "classes", "confusion", "calibration", "sources-section", "training", "diagnostics"
@@ -67,11 +70,7 @@ def made(labels: list[str], n_rows: int = 240, *, seed: int = 0, **changes: Any)
             columns=np.array([0, 1]), real=rng.normal(size=(n_rows, 2)), real_y=y,
             synthetic=rng.normal(size=(30, 2)), synthetic_y=np.full(30, n - 1),
         ),
-        "curves": tuple(
-            Curve(stage=stage, train_loss=np.linspace(1, 0.2, 9), held_out_loss=np.linspace(1, 0.4, 9), best_epoch=6,
-                  n_blocks=1)
-            for stage in ("encoder", "flow", "flow")
-        ),
+        "training": {"encoder": TRAINED, "restarts": [Restart(1, 0.4, TRAINED), Restart(1, 0.5, TRAINED)]},
         "y": y,
         "unknown_labels": {},
         "metrics": {
@@ -286,7 +285,7 @@ def test_what_is_missing_is_left_out_or_said() -> None:
             columns=np.array([0]), real=np.zeros((len(y), 1)), real_y=y, synthetic=np.ones((8, 1)),
             synthetic_y=np.repeat(np.arange(4), 2),
         ),
-        curves=(),
+        training={"encoder": None, "restarts": []},
     )  # fmt: skip
     outline = Outline(render(bare))
     for words in (
@@ -301,9 +300,9 @@ def test_what_is_missing_is_left_out_or_said() -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_failed_restarts_are_said() -> None:
     evaluation = made(["a", "b", "c"])
-    nothing = np.empty(0)
-    failed = Curve(stage="flow", train_loss=nothing, held_out_loss=nothing, best_epoch=0, error="It <diverged>.")
-    text = render(replace(evaluation, curves=(*evaluation.curves, failed)))
+    failed = Restart(1, np.nan, None, error="It <diverged>.")
+    restarts = [*evaluation.training["restarts"], failed]
+    text = render(replace(evaluation, training=evaluation.training | {"restarts": restarts}))
     assert "1 failed: It &lt;diverged&gt;." in text
 
 

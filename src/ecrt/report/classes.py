@@ -29,7 +29,8 @@ from ecrt.report.drawing import DOTTED, GREY, INK, MINORITY, NAME, OTHERS, PALET
 from ecrt.report.rendering import Plots, counted, percent, short_label
 from ecrt.report.tables import Cell, Table, column_table, count_cell, label_cell, number_cell
 from ecrt.runs.diagnosis import Answer, Finding, theory_finding
-from ecrt.runs.records import Curve, Evaluation
+from ecrt.runs.records import Evaluation
+from ecrt.training import History
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -61,7 +62,7 @@ AROUND = [(0, 0), (0, 9), (0, -9), (2, 0), (-2, 0), (2, 9), (-2, -9), (0, 18), (
 def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
     """Turn an evaluation into what the page shows."""
     model, points = evaluation.model, evaluation.points
-    flows = [curve for curve in evaluation.curves if curve.stage == "flow"]
+    flows, encoder = evaluation.training["restarts"], evaluation.training["encoder"]
     return {
         "title": evaluation.title,
         "subject": evaluation.subject,
@@ -76,9 +77,9 @@ def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
         "n_points_columns": len(points.columns),
         "n_drawn": len(np.unique(points.synthetic_y)),
         "n_shown": len(drawn_classes(evaluation)),
-        "n_curves": len(evaluation.curves),
+        "n_curves": len(flows) + (encoder is not None),
         "n_flows": len(flows),
-        "failed": [curve.error for curve in flows if curve.error],
+        "failed": [flow.error for flow in flows if flow.error],
         "findings": findings(evaluation),
         "independence": _independence_table(evaluation),
     }
@@ -471,21 +472,20 @@ def _two_columns(points: Array) -> Array:
 
 def curve_panels(evaluation: Evaluation) -> list[str]:
     """Losses of the encoder and of every flow, the kept one first."""
-    flows = [curve for curve in evaluation.curves if curve.stage == "flow"]
-    drawn = [(curve, "Encoder") for curve in evaluation.curves if curve.stage != "flow"]
-    for number, curve in enumerate(flows, start=1):
+    drawn = [(evaluation.training["encoder"], "Encoder")]
+    for number, flow in enumerate(evaluation.training["restarts"], start=1):
         kept = ", kept" if number == 1 else ""
-        drawn.append((curve, f"Flow {number}{kept}: {counted(curve.n_blocks, 'block', 'blocks')}"))
-    shown = [one for one in drawn if len(one[0].train_loss)][:MOST_CURVES]
+        drawn.append((flow.history, f"Flow {number}{kept}: {counted(flow.n_blocks, 'block', 'blocks')}"))
+    shown = [one for one in drawn if one[0] is not None and one[0].train_loss][:MOST_CURVES]
     return [svg(_curve, f"curve{place}", *one, size=(4.2, 3.2)) for place, one in enumerate(shown)]
 
 
-def _curve(axes: Axes, curve: Curve, title: str) -> None:
-    shown = {"training": (curve.train_loss, OTHERS), "held out": (curve.held_out_loss, MINORITY)}
+def _curve(axes: Axes, history: History, title: str) -> None:
+    shown = {"training": (history.train_loss, OTHERS), "held out": (history.held_out_loss, MINORITY)}
     for name, (losses, colour) in shown.items():
         if len(losses):
             axes.plot(np.arange(1, len(losses) + 1), losses, color=colour, linewidth=1.6, label=name)
-    axes.axvline(curve.best_epoch + 1, label="kept epoch", **DOTTED)
+    axes.axvline(history.best_epoch + 1, label="kept epoch", **DOTTED)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set(title=title, xlabel="epoch", ylabel="loss")
     drawing.legend_below(axes)

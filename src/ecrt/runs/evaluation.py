@@ -30,13 +30,13 @@ from ecrt.metrics import (
     single_numbers,
     target_groups,
 )
-from ecrt.runs.records import ClassFacts, Curve, Evaluation, Measured, ModelFacts, SourcePoints
+from ecrt.runs.records import ClassFacts, Evaluation, Measured, ModelFacts, SourcePoints
 from ecrt.runs.targets import Target
-from ecrt.training import History
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
+TRAINED = ("encoder", "restarts")
 MOST_POINTS, POINTS_PER_CLASS = 2000, 500
 MOST_LOG_PROBABILITIES = 20_000_000
 """Beyond this many numbers log-probabilities are not stored: predictions, confidences and metrics are."""
@@ -87,7 +87,7 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
         model=_model_facts(clf),
         classes=_class_facts(clf, counts),
         points=_source_points(clf, X, truth),
-        curves=_curves(clf.history_),
+        training={name: clf.history_[name] for name in TRAINED},
         y=truth,
         unknown_labels=dict(Counter(str(label) for label in labels if label not in index_of)),
         metrics={name: single_numbers(figures) for name, figures in found.items()},
@@ -156,31 +156,6 @@ def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> SourcePoints:
     )
 
 
-def _curves(history: dict[str, Any]) -> tuple[Curve, ...]:
-    """Losses of the encoder and of every flow, the kept one first."""
-    encoder = [] if history["encoder"] is None else [_curve("encoder", history["encoder"])]
-    flows = [
-        _curve(
-            "flow", restart.history, n_blocks=int(restart.n_blocks),
-            held_out_contrast=float(restart.held_out_contrast), error=restart.error,
-        )
-        for restart in history["restarts"]
-    ]  # fmt: skip
-    return (*encoder, *flows)
-
-
-def _curve(stage: str, history: History | None, **of_flow: Any) -> Curve:
-    """Losses of what was trained; a restart that failed has none."""
-    history = history or History()
-    return Curve(
-        stage=stage,
-        train_loss=np.array(history.train_loss, dtype=np.float64),
-        held_out_loss=np.array(history.held_out_loss, dtype=np.float64),
-        best_epoch=int(history.best_epoch),
-        **of_flow,
-    )
-
-
 def measure_numbers(reg: ECRTRegressor, X: Any, target: Target, *, title: str) -> Measured:
     """Errors of a regressor, where training targets were many, medium and few; the mean of training as guess."""
     regions = reg.regions_
@@ -206,7 +181,7 @@ def measure_numbers(reg: ECRTRegressor, X: Any, target: Target, *, title: str) -
         },
         candidates=history["candidates"],
         chosen=history.get("chosen", ""),
-        curves=_curves(history),
+        training={name: history[name] for name in TRAINED},
         versions=package_versions(),
         arrays={
             "y": truth,
@@ -255,7 +230,7 @@ def measure_labels(clf: ECRTClassifier, X: Any, target: Target, *, title: str) -
         },
         candidates={name: {"held-out loss": float(loss)} for name, loss in history["head_candidates"].items()},
         chosen=f"{clf.head_name_} {history['head_setting']:g}",
-        curves=_curves(history),
+        training={name: history[name] for name in TRAINED},
         versions=package_versions(),
         unknown_labels={label: int(rows.sum()) for label, rows in target.unknown.items()},
         arrays={

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -90,26 +89,6 @@ class SourcePoints:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Curve:
-    """Losses of one trained network, epoch by epoch; a restart that failed has none but an error.
-
-    Attributes
-    ----------
-    stage : "encoder" or "flow".
-    best_epoch : counted from 0.
-    n_blocks, held_out_contrast, error : of a flow.
-    """
-
-    stage: str
-    train_loss: Array
-    held_out_loss: Array
-    best_epoch: int
-    n_blocks: int = 0
-    held_out_contrast: float = math.nan
-    error: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class TaskResults:
     """A model on test rows, whatever its task.
 
@@ -119,13 +98,13 @@ class TaskResults:
     subject : a sentence on which model this is, and what it has to do with the saved one.
     columns : how columns were read, rows of ``ecrt.data.column_rows``.
     metrics : figures by group of rows or by class prior; "guessing" is what needs no look at the row.
-    curves : of what was trained epoch by epoch.
+    training : losses of every epoch: ``encoder``, if one was trained, and ``restarts`` of flows, the kept one first.
     unknown_labels : labels that the model does not know, and their rows.
     """
 
     title: str
     metrics: dict[str, dict[str, float]]
-    curves: tuple[Curve, ...]
+    training: dict[str, Any]
     unknown_labels: dict[str, int] = field(default_factory=dict)
     subject: str = ""
     columns: tuple[tuple[str, ...], ...] = ()
