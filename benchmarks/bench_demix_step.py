@@ -18,8 +18,7 @@ from ecrt.flows import ClassPrior, MaskedFlow, class_moments, fit_linear_demixin
 from ecrt.losses import fdv_in_batch, flow_nll
 from ecrt.nn import make_critic
 from ecrt.stages.demixing import ContrastiveModel, Flow
-from ecrt.training import IndexBatches
-from ecrt.training.loop import Schedule, WatchedSteps
+from ecrt.training import IndexBatches, Schedule, WatchedSteps
 
 D, M, BATCH = 32, 50, 512
 N_TRAIN = 20_000

@@ -27,9 +27,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ecrt.errors import InputError
 from ecrt.nn import ResNet18, StandardiseChannels
+from ecrt.randomness import seeded
 from ecrt.stages import Encoder
 from ecrt.stages.encoding import EncoderTraining
-from ecrt.training import seeded
 from paper.experiments.cifar100 import run_cell
 from paper.experiments.cifar_training import load
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+import ecrt.nn
 from ecrt.errors import InputError
-from ecrt.nn import CoordinateNetworks, Critic, make_critic, networks
+from ecrt.nn import CoordinateNetworks, Critic, make_critic
 
 D, M, N = 3, 4, 5
 NAMES = ["additive", "cosine", "label-network"]
@@ -99,8 +100,8 @@ def test_an_unknown_critic_is_refused_with_the_choices():
 
 def test_coordinates_a_few_at_a_time_give_the_same_numbers(monkeypatch, sources):
     summed, results = CoordinateNetworks(D, 8, 4).double(), []
-    for cells in (networks.CELLS_AT_ONCE, 2 * 8 * len(sources)):
-        monkeypatch.setattr(networks, "CELLS_AT_ONCE", cells)
+    for cells in (ecrt.nn.CELLS_AT_ONCE, 2 * 8 * len(sources)):
+        monkeypatch.setattr(ecrt.nn, "CELLS_AT_ONCE", cells)
         summed.zero_grad()
         total = summed(sources)
         total.square().sum().backward()

@@ -15,9 +15,9 @@ from ecrt.data import Images, assign_roles
 from ecrt.estimators.inputs import read_dataset
 from ecrt.losses import LossName, effective_prior
 from ecrt.nn import AutoEncoder
+from ecrt.randomness import seeded
 from ecrt.stages import Encoder, encode, head_outputs
 from ecrt.stages.encoding import Batch, EncoderTraining, Epochs, gpu_layout
-from ecrt.training import seeded
 
 COUNTS = np.array([60, 60, 60, 12])
 CPU = torch.device("cpu")

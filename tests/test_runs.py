@@ -20,7 +20,7 @@ from ecrt.data import DataFile
 from ecrt.errors import InputError
 from ecrt.runs import FitConfig, open_run, read_config
 from ecrt.runs.targets import labelled, read_target
-from ecrt.training.loop import _run_epoch
+from ecrt.training import _run_epoch
 
 QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
 
@@ -262,7 +262,7 @@ def test_ctrl_c_keeps_the_best_finished_state(tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGINT)
         return _run_epoch(steps, batches, stop)
 
-    monkeypatch.setattr("ecrt.training.loop._run_epoch", run_epoch)
+    monkeypatch.setattr("ecrt.training._run_epoch", run_epoch)
     result = invoke(
         "fit",
         tmp_path / "e.npz",

@@ -31,7 +31,8 @@ from ecrt import (
 )
 from ecrt.errors import ECRTWarning, hide_warnings, warn_user
 from ecrt.rivals import ConditionalGAN
-from ecrt.training import all_threads, one_thread, stop_on_interrupt, stop_requested
+from ecrt.threads import all_threads, one_thread
+from ecrt.training import stop_on_interrupt, stop_requested
 
 Array = np.ndarray[Any, Any]
 QUICK = {"device": "cpu", "random_state": 0}

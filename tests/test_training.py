@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader
 from ecrt.errors import DivergenceError, InputError, ModelFileError, StoppedError
 from ecrt.losses import cross_entropy
 from ecrt.nn import MLP, make_head
-from ecrt.nn.randomness import Dropout
-from ecrt.training import BarProgress, IndexBatches, TrainingConfig, minimise_convex, seeded, torch_generator, train
+from ecrt.randomness import Dropout, seeded
+from ecrt.training import BarProgress, IndexBatches, TrainingConfig, minimise_convex, torch_generator, train
 
 CONFIG = TrainingConfig(epochs=6, learning_rate=0.1, patience=2)
 BATCHES = [0, 1, 2]  # three steps an epoch

@@ -30,6 +30,7 @@ from ecrt.estimators.base import Session
 from ecrt.estimators.inputs import resolve_device
 from ecrt.losses import label_odds, row_mass
 from ecrt.metrics import bce_per_row, best_thresholds, multilabel_metrics, top_k_accuracy
+from ecrt.randomness import seeded
 from ecrt.rivals import ConditionalGAN, risks
 from ecrt.stages import (
     Augmentation,
@@ -47,7 +48,7 @@ from ecrt.stages import (
 )
 from ecrt.stages.choosing import Draw
 from ecrt.stages.heads import NetworkHead
-from ecrt.training import Progress, seeded
+from ecrt.training import Progress
 from paper.data import load_arxiv
 from paper.experiments.frequency import BY_CLASS, by_label
 from paper.experiments.table_one import PAPER_EPOCHS, fit_paper

@@ -16,8 +16,8 @@ import numpy as np
 
 from ecrt.estimators import ECRTClassifier
 from ecrt.metrics import PriorName
+from ecrt.randomness import seeded
 from ecrt.stages import encode, head_outputs
-from ecrt.training import seeded
 from paper.data.images import CIFAR_PROTOCOLS, CifarProtocol
 from paper.experiments.cifar_training import (
     ADAM,

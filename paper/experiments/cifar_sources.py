@@ -23,9 +23,10 @@ from ecrt.data import ClassRoles
 from ecrt.estimators import ECRTClassifier
 from ecrt.losses import class_mass, make_class_loss, sample_weights
 from ecrt.nn import make_head
+from ecrt.randomness import seeded
 from ecrt.rivals import BaselineClassifier, FlowAugmentation
 from ecrt.stages import DEMIXING, Linear, MLPHead, Parametric, Permutation, augment_classes, demix, encode
-from ecrt.training import IndexBatches, TrainingConfig, seeded, train
+from ecrt.training import IndexBatches, TrainingConfig, train
 from paper.data.images import CifarProtocol, ImageSplit
 from paper.experiments.cifar_training import (
     ADAM,

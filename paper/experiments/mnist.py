@@ -37,6 +37,7 @@ from ecrt.data import ClassRoles, assign_roles
 from ecrt.errors import InputError
 from ecrt.metrics import PriorName, fit_temperature, max_abs_correlation, prediction_metrics, single_numbers
 from ecrt.nn import MLP, StandardiseChannels
+from ecrt.randomness import seeded
 from ecrt.stages import (
     Demixing,
     DemixResult,
@@ -53,7 +54,6 @@ from ecrt.stages import (
     features_of,
     head_outputs,
 )
-from ecrt.training import seeded
 from paper.data.images import ImageSplit, load_mnist
 from paper.experiments.one_flow import (
     Predictor,

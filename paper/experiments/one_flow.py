@@ -13,6 +13,7 @@ from scipy.special import log_softmax
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.metrics import PriorName, class_prior_of, nll_per_sample, shift_prior, top_k_hits
 from ecrt.metrics.probabilities import clip_log_proba
+from ecrt.randomness import seeded
 from ecrt.stages import (
     Augmentation,
     ClassTarget,
@@ -26,7 +27,6 @@ from ecrt.stages import (
     demix,
     head_outputs,
 )
-from ecrt.training import seeded
 
 __all__ = [
     "Predictor",

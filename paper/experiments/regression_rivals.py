@@ -18,9 +18,10 @@ from ecrt.data.minority import TargetRegions, quantile_bins
 from ecrt.errors import InputError
 from ecrt.losses import RegressionLoss, regression_loss
 from ecrt.metrics import mean_over_classes
+from ecrt.randomness import seeded
 from ecrt.stages import Flow, demix
 from ecrt.stages.heads import HeadSample, MLPFitter, head_outputs, plain_risk
-from ecrt.training import TrainingConfig, seeded, torch_generator
+from ecrt.training import TrainingConfig, torch_generator
 
 __all__ = ["RIVALS", "fit_rival"]
 

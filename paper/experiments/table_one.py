@@ -17,9 +17,9 @@ from ecrt.errors import ECRTWarning
 from ecrt.estimators import ECRTClassifier
 from ecrt.estimators.inputs import resolve_device
 from ecrt.nn import MLP
+from ecrt.randomness import seeded
 from ecrt.rivals import BaselineClassifier
 from ecrt.stages import Encoder, Flow, Labelled, LinearHead, MLPHead, Permutation, encode
-from ecrt.training import seeded
 from paper.experiments.one_flow import paper_share
 
 __all__ = ["PAPER_EPOCHS", "PAPER_PRIORS", "RIVALS", "fit_paper", "fit_rival"]

@@ -30,7 +30,8 @@ from ecrt.io import package_versions
 from ecrt.metrics import PRIORS, Predictions, PriorName, class_prior_of, shift_prior
 from ecrt.rivals import BaselineClassifier
 from ecrt.stages import MLPHead
-from ecrt.training import Progress, one_thread
+from ecrt.threads import one_thread
+from ecrt.training import Progress
 
 Rows = NDArray[np.int64]
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-from ecrt.nn.randomness import seeded
+from ecrt.randomness import seeded
 
 Features = NDArray[np.float32]
 Kind = Literal["image", "text"]

@@ -45,6 +45,7 @@ from ecrt.estimators.inputs import (
     targets_to_score,
 )
 from ecrt.io import head_shape
+from ecrt.randomness import seeded
 from ecrt.stages import (
     DEMIXING,
     ENCODER,
@@ -64,7 +65,8 @@ from ecrt.stages import (
 from ecrt.stages.encoding import check_encoder
 from ecrt.stages.parts import Composed, Rule, refuse_idle
 from ecrt.stages.scoring import predict_outputs, predict_sources
-from ecrt.training import BarProgress, Progress, one_thread, seeded
+from ecrt.threads import one_thread
+from ecrt.training import BarProgress, Progress
 
 Array = NDArray[np.float64]
 Minority = Annotated[

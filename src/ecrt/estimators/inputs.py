@@ -18,9 +18,9 @@ from torch.utils.data import Dataset, TensorDataset
 from ecrt.data import Images
 from ecrt.data.tables import LARGEST
 from ecrt.errors import InputError
+from ecrt.randomness import seeded
 from ecrt.stages import Labelled
 from ecrt.stages.encoding import RESIDENT_BYTES
-from ecrt.training import seeded
 
 
 def array_items(X: NDArray[Any], labels: NDArray[np.int64] | None = None) -> Dataset[tuple[Tensor, int]]:

@@ -33,7 +33,7 @@ from ecrt.nn import (
     make_encoder,
     make_head,
 )
-from ecrt.nn.randomness import seeded
+from ecrt.randomness import seeded
 
 LARGEST = 2**24
 """Of any size of a layer."""

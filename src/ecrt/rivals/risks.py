@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
 from ecrt.errors import InputError
-from ecrt.nn.randomness import generator_on
+from ecrt.randomness import generator_on
 from ecrt.rivals.base import Number, Rival, Space
 from ecrt.stages import Encoder
 from ecrt.stages.heads import BatchRisk, HeadLoss, HeadSample, last_layer, mixup_risk

@@ -17,7 +17,7 @@ from ecrt.errors import InputError
 from ecrt.estimators.base import Session
 from ecrt.estimators.inputs import array_items
 from ecrt.nn import MLP
-from ecrt.nn.randomness import generator_on
+from ecrt.randomness import generator_on, seeded
 from ecrt.rivals.base import Array, Choice, Labels, Number, Rival, Space
 from ecrt.stages import (
     AUGMENTATION,
@@ -33,7 +33,7 @@ from ecrt.stages import (
 )
 from ecrt.stages.choosing import Draw
 from ecrt.stages.parts import Count, NonNegative
-from ecrt.training import TrainingConfig, seeded, torch_generator, train
+from ecrt.training import TrainingConfig, torch_generator, train
 
 MOST_CELLS = 500_000_000
 """Numbers that SMOTE in input space may have to hold: 4 GB."""

@@ -14,12 +14,13 @@ from torch import nn
 
 from ecrt.data import ClassRoles
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
+from ecrt.randomness import seeded
 from ecrt.stages.augmenting import Augmentation, Synthetic
 from ecrt.stages.demixing import Demixing, DemixResult
 from ecrt.stages.heads import Head, HeadFitter
 from ecrt.stages.holdout import Watched, across_halves, all_fresh, better_under_weights, halves, head_folds
 from ecrt.stages.targets import Labelled, RowTarget, View, row_target
-from ecrt.training import Progress, seeded, stop_requested
+from ecrt.training import Progress, stop_requested
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]

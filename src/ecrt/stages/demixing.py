@@ -33,19 +33,10 @@ from ecrt.flows import (
 )
 from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.nn import Critic, CriticName, column_extent, column_spread, make_critic
-from ecrt.nn.randomness import generator_on
+from ecrt.randomness import generator_on, seeded
 from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.parts import BatchSize, Count, NonNegative, Part, Positive, Role, Rule, Sizes, whole_numbers
-from ecrt.training import (
-    History,
-    IndexBatches,
-    Progress,
-    TrainingConfig,
-    seeded,
-    stop_requested,
-    torch_generator,
-    train,
-)
+from ecrt.training import History, IndexBatches, Progress, TrainingConfig, stop_requested, torch_generator, train
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]

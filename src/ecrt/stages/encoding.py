@@ -22,7 +22,7 @@ from ecrt.data.images import crop_and_flip
 from ecrt.errors import InputError
 from ecrt.losses import LossName, LossRule, loss_rule, mix, mixed_loss
 from ecrt.nn import AutoEncoder, BalancedHead, CosineHead, EncoderName, RowEncoder, make_encoder
-from ecrt.nn.randomness import generator_on
+from ecrt.randomness import generator_on
 from ecrt.stages.holdout import halves
 from ecrt.stages.parts import (
     BatchSize,
@@ -36,7 +36,8 @@ from ecrt.stages.parts import (
     Share,
     ShareBelowOne,
 )
-from ecrt.training import History, IndexBatches, Progress, TrainingConfig, all_threads, torch_generator, train
+from ecrt.threads import all_threads
+from ecrt.training import History, IndexBatches, Progress, TrainingConfig, torch_generator, train
 
 Items = Dataset[Any]
 Labels = NDArray[np.int64]

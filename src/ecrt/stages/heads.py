@@ -19,7 +19,7 @@ from ecrt.errors import InputError
 from ecrt.losses import LOSS_OPTIONS, REGRESSION_LOSS_OPTIONS, ClassMass, LossRule, loss_rule, mix, mixed_loss
 from ecrt.metrics.probabilities import LEAST_LOG_PROBABILITY, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians, make_head
-from ecrt.nn.randomness import generator_on
+from ecrt.randomness import generator_on
 from ecrt.stages.parts import (
     BatchSize,
     Count,

@@ -17,6 +17,7 @@ from ecrt.data.minority import TargetRegions
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.losses import REGRESSION_LOSS_OPTIONS, check_loss, regression_loss, sample_weights
 from ecrt.metrics import mean_over_classes
+from ecrt.randomness import seeded
 from ecrt.stages.augmenting import Donors, Interpolated, NoAugmentation
 from ecrt.stages.demixing import Demixing, DemixResult, NoDemixing, demix
 from ecrt.stages.heads import (
@@ -33,7 +34,7 @@ from ecrt.stages.heads import (
 )
 from ecrt.stages.holdout import Watched, across_halves, better_under_weights, halves
 from ecrt.stages.parts import Part
-from ecrt.training import Progress, seeded, stop_requested
+from ecrt.training import Progress, stop_requested
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
