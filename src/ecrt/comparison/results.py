@@ -28,13 +28,10 @@ from ecrt.metrics import (
     mean_of_finite,
     paired,
     read_predictions,
-    single_numbers,
 )
 
 SETTINGS_FILE, RESULTS_FILE, TIMES_FILE = "comparison.json", "results.json", "times.json"
 RUN_FILE, SECONDS_FILE, PREDICTIONS_FILE = "run.json", "seconds.json", "predictions.npz"
-
-Values = list[float | None]
 
 
 @dataclass(frozen=True)
@@ -177,16 +174,16 @@ class MethodResult:
     parameters, validation, trials : what tuning chose, the metric it reached on the validation rows that chose it (the
         best of all trials, so no measure of quality: test rows have that), and the trials run.
     metrics : prior, then metric, to a value for each seed.
-    recalls : prior to the recall of each class, for each seed; None where it has no test rows.
+    recalls : prior to the recall of each class, a row for each seed; NaN where it has no test rows.
     """
 
     label: str
     error: str
     parameters: list[dict[str, Any]]
-    validation: Values
+    validation: list[float | None]
     trials: list[dict[str, int]]
-    metrics: dict[str, dict[str, Values]]
-    recalls: dict[str, list[Values]]
+    metrics: dict[str, dict[str, list[float]]]
+    recalls: dict[str, NDArray[np.float64]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,18 +255,18 @@ class Comparison:
         """For each method the gain in recall of every class over the reference; None where a class was not tested."""
         if self.reference not in self.sound:
             return {}
-        base = self._recalls(self.reference, prior)
+        base = self.methods[self.reference].recalls[prior]
         return {
             name: [
                 corrected_estimate(tested, self.data["test_to_train"]) if len(tested) else None
-                for tested in (values[np.isfinite(values)] for values in self._recalls(name, prior) - base)
+                for tested in (values[np.isfinite(values)] for values in (self.methods[name].recalls[prior] - base).T)
             ]
             for name in self.sound
         }
 
     def mean_recalls(self, method: str, prior: PriorName) -> list[float]:
         """Recall of each class, mean over the seeds that test it; NaN where none does."""
-        return [mean_of_finite(values) for values in self._recalls(method, prior)]
+        return [mean_of_finite(values) for values in self.methods[method].recalls[prior].T]
 
     def verdict(self, prior: PriorName | None = None) -> dict[str, Any]:
         """What can be said under a class prior: that of the settings, if not given.
@@ -315,12 +312,7 @@ class Comparison:
     def _values(self, method: str, metric: str, prior: PriorName) -> list[float]:
         """A metric on every seed; nothing where a seed has no value."""
         values = self.methods[method].metrics[prior].get(metric, [])
-        known = [value for value in values if value is not None]
-        return known if len(known) == len(values) else []
-
-    def _recalls(self, method: str, prior: PriorName) -> NDArray[np.float64]:
-        """A row for each class and a column for each seed; NaN for None."""
-        return np.array(self.methods[method].recalls[prior], dtype=np.float64).T
+        return values if np.isfinite(values).all() else []
 
     def _paired(self, pairs: list[tuple[str, str]], prior: PriorName) -> list[Pair]:
         values = {name: self._values(name, self.metric, prior) for name in self.sound}
@@ -340,19 +332,19 @@ def collect(
     """Measure the predictions on disk; their columns are the classes of the training rows of their split."""
     methods: dict[str, MethodResult] = {}
     times: dict[str, list[dict[str, float]]] = {}
-    places = [(np.unique(y[split.train]), len(data["classes"])) for split in splits]
     for name in settings["methods"]:
         runs = [store.read_run(name, seed) for seed in range(len(splits))]
         tuned, times[name] = [run.tuned for run in runs], [run.seconds for run in runs]
-        metrics: dict[str, dict[str, Values]] = {}
-        recalls: dict[str, list[Values]] = {}
+        metrics: dict[str, dict[str, list[float]]] = {}
+        recalls: dict[str, NDArray[np.float64]] = {}
         error = next((one.error for one in tuned if one.error), "")
         for prior in () if error else PRIORS:
             found = [run.predictions.metrics(prior) for run in runs if run.predictions is not None]
-            numbers = [single_numbers(one) for one in found]
-            names = [metric for metric in MEASURES if any(metric in row for row in numbers)]
-            metrics[prior] = {metric: [_finite(row.get(metric)) for row in numbers] for metric in names}
-            recalls[prior] = [_recalls(one["by_class"], *place) for one, place in zip(found, places, strict=True)]
+            names = [metric for metric in MEASURES if any(metric in one for one in found)]
+            metrics[prior] = {metric: [one.get(metric, np.nan) for one in found] for metric in names}
+            recalls[prior] = np.full((len(splits), len(data["classes"])), np.nan)
+            for row, one, split in zip(recalls[prior], found, splits, strict=True):
+                row[np.unique(y[split.train])[one["by_class"]["class"]]] = one["by_class"]["recall"]
         methods[name] = MethodResult(
             label=METHODS[name].label,
             error=error,
@@ -364,18 +356,6 @@ def collect(
         )
     data = data | {"test_to_train": float(np.mean([len(split.test) / len(split.train) for split in splits]))}
     return Comparison(settings=settings, data=data, warnings=warnings, methods=methods, times=times)
-
-
-def _recalls(table: Mapping[str, Any], classes: NDArray[np.int64], n_classes: int) -> Values:
-    """The recall of every class of the table; None for those without test rows."""
-    row: Values = [None] * n_classes
-    for column, recall in zip(table["class"], table["recall"], strict=True):
-        row[classes[column]] = _finite(recall)
-    return row
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if value is not None and np.isfinite(value) else None
 
 
 def _plain_pairs(pairs: list[Pair]) -> list[dict[str, Any]]:
