@@ -113,8 +113,8 @@ def test_the_same_seed_gives_the_same_file(found, tmp_path):
     ("change", "gap", "code", "says"),
     [
         ({"transfer": True, "vetoed": False, "low": 0.1}, 0.2, "use with care", "vary where"),
-        ({"transfer": True, "vetoed": False, "low": 0.1}, -0.2, "do not use", "fare worse"),
-        ({"transfer": False, "vetoed": True, "low": 0.1}, -0.2, "do not use", "fare worse"),
+        ({"transfer": True, "vetoed": False, "low": 0.1}, -0.2, "do not use", "are predicted worse"),
+        ({"transfer": False, "vetoed": True, "low": 0.1}, -0.2, "do not use", "are predicted worse"),
         ({"transfer": False, "vetoed": False, "low": -0.1, "high": 0.1}, 0.2, "do not use", "beyond noise"),
         ({"transfer": False, "vetoed": False, "low": -0.2, "high": -0.1}, 0.2, "do not use", "is worse"),
     ],

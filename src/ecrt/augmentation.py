@@ -27,7 +27,7 @@ MOST_ROWS = 10_000
 
 
 def permutation(s_nd: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    r"""Non-parametric augmentation, Eq. 2: every coordinate from a sample of its own, drawn with replacement.
+    r"""Non-parametric augmentation, Eq. 2: every coordinate from another sample, drawn with replacement.
 
     .. math:: \tilde s = ([s_{o_1}]_1, \ldots, [s_{o_d}]_d)
 
@@ -88,7 +88,7 @@ def donor_weights(y: Array, targets: Array, n_donors: int) -> Array:
 def draw_from_donors(
     s: Array, y: Array, targets: Array, n_donors: int, rng: np.random.Generator, *, jointly: bool = False
 ) -> Array:
-    r"""Every coordinate of every synthetic source from a donor of its own (Eq. 2 with a continuous label).
+    r"""Every coordinate of every synthetic source from another donor (Eq. 2 with a continuous label).
 
     A donor's coordinate belongs to its own target and not to :math:`y^*`. It is moved by the local slope of that
     coordinate in y, a weighted least-squares line: :math:`[s_i]_a + b_a^\top (y^* - y_i)`.

@@ -155,7 +155,7 @@ def logit_adjusted(logits_nm: Tensor, y_n: Tensor, log_prior_m: Tensor) -> Tenso
 def focal(logits_nm: Tensor, y_n: Tensor, gamma: float = 2.0) -> Tensor:
     r"""Cross-entropy that fades for samples already right: :math:`(1 - p_y)^\gamma (-\log p_y)`.
 
-    The paper's class weight alpha is left at one: weights are a choice of their own here.
+    The paper's class weight alpha is left at one: weights are a separate choice here.
 
     References
     ----------
@@ -480,10 +480,10 @@ def _shares(target_nm: Tensor, real_share_m: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def row_mass(indicator: sparse.csr_array, mass: ClassMass) -> Array:
-    r"""Weights of rows that sum to one: all alike, or as if a label were drawn first and then a row that has it.
+    r"""Weights of rows that sum to one: all equal, or as if a label were drawn first and then a row that has it.
 
     The latter, ``"balanced"``, is :math:`w_i = \frac1M \sum_{m \in i} 1 / n_m` over the M labels that occur; rows
-    without labels get nothing. With one label a row it gives every class the mass 1 / M. ``"tempered"`` is the
+    without labels get nothing. With one label for each row it gives every class the mass 1 / M. ``"tempered"`` is the
     geometric mean of both.
 
     >>> row_mass(sparse.csr_array(np.array([[1, 0], [1, 0], [1, 1]])), "balanced").round(3).tolist()

@@ -252,7 +252,7 @@ def steady_linear(weight_hk: Tensor, bias_h: Tensor | None = None) -> Callable[[
     """A linear layer under which a row has the same answer alone and among others, to the last bit of float32 as well.
 
     Matrix libraries choose how to sum by the shapes of what they multiply, and the last digits differ. In float64 that
-    is far below what anybody notices; in float32 shapes are padded to those that are summed alike.
+    is far below what anybody notices; in float32 shapes are padded to those that are summed in the same way.
     """
     n_out, n_in = weight_hk.shape
     if weight_hk.dtype == torch.float64:

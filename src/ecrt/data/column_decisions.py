@@ -164,7 +164,7 @@ def _with_notes(reading: ColumnReading, *notes: str) -> ColumnReading:
 def _decide(
     name: str, cells: Cells, hints: _Hints, options: ReadOptions, aside: bool
 ) -> tuple[ColumnReading, Any, str]:
-    """What a column holds; its values, if it is used; and, if that is not certain, a sentence that says so."""
+    """What a column holds; its values, if it is used; and, if that is not certain, a sentence about it."""
     given = options.types.get(name)
     reading, unsure = _judge(name, cells, hints, given, aside)
     reading = replace(
@@ -194,7 +194,7 @@ def _decide(
 
 
 def _judge(name: str, cells: Cells, hints: _Hints, given: str | None, aside: bool) -> tuple[ColumnReading, str]:
-    """Kind and writing of a column; and, if they are not certain, a sentence that says so."""
+    """Kind and writing of a column; and, if they are not certain, a sentence about it."""
     category = ColumnReading(name=name, kind="category")
     if len(cells.present) == 0:
         return replace(category, kind="left out", note="It holds nothing."), ""

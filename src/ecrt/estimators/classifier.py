@@ -130,7 +130,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         Show progress bars.
     random_state : int, RandomState or None, default=None
         The same seed gives the same result, bit by bit, whatever else runs at the same time and however many threads
-        there are; of images on the CPU, which use them all, up to rounding. A fit draws from generators of its own and
+        there are; of images on the CPU, which use them all, up to rounding. A fit draws from its own generators and
         leaves those of numpy and torch alone, also with a module of your own that draws from torch.
 
     Attributes

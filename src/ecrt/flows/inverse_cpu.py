@@ -26,7 +26,7 @@ LANES = 64
 """Rows at a time: enough vectors to hide latency, few enough for all units to stay in cache."""
 
 ROWS_A_TASK = 1024
-"""Fewer are not worth a thread of their own: to start one takes longer."""
+"""Fewer are not worth their own thread: starting one takes longer."""
 
 EXPONENT_LIMIT = {"float32": 87.0, "float64": 708.0}
 """Beyond, exp leaves the numbers the type has; where it is cut a bounded scale and the SiLU are flat."""

@@ -149,7 +149,7 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
 
     @property
     def _end_to_end(self) -> bool:
-        """Whether there is an encoder to train and the method is one that trains it with a head of its own."""
+        """Whether there is an encoder to train and the method trains it with its own head."""
         return self.rival.trains_encoder and self._encoder.supervised
 
     def _check_parts(self, rules: Iterable[Rule] = ()) -> None:
@@ -182,7 +182,7 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         """Options that have an effect only with some others."""
         rival, end = self.rival, self._end_to_end
         own_head = not rival.overrides("fit_model") and not end
-        yield "head", own_head, "a method that is no model of its own, and no trained encoder"
+        yield "head", own_head, "a method with a head, and no trained encoder"
         yield "validation_fraction", own_head, "a method that fits a head"
         scaled = not (end or rival.scale_free)
         yield "scaling", scaled, "a method that depends on it: neither trees nor an encoder's own head do"

@@ -185,7 +185,7 @@ def _with_options(model: Any, rival: GradientBoosting | BalancedForest) -> Any:
 
 
 class FlooredCovariance(BaseEstimator):
-    """Ledoit and Wolf's covariance plus a small ridge: a class whose rows are all alike has a density as well."""
+    """Ledoit and Wolf's covariance plus a small ridge: a class whose rows are all equal has a density, too."""
 
     def __init__(self, ridge: float = 1e-3) -> None:
         self.ridge = ridge

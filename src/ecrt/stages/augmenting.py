@@ -93,7 +93,7 @@ class Permutation(Augmentation):
     def draw(
         self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
     ) -> Tensor:
-        """Every coordinate from a sample of its own."""
+        """Every coordinate from another sample."""
         return permutation(s_nd, size, generator)
 
 
@@ -135,7 +135,7 @@ class Interpolated(Part):
 
 
 class Donors(Part):
-    """Synthetic rows for a continuous target with every source from a donor of its own (supplement B).
+    """Synthetic rows for a continuous target with every source from another donor (supplement B).
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ def mixup_risk(
     off: float = 0.0,
     share_of_label: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda share, y, partner: share,
 ) -> BatchRisk:
-    """Mixup on the input of the head, each row with a share of its own.
+    """Mixup on the input of the head, each row with its own share.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ class Labelled:
 
     @cached_property
     def rarest(self) -> Labels:
-        """The rarest label of each row, to stratify by; rows without labels are a group of their own."""
+        """The rarest label of each row, to stratify by; rows without labels are a separate group."""
         counts, group = self.counts, np.full(self.indicator.shape[0], self.indicator.shape[1], dtype=np.int64)
         row, label = self.incidences.row, self.label
         order = np.argsort(-counts[label], kind="stable")
