@@ -32,7 +32,7 @@ from ecrt import (
     LinearHead,
     MLPHead,
 )
-from ecrt.estimators import classifier as module
+from ecrt.estimators import base as module
 
 SMALL_FLOW = {
     "demixing": Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15),

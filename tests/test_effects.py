@@ -70,7 +70,7 @@ def test_an_option_changes_the_model_or_is_refused(kind, mode, given):
 @pytest.mark.parametrize(
     ("model", "several", "message"),
     [
-        (ECRTClassifier(augmentation="borrowed"), True, "augmentation='borrowed' would have no effect: it needs one"),
+        (ECRTClassifier(augmentation="borrowed"), True, "augmentation='borrowed' .* it needs rows with one label"),
         (ECRTClassifier(thresholds="validation"), False, "thresholds='validation' .* several labels"),
         (ECRTClassifier(demixing=Flow(objective="infonce")), False, "objective='infonce' .* label_marginal='batch'"),
         (
@@ -82,7 +82,7 @@ def test_an_option_changes_the_model_or_is_refused(kind, mode, given):
         (ECRTClassifier(head=LinearHead(learning_rate=0.1)), False, "learning_rate=0.1 .* trained by steps"),
         (ECRTClassifier(encoder=Encoder("identity", holdout=0.3)), False, "holdout=0.3 .* a network that is trained"),
         (ECRTClassifier(encoder=Encoder(a_module(), train=False, n_features=3)), False, "n_features=3"),
-        (ECRTClassifier(encoder=Encoder("autoencoder", loss="ldam")), False, "loss='ldam' .* to tell classes"),
+        (ECRTClassifier(encoder=Encoder("autoencoder", loss="ldam")), False, "loss='ldam' .* trained on classes"),
         (ECRTClassifier(selection=PseudoMinority(trials=9, budget=5)), False, "budget=5"),
         (ECRTClassifier(minority="all", augmentation=Borrowed()), False, "none has residuals to lend"),
         (ECRTClassifier(encoder=Encoder("mlp", momentum=0.5)), False, "momentum=0.5 .* optimizer='sgd'"),

@@ -1,4 +1,4 @@
-"""Measures only: do the assumptions hold, are features memorised, what do the minority classes have of their own?
+"""Measures only: do the assumptions hold, are features memorised, do minority classes vary where others do not?
 
 ``sources`` measures what de-mixing found, ``features`` what went into it.
 """

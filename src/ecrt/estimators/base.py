@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from numbers import Integral, Real
 from os import PathLike
@@ -184,13 +184,8 @@ class EstimatorBase(Composed):
                 part.check()
         refuse_idle(self, rules)
 
-    def _rules(self) -> Iterator[Rule]:
-        """Options that have an effect only with some others."""
-        yield from ()
-
     @property
     def _encoder(self) -> Encoder:
-        """The encoder's part."""
         part: Encoder = self._parts("encoder")[0]
         return part
 
@@ -203,10 +198,7 @@ class EstimatorBase(Composed):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.input_tags.string = True
+        tags.input_tags = replace(tags.input_tags, sparse=True, allow_nan=True, categorical=True, string=True)
         return tags
 
     @contextmanager
@@ -228,7 +220,7 @@ class EstimatorBase(Composed):
         config: Encoder | None = None,
         **options: Any,
     ) -> EncodeResult:
-        """Stage 1, by another encoder if ``config`` says so, which stays on the CPU; ``options`` of ``encode``."""
+        """Stage 1, by the encoder's part or another one; the result stays on the CPU. ``options`` of ``encode``."""
         encoded = encode(items, labels, roles, config or self._encoder, **options, **vars(session))
         self.encoder_ = encoded.encoder.cpu()
         if items[0][0].ndim == 1:
@@ -422,7 +414,7 @@ class ECRTBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorBase)
     The options are described with ``ECRTClassifier``.
     """
 
-    _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER, "demixing": DEMIXING}
+    _roles = EstimatorBase._roles | {"demixing": DEMIXING}
     _learn_from: ClassVar[Literal["majority", "all"]] = "majority"
     """What ``learn_from="auto"`` of encoder and de-mixing is."""
 
@@ -573,5 +565,5 @@ class ECRTPredictor(ECRTBase):
 
 
 def generator_of(random_state: Any) -> np.random.Generator:
-    """A generator of our own from what scikit-learn calls a random state."""
+    """A numpy generator from what scikit-learn calls a random state."""
     return np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from ecrt.estimators.base import (
     Prior,
     all_or_nothing,
     generator_of,
+    input_errors,
     learned_attributes,
 )
 from ecrt.estimators.inputs import (
@@ -42,8 +43,6 @@ from ecrt.metrics import best_thresholds
 from ecrt.selection import SELECTION, Problem, PseudoMinority
 from ecrt.stages import (
     AUGMENTATION,
-    DEMIXING,
-    ENCODER,
     HEAD,
     Augmentation,
     Borrowed,
@@ -56,10 +55,8 @@ from ecrt.stages import (
     MLPHead,
     NoAugmentation,
     Parametric,
-    Role,
     TransferResult,
     augment_classes,
-    features_of,
     fit_head,
     sources_of,
     transfer,
@@ -130,8 +127,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         Show progress bars.
     random_state : int, RandomState or None, default=None
         The same seed gives the same result, bit by bit, whatever else runs at the same time and however many threads
-        there are; of images on the CPU, which use them all, up to rounding. A fit draws from its own generators and
-        leaves those of numpy and torch alone, also with a module of your own that draws from torch.
+        there are. Images on the CPU use all threads, and results are the same up to rounding. A fit has its own random
+        generators and leaves those of numpy and torch as they are, also if your module draws from torch.
 
     Attributes
     ----------
@@ -162,13 +159,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     [3]
     """
 
-    _roles: ClassVar[dict[str, Role]] = {
-        "encoder": ENCODER,
-        "demixing": DEMIXING,
-        "augmentation": AUGMENTATION,
-        "head": HEAD,
-        "selection": SELECTION,
-    }
+    _roles = ECRTPredictor._roles | {"augmentation": AUGMENTATION, "head": HEAD, "selection": SELECTION}
     augmentation: str | Augmentation = "parametric"
     head: str | Head | Sequence[str | Head] = "auto"
     minority: Minority = "auto"
@@ -306,7 +297,14 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             raise InputError("Classes cannot be added to a model of multi-label data.")
         if not isinstance(self.class_prior, str):
             raise InputError("class_prior has a number for each class: set it to 'balanced' or 'training' first.")
-        z, names = self._read_new(X, y)
+        if isinstance(X, Dataset):
+            _, known, labels = read_dataset(X)
+            names = known[labels]
+        else:
+            with input_errors():
+                names = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=None)
+                check_consistent_length(X, names)
+        z = self._features(X)
         s = sources_of(self.demixer_, z)
         classes = _all_classes(self.classes_, names)
         old, new = np.searchsorted(classes, self.classes_), np.searchsorted(classes, names)
@@ -334,15 +332,6 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         self.classes_, self.demixer_, self.head_ = classes, demixed.demixer, head
         self._examples = all_s, all_y
         return self
-
-    def _read_new(self, X: Any, y: Any) -> tuple[Array, NDArray[Any]]:
-        """Features and labels of rows of new classes."""
-        if isinstance(X, Dataset):
-            items, names, labels = read_dataset(X)
-            return features_of(self.encoder_, items, device=torch.device("cpu")), names[labels]
-        names = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=None)
-        check_consistent_length(X, names)
-        return self._features(X), names
 
     def _with_new_priors(self, s: Array, y: Labels, n_classes: int, old: Labels) -> DemixResult:
         """The de-mixing of the fit, its prior with the Gaussians of the new classes."""
@@ -410,22 +399,30 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         n_classes = len(self.classes_)
         minority = minority_mask(np.bincount(labels, minlength=n_classes), self.classes_, self.minority)
 
+        table = items.tensors[0].numpy() if isinstance(items, TensorDataset) and items.tensors[0].ndim == 2 else None
+
+        def some(rows: Labels) -> tuple[Any, ...]:
+            """What ``fit`` takes of some rows."""
+            return (Subset(items, rows.tolist()),) if table is None else (table[rows], labels[rows])
+
         def log_proba(candidate: Any, problem: Problem) -> Array:
-            candidate.fit(*_rows_of(items, labels, problem.learn))
+            candidate.fit(*some(problem.learn))
             found = np.full((len(problem.check), n_classes), -np.inf)
-            found[:, candidate.classes_] = candidate.predict_log_proba(_rows_of(items, labels, problem.check)[0])
+            found[:, candidate.classes_] = candidate.predict_log_proba(some(problem.check)[0])
             return found
 
         def unfamiliar() -> bool:
-            if _n_columns(items) is None or self._encoder.network != "identity" or not isinstance(items, TensorDataset):
+            if table is None or self._encoder.network != "identity":
                 return False
-            found = unique_feature(items.tensors[0].double().numpy(), labels, minority, session.rng)
+            found = unique_feature(table.astype(np.float64), labels, minority, session.rng)
             return found is not None and found.found
 
         how: PseudoMinority = self._parts("selection")[0]
+        item = items[0][0]
+        n_columns = len(item) if item.ndim == 1 else None
         with self._session() as session:
             selection = how.select(
-                self, log_proba, labels, minority, _n_columns(items), unfamiliar=unfamiliar, rng=session.rng,
+                self, log_proba, labels, minority, n_columns, unfamiliar=unfamiliar, rng=session.rng,
                 progress=session.progress,
             )  # fmt: skip
         if not selection.transfer:
@@ -453,18 +450,6 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         gaussian = any(isinstance(head, GaussianHead) for head in self._parts("head"))
         tags.classifier_tags.multi_label = not gaussian and self.selection is None
         return tags
-
-
-def _rows_of(items: Dataset[Any], labels: Labels, rows: Labels) -> tuple[Any, Labels] | tuple[Any]:
-    """Rows of a table with their class indices, or a Dataset of those rows."""
-    if isinstance(items, TensorDataset) and items.tensors[0].ndim == 2:
-        return items.tensors[0][rows].numpy(), labels[rows]
-    return (Subset(items, rows.tolist()),)
-
-
-def _n_columns(items: Dataset[Any]) -> int | None:
-    shape = items[0][0].shape
-    return int(shape[0]) if len(shape) == 1 else None
 
 
 def _all_classes(known: NDArray[Any], names: NDArray[Any]) -> NDArray[Any]:

@@ -22,8 +22,6 @@ from ecrt.errors import InputError
 from ecrt.estimators.base import MLP_SOURCES, ECRTPredictor, all_or_nothing, generator_of, in_blocks, input_errors
 from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays, targets_to_score
 from ecrt.stages import (
-    DEMIXING,
-    ENCODER,
     TARGET_AUGMENTATION,
     TARGET_HEAD,
     Demixing,
@@ -35,7 +33,6 @@ from ecrt.stages import (
     NoAugmentation,
     NoDemixing,
     Part,
-    Role,
     regress,
 )
 from ecrt.stages.parts import Count, Rule, Share
@@ -63,8 +60,8 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
     demixing : {"auto", "none", "linear", "flow"}, NoDemixing, Linear, Flow or a sequence of these, default="auto"
         As in :class:`ECRTClassifier`, but ``"auto"`` tries ``"none"`` first.
     augmentation : {"auto", "none", "interpolated", "donors"}, Interpolated, Donors or a sequence, default="auto"
-        Synthetic rows for rare targets: between neighbours in source space (``Interpolated``), or every source from a
-        donor of its own (``Donors``, for sources that are independent given y). ``"auto"`` tries none and interpolated.
+        Synthetic rows for rare targets: between neighbours in source space (``Interpolated``), or each source from
+        another donor (``Donors``, for sources that are independent given y). ``"auto"`` tries none and interpolated.
     head : {"auto", "linear", "mlp"}, LinearHead, MLPHead or a sequence of these, default="auto"
         Candidates, the simplest first, with the loss that training minimises and choices are made by; ``"auto"`` tries
         both, the MLP on up to 128 sources.
@@ -105,12 +102,7 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
     ((2, 3), [8.0, 8.0])
     """
 
-    _roles: ClassVar[dict[str, Role]] = {
-        "encoder": ENCODER,
-        "demixing": DEMIXING,
-        "augmentation": TARGET_AUGMENTATION,
-        "head": TARGET_HEAD,
-    }
+    _roles = ECRTPredictor._roles | {"augmentation": TARGET_AUGMENTATION, "head": TARGET_HEAD}
     _learn_from: ClassVar[Literal["majority", "all"]] = "all"
     augmentation: str | Part | Sequence[str | Part] = "auto"
     head: str | Head | Sequence[str | Head] = "auto"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from ecrt.data import assign_roles, stratified_holdout
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, Minority, all_or_nothing, input_errors
-from ecrt.stages import ENCODER, Demixing, Flow, Linear, NoDemixing, Role, demix
+from ecrt.stages import Demixing, Flow, Linear, NoDemixing, Role, demix
 from ecrt.stages.parts import Rule
 
 Array = NDArray[np.float64]
@@ -58,7 +58,7 @@ class ECRTTransformer(ECRTBase):
     (150, 4)
     """
 
-    _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER, "demixing": DEMIXING}
+    _roles = ECRTBase._roles | {"demixing": DEMIXING}
     demixing: str | Demixing = "linear"
     minority: Minority = "auto"
 
