@@ -12,8 +12,8 @@ from ecrt.flows import Demixer, LinearDemixing, LowRank, MaskedFlow, SharedPrior
 from ecrt.metrics import fit_temperature
 from ecrt.nn import BalancedHead, ClassGaussians, Standardise, make_head
 from ecrt.stages import LinearHead, head_outputs, sources_of
-from ecrt.stages.heads import temperature_of
 from ecrt.stages.scoring import _saves_work, predict_outputs, predict_sources
+from ecrt.stages.targets import temperature_of
 
 D, KEPT, N_SIGNAL, N_CLASSES = 7, 5, 4, 3
 

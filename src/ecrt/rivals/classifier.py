@@ -33,8 +33,9 @@ from ecrt.stages import (
     sources_of,
     transfer,
 )
-from ecrt.stages.heads import NetworkHead, temperature_of, without_prior
+from ecrt.stages.heads import NetworkHead
 from ecrt.stages.parts import Rule, changed_options, refuse_idle
+from ecrt.stages.targets import temperature_of, without_prior
 
 __all__ = ["BaselineClassifier"]
 

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from ecrt.errors import InputError
 from ecrt.losses import LOSS_OPTIONS, REGRESSION_LOSS_OPTIONS, ClassMass, LossRule, loss_rule, mix, mixed_loss
-from ecrt.metrics.probabilities import LEAST_LOG_PROBABILITY, lowest_temperature
-from ecrt.nn import BalancedHead, ClassGaussians, make_head
+from ecrt.nn import ClassGaussians, make_head
 from ecrt.randomness import generator_on
 from ecrt.stages.parts import (
     BatchSize,
@@ -348,37 +347,6 @@ HEAD = Role((LinearHead, MLPHead, GaussianHead), others=("auto",), several=True)
 
 TARGET_HEAD = Role((LinearHead, MLPHead), others=("auto",), several=True)
 """What the parameter ``head`` of a regressor takes."""
-
-
-def without_prior(module: nn.Module, prior_m: Tensor, temperature: float = 1.0) -> nn.Module:
-    """A module of balanced logits, made from one whose logits, divided by the temperature, assume a class prior."""
-    if temperature != 1:
-        module = copy.deepcopy(module)
-        _, last = last_layer(module)
-        with torch.no_grad():
-            last.weight.div_(temperature)
-            last.bias.div_(temperature)
-    if torch.allclose(prior_m, prior_m.mean(), rtol=1e-12, atol=0.0):
-        return module
-    return BalancedHead(module, torch.log(prior_m).to(next(module.parameters())))
-
-
-@torch.no_grad()
-def temperature_of(module: nn.Module, prior_m: Tensor, s_nd: Tensor, y: Labels) -> float:
-    """What logits are to be divided by, from rows that the module has not seen, before any prior is taken off them.
-
-    Proper losses leave log-probabilities, whose temperature is 1. Those of improper ones have a scale of their own,
-    and a log prior means nothing to them; one number, fitted under the prior that the loss leaves, mends that.
-    """
-    prior = prior_m.cpu().numpy()
-    weight = prior[y] / np.bincount(y, minlength=len(prior))[y]
-    log_proba_nm = torch.log_softmax(device_outputs(module, s_nd), dim=1).clamp_(min=LEAST_LOG_PROBABILITY)
-    labels_n, weight_n = (torch.from_numpy(values).to(log_proba_nm.device) for values in (y, weight / weight.sum()))
-
-    def loss(temperature: float) -> float:
-        return float(weight_n @ nn.functional.cross_entropy(log_proba_nm / temperature, labels_n, reduction="none"))
-
-    return lowest_temperature(loss)
 
 
 def last_layer(head: nn.Module) -> tuple[Callable[[Tensor], Tensor], nn.Linear]:

@@ -6,6 +6,7 @@ that no label holds.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -35,6 +36,7 @@ from ecrt.losses import (
     sample_weights,
 )
 from ecrt.metrics import bce_per_row
+from ecrt.metrics.probabilities import LEAST_LOG_PROBABILITY, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians
 from ecrt.stages.augmenting import Augmentation, Synthetic, augment_classes, augment_labels
 from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix
@@ -47,8 +49,7 @@ from ecrt.stages.heads import (
     Networks,
     Target,
     device_outputs,
-    temperature_of,
-    without_prior,
+    last_layer,
 )
 from ecrt.stages.holdout import across_halves, halves
 from ecrt.training import Progress
@@ -334,6 +335,37 @@ class LabelTarget(_Rows):
         if isinstance(head, NetworkHead) and self.loss_name(head) == "logit-adjusted":
             return module
         return BalancedHead(module, torch.from_numpy(self.odds(head.class_mass)).to(next(module.parameters())))
+
+
+def without_prior(module: nn.Module, prior_m: Tensor, temperature: float = 1.0) -> nn.Module:
+    """A module of balanced logits, made from one whose logits, divided by the temperature, assume a class prior."""
+    if temperature != 1:
+        module = copy.deepcopy(module)
+        _, last = last_layer(module)
+        with torch.no_grad():
+            last.weight.div_(temperature)
+            last.bias.div_(temperature)
+    if torch.allclose(prior_m, prior_m.mean(), rtol=1e-12, atol=0.0):
+        return module
+    return BalancedHead(module, torch.log(prior_m).to(next(module.parameters())))
+
+
+@torch.no_grad()
+def temperature_of(module: nn.Module, prior_m: Tensor, s_nd: Tensor, y: Labels) -> float:
+    """What logits are to be divided by, from rows that the module has not seen, before any prior is taken off them.
+
+    Proper losses leave log-probabilities, whose temperature is 1. Those of improper ones have a scale of their own,
+    and a log prior means nothing to them; one number, fitted under the prior that the loss leaves, mends that.
+    """
+    prior = prior_m.cpu().numpy()
+    weight = prior[y] / np.bincount(y, minlength=len(prior))[y]
+    log_proba_nm = torch.log_softmax(device_outputs(module, s_nd), dim=1).clamp_(min=LEAST_LOG_PROBABILITY)
+    labels_n, weight_n = (torch.from_numpy(values).to(log_proba_nm.device) for values in (y, weight / weight.sum()))
+
+    def loss(temperature: float) -> float:
+        return float(weight_n @ nn.functional.cross_entropy(log_proba_nm / temperature, labels_n, reduction="none"))
+
+    return lowest_temperature(loss)
 
 
 RowTarget = ClassTarget | LabelTarget
