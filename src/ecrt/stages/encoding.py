@@ -383,9 +383,11 @@ class EncoderTraining:
         )
         with torch.no_grad():
             n_features = encoder(sample[None].to(device, self.dtype)).shape[1]
-        self.head: nn.Module = nn.Linear(n_features, len(self.classes))
+        self.head: nn.Module
         if config.head == "cosine":
             self.head = CosineHead(n_features, len(self.classes), config.logit_scale)
+        else:
+            self.head = nn.Linear(n_features, len(self.classes))
         self.head.to(device)
 
     def run(self, held_out: Labels, progress: Progress | None) -> History:
