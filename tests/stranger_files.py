@@ -179,6 +179,8 @@ def make_files() -> list[StrangerFile]:
     add(_csv("x,z,label", columns(x, z, blanks)),
         StrangerFile(name="labels_markup.csv", kinds=both, labels=("[/b]", "not bold"),
                      said="5 rows without a label are left out"))  # fmt: skip
+    add(_csv("x,z,label", [*columns(x, z, label), ["Total", "", str(len(label))]]),
+        StrangerFile(name="footer.csv", kinds=both, said=f"as a footer has: row {len(label) + 1}."))  # fmt: skip
     add(_csv("x,z,preis", columns(x, z, [f'"{_german(v * 1000 + 1)} EUR"' for v in signal])),
         StrangerFile(name="price_to_learn.csv", kinds=both, target="preis", task="regression",
                      amounts=tuple(signal * 1000)))  # fmt: skip

@@ -70,16 +70,23 @@ def read_classes(
 
 
 def labelled(data: DataFile) -> DataFile:
-    """The rows that have a target; a warning gives the number of the others."""
+    """The rows that have a target and something to learn from; warnings give the number of the others."""
     if data.y is None:
         raise InputError("There is no target to learn.")
-    rows = np.flatnonzero(~pd.DataFrame(data.y).isna().any(axis=1).to_numpy())
-    if len(rows) == 0:
+    has_target = ~pd.DataFrame(data.y).isna().any(axis=1).to_numpy()
+    if not has_target.any():
         raise InputError("The target column is empty.")
-    if len(rows) == len(data.y):
-        return data
-    warn_user(f"{len(data.y) - len(rows)} rows without a label are left out.")
-    return data.take(rows)
+    kept = has_target
+    if isinstance(data.X, pd.DataFrame) and data.X.shape[1] > 1:
+        kept = has_target & ~data.X.isna().all(axis=1).to_numpy()
+    if not has_target.all():
+        warn_user(f"{(~has_target).sum()} rows without a label are left out.")
+    if (empty := np.flatnonzero(has_target & ~kept)).size:
+        shown = ", ".join(str(row + 1) for row in empty[:5]) + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")
+        warn_user(f"Left out, since they have a label but no value in any other column, as a footer has: row {shown}.")
+    if not kept.any():
+        raise InputError("No row has both a label and a value to learn from.")
+    return data if kept.all() else data.take(np.flatnonzero(kept))
 
 
 def read_target(
