@@ -98,7 +98,7 @@ def _check_directory(file: BufferedReader) -> None:
     end = file.read()
     place = end.rfind(b"PK\5\6")
     if place < 0 or len(end) < place + 22:
-        raise BadZipFile("it is no zip file")
+        raise BadZipFile("it is not a zip file")
     if struct.unpack("<L", end[place + 12 : place + 16])[0] > MOST_DIRECTORY_BYTES:
         raise BadZipFile("its list of contents is too long")
     file.seek(0)
@@ -108,14 +108,14 @@ def _read_array(packed: ZipFile, entry: ZipInfo) -> NDArray[Any]:
     """One array. NumPy makes it before it reads its numbers, but memory that nothing is written to costs nothing."""
     shown = repr(entry.filename[:80])
     if not entry.filename.endswith(".npy") or entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-        raise ValueError(f"{shown} is no array")
+        raise ValueError(f"{shown} is not an array")
     with packed.open(entry) as file:
         array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False, max_header_size=MOST_HEADER_BYTES)
         if file.read(1):  # at the end, the checksum has been compared
             raise ValueError(f"{shown} is longer than its shape says")
     kind = array.dtype.kind
     if kind not in "biufU" or not array.itemsize:
-        raise ValueError(f"{shown} holds no plain numbers, truth values or text")
+        raise ValueError(f"{shown} does not hold plain numbers, truth values or text")
     if kind in "bU":
         codes = array.reshape(-1, order="A").view("u1" if kind == "b" else f"{array.dtype.byteorder}u4")
         if codes.max(initial=0) > (1 if kind == "b" else 0x10FFFF):

@@ -366,7 +366,7 @@ def _exchange(new: Path, old: Path) -> None:
 
 
 def _exchange_names(first: Path, second: Path) -> bool:
-    """In one step, by Linux's ``renameat2`` or macOS's ``renamex_np``; False where there is no such thing."""
+    """In one step, by Linux's ``renameat2`` or macOS's ``renameatx_np``; False on other systems."""
     at, swap = (-100, 2) if sys.platform == "linux" else (-2, 2)
     name = {"linux": "renameat2", "darwin": "renameatx_np"}.get(sys.platform)
     call = getattr(ctypes.CDLL(None, use_errno=True), name, None) if name else None

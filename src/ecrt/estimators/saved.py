@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import Meta
-from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from ecrt.data import TableEncoder
@@ -233,45 +232,42 @@ def _check_input(estimator: EstimatorBase, own_encoder: bool) -> None:
 
 
 @dataclass(frozen=True)
-class SavedEstimator:
-    """How one class of estimators is saved.
-
-    Attributes
-    ----------
-    attributes : all that a fit learns, in the order of reading: sizes and labels first.
-    check : refuses attributes and options that do not agree.
-    """
-
+class _Saved:
     estimator: type[Any]
     attributes: Attributes
     check: Callable[[Any], None]
 
 
-SAVED: dict[str, SavedEstimator] = {}
+SAVED: dict[str, _Saved] = {}
 """Classes are looked up here, never by a name in a file."""
 
 
-def declare(saved: SavedEstimator) -> None:
-    """Let estimators of a class be saved and loaded."""
-    SAVED[saved.estimator.__name__] = saved
+def declare(estimator: type[Any], attributes: Attributes, check: Callable[[Any], None]) -> None:
+    """Let estimators of a class be saved and loaded.
+
+    Parameters
+    ----------
+    attributes : all that a fit learns, in the order of reading: sizes and labels first.
+    check : refuses attributes and options that do not agree.
+    """
+    SAVED[estimator.__name__] = _Saved(estimator, attributes, check)
 
 
-declare(SavedEstimator(ECRTClassifier, CLASSIFIER, _check_classifier))
-declare(SavedEstimator(ECRTRegressor, REGRESSOR, _check_regressor))
-declare(SavedEstimator(ECRTTransformer, TRANSFORMER, _check_transformer))
+declare(ECRTClassifier, CLASSIFIER, _check_classifier)
+declare(ECRTRegressor, REGRESSOR, _check_regressor)
+declare(ECRTTransformer, TRANSFORMER, _check_transformer)
 
 
 def save_estimator(estimator: EstimatorBase, path: str | PathLike[str]) -> None:
     """Write a fitted estimator to a folder, in place of any model there, with a model card beside it.
 
     A ``random_state`` that is a generator, and a ``minority`` that is a function, are not kept: in their place are
-    ``None`` and the labels that it named. Of an encoder of the user's own the tensors are kept, not the code.
+    ``None`` and the labels that it named. Of the user's own encoder the tensors are kept, not the code.
 
     Parameters
     ----------
     path : the folder; made if need be.
     """
-    check_is_fitted(estimator)
     name = type(estimator).__name__
     if name not in SAVED or type(estimator) is not SAVED[name].estimator:
         raise InputError(f"{name} cannot be saved; only {sorted(SAVED)} can.")

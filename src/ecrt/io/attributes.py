@@ -344,7 +344,7 @@ class Array(Kind):
     Attributes
     ----------
     shape : names of its sizes, or numbers, with spaces between them.
-    dtype : float, int or bool; 64 bits each, but for bool.
+    dtype : float or int, of 64 bits, or bool.
     least : smallest value allowed.
     positive : whether all must be above zero.
     below : name of a size that all must be below.

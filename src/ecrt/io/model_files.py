@@ -2,8 +2,8 @@
 
 The tensors lie in ``model-<digest>.safetensors``. ``model.json`` holds the digests of the tensors and of itself, and is
 replaced in one step after the tensors are on disk. Whenever a save is cut short, the folder holds the old model whole,
-the new one whole, or none. Digests tell damage, not forgery: what they vouch for is checked all the same. Of what is
-read nothing is believed: files must be plain and of bounded size, digests must fit, dtypes must be known.
+the new one whole, or none. Digests show damage, not forgery, so what is read is checked all the same: files must be
+plain and of limited size, and dtypes and shapes must be those that the model needs.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class StoredTensor:
         self.shape, self.dtype = tuple(sizes[axis] for axis in self.axes), dtype
 
     def read(self) -> Tensor:
-        """The tensor, in memory of its own, aligned as in training: the same products to the last bit."""
+        """The tensor in new memory, aligned as in training: the same products to the last bit."""
         try:
             tensor: Tensor = self.opened.get_tensor(self.name).clone()
         except (SafetensorError, RuntimeError, ValueError, OverflowError) as error:

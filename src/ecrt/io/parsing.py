@@ -1,4 +1,4 @@
-"""JSON, YAML and text from a stranger: of bounded size and depth, with the types that they should have."""
+"""JSON, YAML and text from a stranger: of limited size and depth, with the types that they should have."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """The value that a text in YAML stands for; ``ValueError`` if it is none, or not a plain one."""
+    """The value of a text in YAML; ``ValueError`` if it is not YAML, or not of plain values."""
     try:
         depth = 0
         for number, event in enumerate(yaml.parse(text, Loader=_Loader)):

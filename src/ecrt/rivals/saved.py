@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ecrt.estimators.saved import CLASSES, INPUT, Attributes, SavedEstimator, check_classes, declare, refuse
+from ecrt.estimators.saved import CLASSES, INPUT, Attributes, check_classes, declare, refuse
 from ecrt.io import Array, HeadNetwork, Value
 from ecrt.rivals.classifier import BaselineClassifier
 
@@ -23,4 +23,4 @@ def _check(clf: BaselineClassifier) -> None:
     _ = clf.log_class_prior_
 
 
-declare(SavedEstimator(BaselineClassifier, ATTRIBUTES, _check))
+declare(BaselineClassifier, ATTRIBUTES, _check)

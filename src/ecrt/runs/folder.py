@@ -64,7 +64,7 @@ def seal_run(folder: Path, *, interrupted: bool = False) -> None:
 def publish_run(new: NewFolder, *, interrupted: bool) -> Path:
     """Seal a run and put it into its place, which is given back.
 
-    An interrupted run takes the place of no model: it gets a folder of its own beside that.
+    An interrupted run does not replace a model: it gets another folder beside that.
     """
     seal_run(new.path, interrupted=interrupted)
     taken = interrupted and (new.folder / MODEL_FOLDER).exists()
@@ -92,7 +92,7 @@ def check_run(folder: Path) -> None:
 
 
 def _sealed(folder: Path) -> dict[str, str] | None:
-    """Files that a run consists of, by name, with their digests; None where nothing says so."""
+    """Files of a run by name, with their digests; None without a readable list of them."""
     try:
         files: dict[str, str] = read_json(folder / SEAL_FILE, _Seal).files
     except InputError:

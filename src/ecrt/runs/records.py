@@ -115,9 +115,8 @@ class TaskResults:
         folder.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, NDArray[Any]] = {}
         n_rows = len(self.y)  # type: ignore[attr-defined]  # of the subclasses
-        write_json(
-            folder / "metrics.json", {"format": 2, "rows": n_rows, **_without_arrays(self, "", arrays)}, indent=2
-        )
+        document = {"format": 2, "rows": n_rows, **_without_arrays(self, "", arrays)}
+        write_json(folder / "metrics.json", document, indent=2)
         write_arrays(folder / "evaluation.npz", arrays)
 
 
