@@ -18,7 +18,7 @@ from ecrt.flows import ClassPrior, MaskedFlow, class_moments, fit_linear_demixin
 from ecrt.losses import fdv_in_batch, flow_nll
 from ecrt.nn import make_critic
 from ecrt.stages.demixing import ContrastiveModel, Flow
-from ecrt.training import IndexBatches, Schedule, WatchedSteps
+from ecrt.training import IndexBatches, Schedule, TrainingConfig, WatchedSteps
 
 D, M, BATCH = 32, 50, 512
 N_TRAIN = 20_000
@@ -62,10 +62,15 @@ class Ours:
         ).to(z.device)
         self.model.start_at(z, y)
         parameters = list(self.model.parameters())
-        optimizer = torch.optim.AdamW(parameters, lr=config.training.learning_rate, weight_decay=0.0, fused=True)
-        schedule = Schedule(optimizer, config.training.learning_rate, len(y) // BATCH, STEPS)
+        optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=0.0, fused=True)
+        schedule = Schedule(optimizer, config.learning_rate, len(y) // BATCH, STEPS)
         self.step = WatchedSteps(
-            self._loss, parameters, optimizer, schedule, gradient_norm=config.training.gradient_norm, stage="step"
+            self._loss,
+            parameters,
+            optimizer,
+            schedule,
+            gradient_norm=TrainingConfig.of(config).gradient_norm,
+            stage="step",
         )
         kind = "" if critic == "additive" else f"{critic} "
         self.name = f"ours, {n_blocks} block{'s' * (n_blocks > 1)}, {kind}critic {config.critic_width}"

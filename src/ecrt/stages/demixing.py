@@ -56,17 +56,7 @@ FEW_SOURCES = 8
 
 
 class Demixing(Part):
-    """What all ways of finding sources have in common.
-
-    Parameters
-    ----------
-    learn_from : {"auto", "majority", "all"}, default="auto"
-        Classes that it is learned from: ``"auto"`` is the majority classes, and all bins of a continuous target.
-    source_prior : {"per-class", "shared"}, default="per-class"
-        Gaussian prior of the sources, for each class (MP) or for all (1P).
-    pseudo_samples : float, default=10
-        How many samples the common variance counts for in the variance of a class's prior.
-    """
+    """What all ways of finding sources have in common; ``Linear`` describes the options."""
 
     learn_from: Literal["auto", "majority", "all"] = "auto"
     source_prior: SourcePrior = "per-class"
@@ -184,11 +174,6 @@ class Flow(Demixing):
         yield from super().rules()
         exact = self.objective == "infonce" and self.label_marginal != "batch"
         yield "objective", not exact, "label_marginal='batch' for 'infonce': with exact marginals it is 'fdv'"
-
-    @property
-    def training(self) -> TrainingConfig:
-        """Options of the training loop."""
-        return TrainingConfig.of(self)
 
 
 DEMIXING = Role((NoDemixing, Linear, Flow), others=("auto",), several=True)
@@ -561,7 +546,7 @@ def train_flow(
         loss,
         IndexBatches(len(split.used), config.batch_size, torch_generator(rng), device),
         held_out_loss if len(split.stopping) else None,
-        config.training,
+        TrainingConfig.of(config),
         stage=stage,
         progress=progress,
         graphs=exact or config.objective != "gcl",  # which permutes labels by a sort of its own

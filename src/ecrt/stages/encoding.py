@@ -164,11 +164,6 @@ class Encoder(Part):
         """What a cosine head multiplies cosines by."""
         return (self.loss_options or {}).get("scale", 30.0)
 
-    @property
-    def training(self) -> TrainingConfig:
-        """Options of the training loop."""
-        return TrainingConfig.of(self)
-
     def module(self, items: Items) -> nn.Module:
         """The network to train or to use: a copy of the module given, or one made by name for such items."""
         if isinstance(self.network, nn.Module):
@@ -399,7 +394,7 @@ class EncoderTraining:
                 lambda batch: self.losses(batch).mean(),
                 self._epochs(),
                 (lambda: self._held_out_loss(held_out)) if len(held_out) else None,
-                self.config.training,
+                TrainingConfig.of(self.config),
                 stage="encoder",
                 graphs=on_gpu and self.rows is not None,
                 others_draw=self.rows is None,
