@@ -30,7 +30,6 @@ MOST_TRIALS = 500
 REPEAT = 0.1
 """Seconds after which the alarm rings again: the first may come at a bad moment, or be swallowed."""
 
-
 MOST_BYTES = 16 * 2**30
 Validation = tuple[NDArray[np.float64], NDArray[np.int64]]
 """Log-probabilities under the balanced prior, and class indices, of the rows that a trial was judged on."""
