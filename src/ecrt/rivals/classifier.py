@@ -19,7 +19,7 @@ from ecrt.errors import InputError
 from ecrt.estimators.base import ClassProbabilities, EstimatorBase, Minority, Prior, Session, all_or_nothing
 from ecrt.flows import Demixer, LinearDemixing, SharedPrior
 from ecrt.nn import BalancedHead
-from ecrt.rivals.base import METHOD, Rival
+from ecrt.rivals.base import METHOD, Array, Labels, Rival
 from ecrt.stages import (
     ENCODER,
     Encoder,
@@ -36,11 +36,6 @@ from ecrt.stages import (
 from ecrt.stages.heads import NetworkHead
 from ecrt.stages.parts import Rule, changed_options, refuse_idle
 from ecrt.stages.targets import temperature_of, without_prior
-
-__all__ = ["BaselineClassifier"]
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 HEAD = Role((LinearHead, MLPHead))
 """What the parameter ``head`` takes."""
@@ -128,13 +123,17 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
             if self.end_to_end_:
                 self._train_encoder(items, labels, roles, session)
                 return self
-            z, y_rows, fresh = self._features_to_learn_from(items, labels, roles, session)
-            self.nonnegative_: NDArray[np.bool_] = np.all(z >= 0, axis=0)
-            z = self.rival.transform(z, self.nonnegative_)
-            if self.rival.overrides("fit_model"):
-                self._fit_model(z, y_rows, roles, session)
+            rival, encoded = self.rival, self._encode(items, labels, roles, session)
+            self.history_ |= {"encoder": encoded.history}
+            if len(encoded.unseen) == 0 and not rival.learns_from_encoded_rows:
+                raise InputError(f"holdout=0 leaves no row for {rival!r} to learn from: set holdout above 0.")
+            rows = np.arange(len(labels)) if rival.learns_from_encoded_rows else encoded.learn_rows
+            self.nonnegative_: NDArray[np.bool_] = np.all(encoded.features[rows] >= 0, axis=0)
+            z = rival.transform(encoded.features[rows], self.nonnegative_)
+            if rival.overrides("fit_model"):
+                self._fit_model(z, labels[rows], roles, session)
             else:
-                self._fit_head(z, y_rows, fresh, roles, session)
+                self._fit_head(z, labels[rows], encoded.fresh[rows], roles, session)
         return self
 
     @property
@@ -154,19 +153,11 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         return self.rival.trains_encoder and self._encoder.supervised
 
     def _check_parts(self, rules: Iterable[Rule] = ()) -> None:
-        """Raise an error if an option cannot be what it is, or was set and would have no effect."""
-        self._encoder.check()
-        self.rival.check()
-        self._check_choices()
-        refuse_idle(self, rules)
-        if not (self.rival.overrides("fit_model") or self._end_to_end):
-            self.network.check()
-            _ = self.network.class_loss
-
-    def _check_choices(self) -> None:
-        """Raise an error if the head or the encoder is asked for what is the method's own choice."""
+        """Raise an error if an option has no effect, or a value that is not allowed or is the choice of the method."""
         rival, head = self.rival, self._parts("head")[0]
         name = type(rival).__name__
+        self._encoder.check()
+        rival.check()
         if rival.overrides("loss"):
             if {"loss", "loss_options"} & changed_options(head):
                 raise InputError(f"{name} is a loss itself: leave the loss of the head out, or choose another method.")
@@ -178,6 +169,10 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
             raise InputError("Mixup is a method here: use method=Mixup(alpha=...), and leave mixup of the head out.")
         if rival.overrides("synthetic") and head.class_mass != "training":
             raise InputError(f"{name} makes all classes equally large: leave class_mass of the head out.")
+        refuse_idle(self, rules)
+        if not (rival.overrides("fit_model") or self._end_to_end):
+            self.network.check()
+            _ = self.network.class_loss
 
     def _rules(self) -> Iterator[Rule]:
         """Options that have an effect only with some others."""
@@ -200,18 +195,6 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         self.nonnegative_ = np.zeros(n_features, dtype=bool)
         self.history_ |= {"encoder": encoded.history}
 
-    def _features_to_learn_from(
-        self, items: Dataset[Any], labels: Labels, roles: ClassRoles, session: Session
-    ) -> tuple[Array, Labels, NDArray[np.bool_]]:
-        """Features and classes of rows that the encoder has not seen, and which of them are fresh."""
-        rival = self.rival
-        encoded = self._encode(items, labels, roles, session)
-        self.history_ |= {"encoder": encoded.history}
-        if len(encoded.unseen) == 0 and not rival.learns_from_encoded_rows:
-            raise InputError(f"holdout=0 leaves no row for {rival!r} to learn from: set holdout above 0.")
-        rows = np.arange(len(labels)) if rival.learns_from_encoded_rows else encoded.learn_rows
-        return encoded.features[rows], labels[rows], encoded.fresh[rows]
-
     def _fit_model(self, z: Array, y: Labels, roles: ClassRoles, session: Session) -> None:
         rows = np.arange(len(y))
         standard = demix(
@@ -223,9 +206,7 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         self.model_ = self.rival.fit_model(standard.learned, y, session.rng, seed)
         self.model_counts_ = np.bincount(y, minlength=len(roles.counts))
 
-    def _fit_head(
-        self, z: Array, y: Labels, fresh: NDArray[np.bool_], roles: ClassRoles, session: Session
-    ) -> None:  # fmt: skip
+    def _fit_head(self, z: Array, y: Labels, fresh: NDArray[np.bool_], roles: ClassRoles, session: Session) -> None:
         rival = self.rival
         result = transfer(
             z, y, roles=roles, candidates=[NoDemixing(scaling=self.scaling)], heads=[self.network],
@@ -241,11 +222,9 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         """Balanced scores plus log class prior."""
         features = self.rival.transform(self._features(X), self.nonnegative_)
         inputs = sources_of(self.demixer_, features)
-        if self.model_ is not None:
-            scores = self.rival.scores(self.model_, inputs, self.model_counts_)
-        else:
-            scores = head_outputs(self.head_, inputs)
-        return scores + self.log_class_prior_
+        if self.model_ is None:
+            return head_outputs(self.head_, inputs) + self.log_class_prior_
+        return self.rival.scores(self.model_, inputs, self.model_counts_) + self.log_class_prior_
 
 
 def _balanced_head(encoded: EncodeResult, labels: Labels, config: Encoder) -> BalancedHead:
