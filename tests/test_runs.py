@@ -105,7 +105,7 @@ def test_inspect_shows_the_card(fitted):
     [
         (["fit", "{wine}"], "no column 'label'"),
         (["fit", "{wine}", "--target", "kynd"], "did you mean 'kind'"),
-        (["fit", "{wine}", "--target", "alcohol", "--task", "classification"], "no classes"),
+        (["fit", "{wine}", "--target", "alcohol", "--task", "classification"], "not classes"),
         (["fit", "{wine}", "--target", "bottle"], "too many to be class labels"),
         (["fit", "nowhere.csv", "--target", "kind"], "no file"),
         (["fit", "{wine}", "--target", "kind", "--set", "model.demixin=1"], "did you mean 'model.demixing'"),
@@ -114,7 +114,7 @@ def test_inspect_shows_the_card(fitted):
         (["fit", "{wine}", "--target", "kind", "--set", "epochs"], "KEY=VALUE"),
         (["fit", "{wine}", "--target", "kind", "--set", "seed=x"], "seed='x'"),
         (["fit", "{wine}", "--target", "kind", "--task", "divination"], "use classification, multilabel"),
-        (["fit", "{wine}", "--target", "kind", "--task", "regression"], "no numbers"),
+        (["fit", "{wine}", "--target", "kind", "--task", "regression"], "not numbers"),
         (["fit", "{wine}", "--target", "kind", "--target", "hue", "--task", "classification"], "one target column"),
         (["fit", "{wine}", "--target", "kind", "--set", "model.demixing=magic"], "demixing"),
         (["fit", "{wine}", "--target", "kind", "--threshold", "0.3", *QUICK], "need two classes"),
