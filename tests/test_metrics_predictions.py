@@ -243,7 +243,7 @@ def test_labels_never_seen_and_only_those() -> None:
         ({"log_proba_nm": np.zeros((0, 7)), "y_n": np.zeros(0, dtype=int)}, "no predictions"),
         ({"prior": "uniform"}, "no class prior 'uniform'"),
         ({"assumed": [1.0, 2.0]}, "7 classes"),
-        ({"assumed": [-1.0] * 7}, "at least zero"),
+        ({"assumed": [-1.0] * 7}, "at least 0"),
         ({"validation": (np.zeros((1, 7)), [-1])}, "validation rows"),
     ],
 )

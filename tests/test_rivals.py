@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch.utils.data import TensorDataset
 
 import ecrt
-from ecrt import BaselineClassifier, ECRTClassifier, Encoder, InputError, LinearHead, MLPHead
+from ecrt import BaselineClassifier, ECRTClassifier, ECRTWarning, Encoder, InputError, LinearHead, MLPHead
 from ecrt.losses import LOSS_OPTIONS, LossRule, cross_entropy
 from ecrt.rivals import (
     LDA,
@@ -66,6 +66,13 @@ CHECKED = [
 @parametrize_with_checks(CHECKED)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+def test_labels_that_were_not_in_training_count_as_wrong():
+    X, y = np.repeat([[0.0], [9.0]], 20, axis=0), np.repeat(["a", "b"], 20)
+    clf = make("lda").fit(X + np.random.default_rng(0).normal(size=X.shape), y)
+    with pytest.warns(ECRTWarning, match=r"count as wrong: \['new'\]"):
+        assert clf.score(X, np.where(np.arange(40) < 10, "new", y)) == 0.75
 
 
 @pytest.fixture(scope="module")

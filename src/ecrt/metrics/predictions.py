@@ -336,8 +336,9 @@ def _under(
             f"log_proba has the shape {log_proba.shape}; with {len(y)} labels in y and {len(counts)} classes in counts "
             f"it must be ({len(y)}, {len(counts)})."
         )
-    if np.isnan(log_proba).any() or np.isposinf(log_proba).any():
-        row = int(np.flatnonzero((np.isnan(log_proba) | np.isposinf(log_proba)).any(axis=1))[0])
+    bad = (np.isnan(log_proba) | np.isposinf(log_proba)).any(axis=1)
+    if bad.any():
+        row = int(bad.argmax())
         raise InputError(f"log_proba holds NaN or infinity, first in row {row}; only minus infinity is allowed.")
     if len(y) and (y.dtype.kind not in "iu" or y.min() < -1 or y.max() >= len(counts)):
         raise InputError(
