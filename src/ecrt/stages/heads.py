@@ -35,7 +35,6 @@ from ecrt.stages.parts import (
 from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, torch_generator, train
 
 Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 Watch = Callable[[nn.Module], float]
 """Gives the held-out loss of a head that is offered to it."""
@@ -386,7 +385,7 @@ def device_outputs(head: nn.Module, scaled_sources: Tensor) -> Tensor:
     return torch.cat([head(part.to(reference)).double() for part in scaled_sources.split(ROWS_AT_ONCE)])
 
 
-def head_outputs(head: nn.Module, scaled_sources: NDArray[np.float64]) -> NDArray[np.float64]:
+def head_outputs(head: nn.Module, scaled_sources: Array) -> Array:
     """What a head gives for rows, in batches and in its own precision, as an array."""
     return device_outputs(head, torch.from_numpy(scaled_sources)).cpu().numpy()
 

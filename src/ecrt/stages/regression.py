@@ -88,17 +88,15 @@ class NumberTarget(Target):
 
     def linear_fitter(self, head: LinearHead) -> LinearFitter:
         """Ridge regression, solved at once; the other losses take L-BFGS."""
-        name, delta = self.named_loss(head)
+        name, _ = self.named_loss(head)
         decays = WEIGHT_DECAYS if head.weight_decay is None else (head.weight_decay,)
-        if name == "squared":
-            return LinearFitter(self.n_outputs, self.loss_of(head), decays, precise=True, solve=_solve_ridge)
+        solve = _solve_ridge if name == "squared" else None
 
-        def smooth(outputs: Tensor, y: Tensor, done: float = 1.0) -> Tensor:
-            if name == "huber":
-                return regression_loss("huber", outputs, y, delta)
+        def rounded(outputs: Tensor, y: Tensor) -> Tensor:
             return regression_loss("huber", outputs, y, SMOOTH_CORNER) / SMOOTH_CORNER
 
-        return LinearFitter(self.n_outputs, smooth, decays, precise=True)
+        loss = rounded if name == "absolute" else self.loss_of(head)
+        return LinearFitter(self.n_outputs, loss, decays, precise=True, solve=solve)
 
 
 @torch.no_grad()
@@ -256,7 +254,7 @@ Fold = tuple[DemixResult, Labels, Labels]
 
 
 def _folds_of(whole: DemixResult, folds: list[tuple[Labels, Labels]]) -> list[Fold]:
-    """Every fold with a de-mixing of its own; of one that was learned once, the first fold with its fresh rows."""
+    """Every fold with its own de-mixing; of one that was learned once, the first fold with its fresh rows."""
     if whole.refit is not None:
         return [(whole.refit(learn), learn, check) for learn, check in folds]
     learn, check = folds[0]

@@ -354,7 +354,7 @@ def without_prior(module: nn.Module, prior_m: Tensor, temperature: float = 1.0) 
 def temperature_of(module: nn.Module, prior_m: Tensor, s_nd: Tensor, y: Labels) -> float:
     """What logits are to be divided by, from rows that the module has not seen, before any prior is taken off them.
 
-    Proper losses leave log-probabilities, whose temperature is 1. Those of improper ones have a scale of their own,
+    Proper losses leave log-probabilities, whose temperature is 1. Those of improper ones have their own scale,
     and a log prior means nothing to them; one number, fitted under the prior that the loss leaves, mends that.
     """
     prior = prior_m.cpu().numpy()
