@@ -136,7 +136,7 @@ STAGES = {
     "classifier": ["array_items", "transfer", "ECRTClassifier._keep_examples"],
     "regressor": ["quantile_bins", "regress", "ECRTRegressor._keep_examples"],
     "transformer": ["assign_roles", "demix", "diagnose_sources"],
-    "baseline": ["minority_mask", "BaselineClassifier._features_to_learn_from", "transfer"],
+    "baseline": ["minority_mask", "BaselineClassifier._encode", "transfer"],
 }
 
 
