@@ -173,12 +173,11 @@ def open_model(folder: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any],
             try:
                 with _naming(folder / tensor_name(header.tensors.sha256)) as path:
                     file = stack.enter_context(open_plain(path, header.tensors.bytes))
+                    tensors = StoredTensors(path, header.tensors, file)
                 break
             except ModelFileError:  # the tensors are gone: perhaps the model was replaced since model.json was read
                 if attempt == ATTEMPTS or path.exists():
                     raise
-        with _naming(path):
-            tensors = StoredTensors(path, header.tensors, file)
         yield header.document, tensors
 
 
@@ -227,7 +226,7 @@ class StoredTensors(dict[str, "StoredTensor"]):
         try:
             opened: Any = safe_open(path, "pt")
             names: list[str] = opened.keys()
-        except SafetensorError as error:
+        except (SafetensorError, RuntimeError) as error:  # RuntimeError: the file was removed a moment ago
             raise BadContentError(f"It does not hold tensors: {str(error)[:200]}.") from error
         self.update({name: StoredTensor(opened, name, described.layouts.get(name)) for name in names})
         if described.layouts.keys() - self.keys():
