@@ -46,6 +46,9 @@ MOST_HEADER_BYTES = 8 * 2**20
 PACKAGES = ("ecrt", "torch", "scikit-learn", "numpy", "scipy", "pandas", "zuko", "imbalanced-learn", "optuna")
 """Those that results depend on."""
 
+UNKNOWN = "unknown"
+"""Version of a package that is not installed, or runs from a folder."""
+
 ATTEMPTS = 5
 """Times that a model is looked at while another process keeps replacing it."""
 
@@ -78,12 +81,12 @@ def package_version(name: str = "ecrt") -> str:
     try:
         return version(name)
     except PackageNotFoundError:
-        return "unknown"
+        return UNKNOWN
 
 
 def package_versions() -> dict[str, str]:
-    """Installed versions of the packages that a result depends on."""
-    return {name: package_version(name) for name in PACKAGES}
+    """Installed versions of the packages that a result depends on; those of extras may be missing."""
+    return {name: found for name in PACKAGES if (found := package_version(name)) != UNKNOWN}
 
 
 def sealed(document: dict[str, Any], tensors: dict[str, Any]) -> bytes:
