@@ -2,9 +2,9 @@
 
     python benchmarks/fuzz_model_files.py [mutated files, 100000] [first seed, 0]
 
-Every crafted folder goes through ecrt predict, evaluate and inspect, and its figures are read; every mutated file is
-loaded, and used if it loads. Ends with status 1 if anything else came of one, if it took more than 2 s of the
-processor, or more than 512 MiB beyond what the process had. Writes results/fuzz_model_files.json.
+Every crafted folder goes through ecrt predict, evaluate and inspect; every mutated file is loaded, and used if it
+loads. Ends with status 1 if anything else came of one, if it took more than 2 s of the processor, or more than 512 MiB
+beyond what the process had. Writes results/fuzz_model_files.json.
 """
 
 from __future__ import annotations

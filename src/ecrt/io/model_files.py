@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 import torch
 from msgspec import Meta
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import Tensor
 
@@ -53,8 +54,16 @@ ATTEMPTS = 5
 """Times that a model is looked at while another process keeps replacing it."""
 
 DAMAGED = "Its content does not match the digest in model.json: it was cut, changed or damaged."
-DTYPES = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "BOOL": torch.bool}
-"""What tensors may hold, by the format's name for it."""
+DTYPES: dict[str, tuple[np.dtype[Any], torch.dtype]] = {
+    "F32": (np.dtype("<f4"), torch.float32),
+    "F64": (np.dtype("<f8"), torch.float64),
+    "I64": (np.dtype("<i8"), torch.int64),
+    "BOOL": (np.dtype("?"), torch.bool),
+}
+"""What tensors may hold: the format's name for it, in the file, in memory."""
+
+Size = Annotated[int, Meta(ge=0, le=2**62)]
+Axes = Annotated[list[Size], Meta(max_length=64)]
 
 
 class _TensorFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -62,7 +71,7 @@ class _TensorFile(msgspec.Struct, forbid_unknown_fields=True):
 
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
     bytes: Annotated[int, Meta(ge=0, le=MOST_TENSOR_BYTES)]
-    layouts: dict[str, Annotated[list[int], Meta(max_length=64)]]
+    layouts: dict[str, Axes]
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -74,6 +83,14 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
     ecrt_version: str
     tensors: _TensorFile
     document: dict[str, Any]
+
+
+class _TensorEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """What the tensor file says of one tensor."""
+
+    dtype: Literal["F32", "F64", "I64", "BOOL"]
+    shape: Axes
+    data_offsets: tuple[Size, Size]
 
 
 def package_version(name: str = "ecrt") -> str:
@@ -149,7 +166,7 @@ def _arrays(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], dict[str, list[i
     arrays, layouts = {}, {}
     for name, value in tensors.items():
         tensor = _as_tensor(value)
-        if tensor.dtype not in DTYPES.values() or tensor.layout != torch.strided:
+        if tensor.dtype not in {dtype for _, dtype in DTYPES.values()} or tensor.layout != torch.strided:
             raise InputError(f"{name} cannot be saved: dtype {tensor.dtype}, {tensor.layout}.")
         strides = tensor.stride()
         axes = sorted(range(tensor.ndim), key=strides.__getitem__, reverse=True)
@@ -224,16 +241,21 @@ class StoredTensors(dict[str, "StoredTensor"]):
         self.size = os.fstat(file.fileno()).st_size
         if self.size != described.bytes:
             raise BadContentError(DAMAGED)
-        if int.from_bytes(file.read(8), "little") > MOST_HEADER_BYTES:
-            raise BadContentError(f"Its header is longer than {MOST_HEADER_BYTES} bytes.")
-        try:
-            opened: Any = safe_open(path, "pt")
-            names: list[str] = opened.keys()
-        except (SafetensorError, RuntimeError) as error:  # RuntimeError: the file was removed a moment ago
-            raise BadContentError(f"It does not hold tensors: {str(error)[:200]}.") from error
-        self.update({name: StoredTensor(opened, name, described.layouts.get(name)) for name in names})
-        if described.layouts.keys() - self.keys():
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(MOST_HEADER_BYTES, self.size - 8):
+            raise BadContentError(f"Its header is longer than {MOST_HEADER_BYTES} bytes, or than the file.")
+        entries: dict[str, _TensorEntry] = typed(parse_json(file.read(length)), dict[str, _TensorEntry], "its header")
+        if described.layouts.keys() - entries.keys():
             raise BadContentError("model.json has the layout of tensors that are not there.")
+        end = 8 + length
+        for name, entry in entries.items():
+            self[name] = StoredTensor(file, name, entry, end, described.layouts.get(name))
+        for tensor in sorted(self.values(), key=lambda tensor: (tensor.start, tensor.bytes)):
+            if tensor.start != end:
+                raise BadContentError("Its tensors do not lie one after the other.")
+            end += tensor.bytes
+        if end != self.size:
+            raise BadContentError("Its tensors do not fill it.")
 
     def verify(self) -> None:
         """Compare the whole file with its digest."""
@@ -243,29 +265,40 @@ class StoredTensors(dict[str, "StoredTensor"]):
 
 
 class StoredTensor:
-    """A tensor on disk: its dtype, and its shape as the model sees it. The library has checked them against its bytes.
+    """A tensor on disk: dtype and shape, checked against its bytes, and where it begins.
 
     Attributes
     ----------
-    axes : the order in the model of the axes in the file.
+    sizes, axes : its shape as it lies in the file, and the order of these axes in the model.
     """
 
-    def __init__(self, opened: Any, name: str, layout: list[int] | None) -> None:
-        self.opened, self.name = opened, name
-        found = opened.get_slice(name)
-        sizes, dtype = found.get_shape(), DTYPES.get(found.get_dtype())
-        axes = [*range(len(sizes))]
-        if dtype is None or (layout is not None and sorted(layout) != axes):
-            raise BadContentError(f"Tensor {name[:80]!r} has an impossible dtype or layout.")
+    def __init__(
+        self, file: BufferedReader, name: str, entry: _TensorEntry, offset: int, layout: list[int] | None
+    ) -> None:
+        self.file, self.shown = file, repr(name[:80])
+        self.stored, self.dtype = DTYPES[entry.dtype]
+        self.sizes, (start, end) = entry.shape, entry.data_offsets
+        self.bytes, self.start = math.prod(self.sizes) * self.stored.itemsize, offset + start
+        if end - start != self.bytes:
+            raise BadContentError(f"Tensor {self.shown} has a shape that does not fit its bytes.")
+        axes = [*range(len(self.sizes))]
+        if layout is not None and sorted(layout) != axes:
+            raise BadContentError(f"Tensor {self.shown} has an impossible layout.")
         self.axes: list[int] = axes if layout is None else np.argsort(layout).tolist()
-        self.shape, self.dtype = tuple(sizes[axis] for axis in self.axes), dtype
+        self.shape = tuple(self.sizes[axis] for axis in self.axes)
 
     def read(self) -> Tensor:
-        """The tensor in new memory, aligned as in training: the same products to the last bit."""
+        """The tensor, in memory of torch's own, aligned as in training: the same products to the last bit."""
         try:
-            tensor: Tensor = self.opened.get_tensor(self.name).clone()
-        except (SafetensorError, RuntimeError, ValueError, OverflowError) as error:
-            raise BadContentError(f"Tensor {self.name[:80]!r} cannot be read: {str(error)[:200]}.") from error
-        if self.dtype == torch.bool and (tensor.view(torch.uint8) > 1).any():
-            raise BadContentError(f"Tensor {self.name[:80]!r} holds truth values other than 0 and 1.")
+            tensor = torch.empty(self.sizes, dtype=self.dtype)
+        except (RuntimeError, ValueError, OverflowError) as error:
+            raise BadContentError(f"Tensor {self.shown} has an impossible shape.") from error
+        content: Any = tensor.numpy().reshape(-1).view(np.uint8)
+        self.file.seek(self.start)
+        if self.file.readinto(content) != self.bytes:
+            raise BadContentError(f"Tensor {self.shown} changed while it was read.")
+        if sys.byteorder == "big":
+            tensor.numpy().byteswap(inplace=True)
+        if self.dtype == torch.bool and content.max(initial=0) > 1:
+            raise BadContentError(f"Tensor {self.shown} holds truth values other than 0 and 1.")
         return tensor.permute(self.axes)
