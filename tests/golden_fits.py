@@ -146,6 +146,9 @@ def fits() -> dict[str, Callable[[], np.ndarray]]:
         "encoder, mixup": fitted(
             lambda: ECRTClassifier(encoder=mlp(mixup=0.4, learn_from="all"), **fast), classes
         ),
+        "encoder, cosine head": fitted(
+            lambda: ECRTClassifier(encoder=mlp(head="cosine", loss="ldam"), **fast), classes
+        ),
         "autoencoder": fitted(lambda: ECRTClassifier(encoder=mlp("autoencoder"), **fast), classes),
         "own module": fitted(lambda: ECRTClassifier(encoder=Encoder(a_module(), epochs=3), **fast), classes),
         "table": fitted(lambda: ECRTClassifier(class_prior="training", **fast), table),
