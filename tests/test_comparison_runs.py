@@ -121,6 +121,15 @@ def test_results_are_written(tmp_path: Path) -> None:
     assert read_json(tmp_path / "times.json") == plain(found.times)
 
 
+def test_a_run_that_was_stopped_while_tidying_up_is_tidied_later(tmp_path: Path) -> None:
+    compared(tmp_path, methods=["bayes"], seeds=1)
+    fits, left = len(FITS), tmp_path / "runs" / "bayes" / "seed-0" / "validation-000.npz"
+    left.write_bytes(b"")
+    compared(tmp_path, methods=["bayes"], seeds=1)
+    assert not left.exists()
+    assert len(FITS) == fits
+
+
 def test_without_a_folder_nothing_is_left() -> None:
     found = compared()
     assert found.ranking("balanced")

@@ -131,6 +131,7 @@ class Store:
             except InputError as error:
                 warn_user(f"{error} This run is made again.")
             else:
+                _remove_validation(folder)
                 return True
         for file in sorted(folder.glob("trial-*.json")):
             try:
@@ -147,8 +148,7 @@ class Store:
             run.predictions.write(folder / PREDICTIONS_FILE)
         write_json(folder / SECONDS_FILE, run.seconds)
         write_json(folder / RUN_FILE, run.tuned)
-        for trial in folder.glob("validation-*.npz"):  # the best one is among the predictions now
-            trial.unlink(missing_ok=True)
+        _remove_validation(folder)
 
     def read_run(self, method: str, seed: int) -> Run:
         """What ``write_run`` has written."""
@@ -157,6 +157,12 @@ class Store:
         seconds: dict[str, float] = read_json(folder / SECONDS_FILE, dict[str, float])
         predictions = None if tuned.error else read_predictions(folder / PREDICTIONS_FILE)
         return Run(method, seed, tuned, seconds, predictions)
+
+
+def _remove_validation(folder: Path) -> None:
+    """Of a finished run: the best trial's is among its predictions."""
+    for trial in folder.glob("validation-*.npz"):
+        trial.unlink(missing_ok=True)
 
 
 def _short(value: Any) -> str:
