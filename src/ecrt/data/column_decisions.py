@@ -399,7 +399,7 @@ def _capitals(present: NDArray[Any], what: str) -> str:
 
 def _grows(cells: Cells, reading: ColumnReading, values: NDArray[Any]) -> str:
     """A note if rows are sorted by the dates or numbers, as in a log."""
-    if cells.n_present < ROWS_TO_JUDGE or cells.absent.any() or len(cells.present) <= cells.n_present / 2:
+    if cells.n_present < ROWS_TO_JUDGE or cells.absent.any() or len(cells.present) <= ROWS_TO_JUDGE:
         return ""
     if reading.unreadable or not _is_sorted(values.astype(np.int64) if reading.kind == "date" else values):
         return ""

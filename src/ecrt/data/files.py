@@ -124,7 +124,7 @@ def read_data(
         if bad and not allow_unreadable:
             raise InputError(
                 f"{path.name} differs from the file of the fit: {'; '.join(bad[:5])}. Correct the file, give its "
-                "or --encoding, or add --allow-unreadable."
+                "--decimal or --encoding, or add --allow-unreadable."
             )
         _warn_of_notes((), file.notes)
     used = [reading.name for reading in readings if reading.is_used]

@@ -270,6 +270,9 @@ class EstimatorBase(Composed):
             raise InputError("Masked arrays are not supported: pass X.filled(numpy.nan) and an unmasked y.")
         if isinstance(X, pd.DataFrame):
             validate_data(self, X, y, reset=reset, skip_check_array=True)
+            for name, kind in X.dtypes.items():
+                if getattr(kind, "kind", "") == "c":
+                    raise InputError(f"Complex data not supported: column {name!r} holds complex numbers.")
             if X.shape[0] < least or X.shape[1] == 0:
                 raise InputError(
                     f"Found a table of {X.shape[0]} sample(s) and {X.shape[1]} feature(s) while a minimum of {least} "
@@ -317,6 +320,28 @@ class EstimatorBase(Composed):
         return features
 
 
+def log_prior_of(prior: Any, classes: NDArray[Any], *, several: bool) -> Array:
+    """Logs of frequencies that were given for the classes; log-odds of labels of which a row may have several."""
+    try:
+        given = np.asarray(prior, dtype=np.float64)
+    except (TypeError, ValueError):
+        given = np.empty(0)
+    fits = given.shape == classes.shape and bool(np.isfinite(given).all() and (given > 0).all())
+    if several:
+        if not fits or (given >= 1).any():
+            raise InputError(
+                f"class_prior must hold a frequency between 0 and 1 for each of the {len(classes)} labels; "
+                f"got {prior!r}."
+            )
+        return np.asarray(np.log(given) - np.log1p(-given))
+    if not fits:
+        raise InputError(
+            f"class_prior must hold one positive number for each of the {len(classes)} classes "
+            f"{classes.tolist()}; got {prior!r}."
+        )
+    return np.asarray(np.log(given / given.sum()))
+
+
 class ClassProbabilities(ClassifierMixin):
     """Predictions of classes, or of labels of which a row may have several, under a class prior."""
 
@@ -342,21 +367,7 @@ class ClassProbabilities(ClassifierMixin):
             return np.asarray(self.label_log_odds_[1 if prior == "balanced" else 0])
         if isinstance(prior, str):
             return np.zeros(len(counts)) if prior == "balanced" else np.log(counts / counts.sum())
-        given = np.asarray(prior, dtype=np.float64)
-        fits = given.shape == self.classes_.shape and bool(np.isfinite(given).all() and (given > 0).all())
-        if self.multilabel_:
-            if not fits or (given >= 1).any():
-                raise InputError(
-                    f"class_prior must hold a frequency between 0 and 1 for each of the {len(self.classes_)} labels; "
-                    f"got {prior!r}."
-                )
-            return np.asarray(np.log(given) - np.log1p(-given))
-        if not fits:
-            raise InputError(
-                f"class_prior must hold one positive number for each of the {len(self.classes_)} classes "
-                f"{self.classes_.tolist()}; got {prior!r}."
-            )
-        return np.asarray(np.log(given / given.sum()))
+        return log_prior_of(prior, self.classes_, several=self.multilabel_)
 
     @in_blocks
     def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
@@ -519,6 +530,14 @@ class ECRTPredictor(ECRTBase):
         """What the head gives."""
         features = self._features(X)
         return predict_outputs(self.demixer_, self.head_scale_, self.head_, features, self._dtype)
+
+    def _check_draw(self, n_samples: int, space: str) -> None:
+        """Raise an error if the model is not fitted, or such samples cannot be drawn."""
+        check_is_fitted(self)
+        if isinstance(n_samples, bool) or not isinstance(n_samples, Integral) or n_samples < 1:
+            raise InputError(f"The number of samples must be a whole number from 1 on; got {n_samples!r}.")
+        if space not in ("source", "feature"):
+            raise InputError(f"space={space!r}: use 'source' or 'feature'.")
 
     def _restored(self, s: Array, space: Literal["source", "feature"]) -> Array:
         """Sources as they are, or the features that they come from."""

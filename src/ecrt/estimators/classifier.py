@@ -265,7 +265,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         space : ``"source"``, or ``"feature"`` to invert the de-mixing (with the identity encoder, the space of X).
         random_state : seed of the draw.
         """
-        check_is_fitted(self)
+        self._check_draw(n_per_class, space)
         wanted = self.classes_ if classes is None else np.asarray(list(classes))
         unknown = np.setdiff1d(wanted, self.classes_)
         if len(unknown):

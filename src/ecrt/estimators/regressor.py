@@ -11,7 +11,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin, _fit_context
 from sklearn.utils import Tags, check_array, check_consistent_length
-from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
 from ecrt.augmentation import draw_from_donors
@@ -194,7 +193,7 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         space : ``"source"``, or ``"feature"`` to invert the de-mixing (with the identity encoder, the space of X).
         random_state : seed of the draw.
         """
-        check_is_fitted(self)
+        self._check_draw(n_per_target, space)
         wanted = np.asarray(y, dtype=np.float64)
         columns = wanted.reshape(len(wanted), -1)
         if columns.shape[1] != len(self.regions_.center) or not np.isfinite(columns).all():

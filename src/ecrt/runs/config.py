@@ -201,6 +201,11 @@ def _checked(settings: dict[str, Any]) -> FitConfig:
         raise InputError(f"{name}={_short(settings.get(name))}: {problem[0].lower()}{problem[1:]}.") from None
 
 
+def _model_options() -> set[str]:
+    """What can be set under ``model``."""
+    return set().union(*(estimator._get_param_names() for estimator in ESTIMATORS.values())) - OWN_OPTIONS
+
+
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
@@ -209,9 +214,11 @@ def _short(value: Any) -> str:
 def _refuse_unknown(settings: dict[str, Any], known: set[str], prefix: str) -> None:
     for name in settings:
         if name not in known:
-            close = difflib.get_close_matches(str(name)[:LONGEST_SHOWN], known, n=1)
+            below = {} if prefix else {option: f"model.{option}" for option in _model_options()}
+            names = below | {one: prefix + one for one in known}
+            close = difflib.get_close_matches(str(name)[:LONGEST_SHOWN], names, n=1)
             prefixed = prefix + str(name)[:LONGEST_SHOWN]
-            hint = f"did you mean {prefix + close[0]!r}?" if close else f"there are {sorted(known)}."
+            hint = f"did you mean {names[close[0]]!r}?" if close else f"there are {sorted(known)}."
             raise InputError(f"No setting is called {prefixed!r}; {hint}")
 
 

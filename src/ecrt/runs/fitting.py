@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ecrt.data import ColumnReading, DataFile, Images, column_rows, read_data, stratified_holdout
 from ecrt.disk import write_json, write_text
 from ecrt.errors import InputError, warn_user
+from ecrt.estimators.base import log_prior_of
 from ecrt.estimators.inputs import resolve_device
 from ecrt.io import package_versions
 from ecrt.runs.config import FitConfig
@@ -159,7 +160,13 @@ def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbos
 
 
 def _check_decision(target: Target, config: FitConfig) -> None:
-    """Whether threshold or costs suit the classes should be known before the long run."""
+    """Whether prior, threshold and costs suit the classes should be known before the long run."""
+    idle = [name for name in ("class_prior", "positive") if getattr(config, name) is not None]
+    if idle and target.task == "regression":
+        raise InputError(f"{' and '.join(idle)} would have no effect: the task is regression, which has no classes.")
+    if isinstance(config.class_prior, tuple):
+        several = target.task == "multilabel"
+        log_prior_of(config.class_prior, np.array(target.names) if several else np.unique(target.y), several=several)
     if config.threshold is None and config.costs is None:
         return
     if target.task != "classification":

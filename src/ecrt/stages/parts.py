@@ -6,6 +6,7 @@ checks, plain values for files and for the command line) is here.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -268,6 +269,11 @@ class Role:
         kind = options.pop("kind", able[0] if len(able) == 1 else None)  # an option that one part alone has names it
         if len(kinds) == 1 and kind is None:
             kind = self.classes[0].kind
+        known = {option for one in kinds.values() for option in one._get_param_names()}
+        if kind is None and not set(options) <= known:
+            close = difflib.get_close_matches(unknown := min(set(options) - known), known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {sorted(known)}."
+            raise InputError(f"{name}: no part has an option {unknown!r}; {hint}")
         if not isinstance(kind, str) or kind not in kinds:
             raise InputError(f"{name}: say which part has these options: kind must be one of {sorted(kinds)}.")
         return kinds[kind]._from_plain_options(options, of=f"{name}: ")
