@@ -1,12 +1,14 @@
 """What cannot be done is refused at once, in a line that says what would be right."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from ecrt import ECRTClassifier, ECRTRegressor, InputError
+import ecrt
+from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, Encoder, InputError, LinearHead, MLPHead
 from ecrt.data import ReadOptions
 from ecrt.data.column_decisions import decide_columns
 from ecrt.data.files import read_data
@@ -40,9 +42,8 @@ def test_a_misspelt_space(clf: ECRTClassifier) -> None:
 
 @pytest.mark.parametrize("prior", [{0: 0.5}, ["a", "b", "c"]])
 def test_a_prior_that_holds_no_numbers(prior: object) -> None:
-    clf = ECRTClassifier(head="gaussian", minority=[2], class_prior=prior, **QUICK).fit(X, Y)
     with pytest.raises(InputError, match="class_prior must hold one positive number"):
-        clf.predict(X)
+        ECRTClassifier(head="gaussian", minority=[2], class_prior=prior, **QUICK).fit(X, Y)
 
 
 def test_complex_columns_of_a_data_frame() -> None:
@@ -90,3 +91,40 @@ def test_columns_that_differ_name_both_options(tmp_path: Path) -> None:
 def test_rows_sorted_by_a_column_with_repeated_values(values: object) -> None:
     readings, _ = decide_columns(pd.DataFrame({"at": values}), ReadOptions(), separator=",")
     assert "Rows are sorted by it" in readings[0].note
+
+
+def test_images_of_another_size_or_in_other_units(tmp_path: Path) -> None:
+    y = np.repeat([0, 1, 2], 8)
+    images = RNG.integers(0, 60, size=(24, 1, 6, 6)) + 90 * y[:, None, None, None]
+    clf = ECRTClassifier(encoder=Encoder("resnet18", epochs=1, n_features=4), head="linear", **QUICK).fit(images, y)
+    clf.save(tmp_path / "model")
+    for model in (clf, ecrt.load(tmp_path / "model")):
+        with pytest.raises(InputError, match=r"shape \(1, 5, 6\); those of the fit had \(1, 6, 6\)"):
+            model.predict(images[:, :, 1:])
+        for other in (images / 255, images * 255.0):
+            with pytest.raises(InputError, match="Give them in the same units"):
+                model.predict(other)
+        assert len(model.predict(np.zeros((2, 1, 6, 6)))) == 2  # an image may be dark
+
+
+def unused(*_: object, **__: object) -> None:
+    raise AssertionError("the encoder was trained")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y", "problem"),
+    [
+        (ECRTClassifier(head=LinearHead(loss="huber")), Y, "one of the losses"),
+        (ECRTClassifier(head=LinearHead(loss="weighted")), np.eye(3, dtype=int)[Y], "one of the losses"),
+        (ECRTClassifier(head="gaussian"), np.eye(3, dtype=int)[Y], "GaussianHead predicts one class"),
+        (ECRTRegressor(head=MLPHead(mixup=0.4)), X[:, 0], "mixup is for rows with one class"),
+        (ECRTClassifier(class_prior=[0.5, 0.5]), Y, "one positive number for each of the 3 classes"),
+        (BaselineClassifier(class_prior=[0.5, 0.5]), Y, "one positive number for each of the 3 classes"),
+    ],
+)
+def test_options_that_do_not_fit_the_target_are_refused_before_an_encoder_is_trained(
+    monkeypatch: pytest.MonkeyPatch, estimator: Any, y: Any, problem: str
+) -> None:
+    monkeypatch.setattr("ecrt.estimators.base.encode", unused)
+    with pytest.raises(InputError, match=problem):
+        estimator.set_params(encoder=Encoder("mlp", epochs=1)).fit(X, y)

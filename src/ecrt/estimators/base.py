@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from os import PathLike
 from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 import numpy as np
 import pandas as pd
 import torch
@@ -63,6 +64,7 @@ from ecrt.stages import (
     features_of,
 )
 from ecrt.stages.encoding import check_encoder
+from ecrt.stages.heads import Target
 from ecrt.stages.parts import Composed, Rule, refuse_idle
 from ecrt.stages.scoring import predict_outputs, predict_sources
 from ecrt.threads import one_thread
@@ -82,6 +84,9 @@ MOST_CELLS = 500_000_000
 
 ROWS_AT_ONCE = 8192
 """Checking, encoding and de-mixing hold several copies of so many rows; a multiple of every batch size within."""
+
+OTHER_UNITS = 20
+"""Images whose values differ from those of the fit by more than this factor are in other units."""
 
 FLOW_SOURCES = 64
 """``demixing="auto"`` tries a flow on at most this many sources: beyond, linear de-mixing has always been ahead."""
@@ -151,6 +156,25 @@ def input_errors() -> Iterator[None]:
         yield
     except ValueError as error:
         raise InputError(str(error)) from error
+
+
+class SeenImages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Shape of one image of the fit, and the largest absolute value of all."""
+
+    shape: tuple[int, ...]
+    largest: float
+
+    def check(self, X: Array) -> None:
+        """Refuse images of another size, or in other units: a network would make something of them all the same."""
+        if X.shape[1:] != self.shape:
+            raise InputError(f"Images have the shape {X.shape[1:]}; those of the fit had {self.shape}.")
+        largest = float(np.abs(X).max(initial=0.0))
+        shrunk = largest <= 1 and self.largest > OTHER_UNITS and bool((X % 1).any())
+        if shrunk or (self.largest > 0 and largest > OTHER_UNITS * self.largest):
+            raise InputError(
+                f"Values of the images go up to {largest:g}; those of the fit went up to {self.largest:g}. Give them "
+                "in the same units, such as 0 to 255 or 0 to 1."
+            )
 
 
 @dataclass(frozen=True)
@@ -292,6 +316,10 @@ class EstimatorBase(Composed):
             if np.isnan(X).any():
                 raise InputError("Images contain NaN: only tables may have missing values.")
             refuse_extremes(X)
+            if reset:
+                self.images_ = SeenImages(tuple(X.shape[1:]), float(np.abs(X).max()))
+            elif hasattr(self, "images_"):
+                self.images_.check(X)
             return X, y
         if isinstance(X, sparse.csr_array | sparse.csr_matrix):
             if X.shape[0] * X.shape[1] > MOST_CELLS:
@@ -368,6 +396,12 @@ class ClassProbabilities(ClassifierMixin):
         if isinstance(prior, str):
             return np.zeros(len(counts)) if prior == "balanced" else np.log(counts / counts.sum())
         return log_prior_of(prior, self.classes_, several=self.multilabel_)
+
+    def _keep_counts(self, counts: NDArray[np.int64], *, multilabel: bool) -> None:
+        """Keep how often each class occurs, and refuse a class prior that does not fit, before the work begins."""
+        self.class_counts_, self.multilabel_ = counts, multilabel
+        if not isinstance(self.class_prior, str):
+            _ = self.log_class_prior_
 
     @in_blocks
     def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
@@ -505,6 +539,11 @@ class ECRTBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorBase)
 
 class ECRTPredictor(ECRTBase):
     """What classifier and regressor share: a head on the sources, and sources that are kept to draw from."""
+
+    def _check_heads(self, target: Target) -> None:
+        """Refuse heads that cannot learn such a target, before an encoder is trained."""
+        for head in self._parts("head"):
+            head.fitter(target, np.random.default_rng(0), None)
 
     def _keep_head(
         self, parts: Mapping[str, Part], demixed: DemixResult, head: nn.Module, scale: Array, encoded: EncodeResult

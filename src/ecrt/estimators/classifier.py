@@ -62,6 +62,7 @@ from ecrt.stages import (
     transfer,
 )
 from ecrt.stages.parts import Rule, changed_options
+from ecrt.stages.targets import row_target
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -204,6 +205,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         """Learn encoder, de-mixing and head, with one label for each row."""
         items, labels = self._read_classes(X, y)
         counts = np.bincount(labels, minlength=len(self.classes_))
+        self._keep_counts(counts, multilabel=False)
         roles = self._class_roles(counts)
         lenders = counts[~roles.augmented]
         if isinstance(self._parts("augmentation")[0], Borrowed) and lenders.max(initial=0) < 2:
@@ -212,6 +214,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
                 "to lend. Use augmentation='parametric', or name fewer classes in minority."
             )
         with self._session() as session:
+            self._check_heads(row_target(labels, roles, self._parts("augmentation")[0], session.rng, session.device))
             encoded = self._encode(items, labels, roles, session)
             rows = encoded.learn_rows
             z, y_rows = encoded.features[rows], labels[rows]
@@ -220,8 +223,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
                 augmentation=self._parts("augmentation")[0], validation=self.validation_fraction,
                 fresh=encoded.fresh[rows], **vars(session),
             )  # fmt: skip
-        self.multilabel_ = False
-        self._take(encoded, result, counts, roles)
+        self._take(encoded, result, roles)
         keep = thin_out(y_rows, dict.fromkeys(range(len(counts)), EXAMPLES_PER_CLASS), session.rng)
         self._keep_examples(z[keep], y_rows[keep], y_rows[keep], self.classes_, roles.demixed_on)
         return self
@@ -234,11 +236,10 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         few = self._n_sources(n_features) <= MLP_SOURCES
         return self._parts("head") or (LinearHead(), GaussianHead(), *([MLPHead()] if few else []))
 
-    def _take(self, encoded: EncodeResult, result: TransferResult, counts: Labels, roles: ClassRoles) -> None:
+    def _take(self, encoded: EncodeResult, result: TransferResult, roles: ClassRoles) -> None:
         """Keep what the stages found."""
-        self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
-        self.demixed_on_ = self.classes_[roles.demixed_on & (counts > 0)]
+        self.demixed_on_ = self.classes_[roles.demixed_on & (self.class_counts_ > 0)]
         choice, augmentation = result.choice, self._parts("augmentation")[0]
         parts = {"demixing": result.demixing, "augmentation": augmentation, "head": choice.head}
         self._keep_head(parts, result.demixed, result.head, result.demixed.head_scale, encoded)
@@ -363,9 +364,11 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         counts, n_labels = labelled.counts, len(self.classes_)
         if counts.max(initial=0) < 2 or (counts == labelled.indicator.shape[0]).all():
             raise InputError(f"None of the {n_labels} labels can be learned: at least one needs two rows that have it.")
+        self._keep_counts(counts, multilabel=True)
         _say_absent(self.classes_[counts == 0])
         roles = self._class_roles(counts)
         with self._session() as session:
+            self._check_heads(row_target(labelled, roles, self._parts("augmentation")[0], session.rng, session.device))
             # Rows without labels are a group after the last label: the encoder may see them.
             groups = replace(
                 roles, encoded_on=np.append(roles.encoded_on, True), augmented=np.append(roles.augmented, False)
@@ -378,11 +381,11 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
                 augmentation=self._parts("augmentation")[0], validation=self.validation_fraction,
                 fresh=encoded.fresh[encoded.learn_rows], **vars(session),
             )  # fmt: skip
-        self.multilabel_, self.sparse_output_ = True, sparse.issparse(y)
+        self.sparse_output_ = sparse.issparse(y)
         self.label_log_odds_ = np.stack([
             label_odds(labelled.indicator), label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced"))
         ])  # fmt: skip
-        self._take(encoded, result, counts, roles)
+        self._take(encoded, result, roles)
         self.thresholds_ = None
         if self.thresholds == "validation":
             logits, judged = result.choice.trial()

@@ -35,6 +35,7 @@ from ecrt.stages import (
     regress,
 )
 from ecrt.stages.parts import Count, Rule, Share
+from ecrt.stages.regression import NumberTarget
 
 Array = NDArray[np.float64]
 
@@ -133,6 +134,7 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         items = labelled_items(X, bins) if isinstance(X, Dataset) else array_items(inputs, bins)
         rare = regions.is_rare(targets)
         roles = target_roles(bins, rare, **self._learners)
+        self._check_heads(NumberTarget(targets))
         with self._session() as session:
             encoded = self._encode(items, bins, roles, session, groups=indicator_of(bins, rare))
             rows = encoded.learn_rows

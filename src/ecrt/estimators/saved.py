@@ -21,7 +21,7 @@ from ecrt.data import TableEncoder
 from ecrt.data.minority import TargetRegions
 from ecrt.diagnostics.sources import ClassDiagnosis, SourceDiagnostics
 from ecrt.errors import InputError
-from ecrt.estimators.base import EstimatorBase
+from ecrt.estimators.base import EstimatorBase, SeenImages
 from ecrt.estimators.card import model_card
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.regressor import ECRTRegressor
@@ -61,6 +61,7 @@ INPUT: Attributes = {
     "n_features_in_": Value(Annotated[int, Meta(ge=1, le=2**31)], optional=True),
     "feature_names_in_": Labels("columns", optional=True),
     "table_": Value(TableEncoder | None),
+    "images_": Value(SeenImages, optional=True),
     "demixer_": DemixerNetwork(),
     "encoder_": EncoderNetwork(),
     "history_": Value(dict[str, Any]),

@@ -114,7 +114,8 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         roles = ClassRoles(
             counts=counts, minority=minority, augmented=minority, encoded_on=everyone, demixed_on=everyone
         )
-        self.multilabel_, self.class_counts_, self.minority_classes_ = False, counts, self.classes_[minority]
+        self._keep_counts(counts, multilabel=False)
+        self.minority_classes_ = self.classes_[minority]
         self.model_: Any = None
         self.head_: Any = None
         self.history_: dict[str, Any] = {}
