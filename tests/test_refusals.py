@@ -128,3 +128,10 @@ def test_options_that_do_not_fit_the_target_are_refused_before_an_encoder_is_tra
     monkeypatch.setattr("ecrt.estimators.base.encode", unused)
     with pytest.raises(InputError, match=problem):
         estimator.set_params(encoder=Encoder("mlp", epochs=1)).fit(X, y)
+
+
+def test_a_size_of_images_for_a_table(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,label\n1,a\n2,b\n")
+    config = read_config(None, ["image_size=16"], target=["label"])
+    with pytest.raises(InputError, match=r"image_size=16 is for a folder of images, which a\.csv is not"):
+        fit_file(tmp_path / "a.csv", tmp_path / "out", config, say=str)

@@ -52,6 +52,8 @@ def fit_file(
     verbose : show progress bars.
     """
     resolve_device(config.device)  # before the file is read, which may take long
+    if config.image_size != FitConfig.image_size and not path.is_dir():
+        raise InputError(f"image_size={config.image_size} is for a folder of images, which {path.name} is not.")
     data = read_data(
         path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size,
         options=config.reading,
