@@ -136,7 +136,8 @@ def test_the_saved_model_has_the_parts_of_the_tested_one(tmp_path, monkeypatch, 
         table[list(target)] = y.reshape(N, -1)
         path = tmp_path / "table.csv"
         table.to_csv(path, index=False)
-    arguments = ["fit", str(path), "-o", str(tmp_path / "out"), "--set", "image_size=8"]
+    arguments = ["fit", str(path), "-o", str(tmp_path / "out")]
+    arguments += ["--set", "image_size=8"] if task == "images" else []
     arguments += [part for name in target for part in ("--target", name)]
     arguments += [part for name, value in options.items() for part in ("--set", f"model.{name}={value}")]
     result = CliRunner().invoke(app, arguments)
