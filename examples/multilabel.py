@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.datasets import make_multilabel_classification
 
 from ecrt import ECRTClassifier
-from ecrt.metrics.multilabel import multilabel_metrics
+from ecrt.metrics import multilabel_metrics
 
 
 def main() -> dict[str, dict[str, float]]:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.datasets import make_friedman1
 
 from ecrt import ECRTRegressor, MLPHead
-from ecrt.metrics.regression import regression_metrics
+from ecrt.metrics import regression_metrics
 
 
 def main() -> dict[str, dict[str, dict[str, float]]]:

@@ -17,7 +17,8 @@ from ecrt.diagnostics import (
     source_stability,
     unique_feature,
 )
-from ecrt.metrics import holm, hsic, hsic_test
+from ecrt.diagnostics.sources import hsic, hsic_test
+from ecrt.metrics import holm
 
 LEVEL = 0.05
 

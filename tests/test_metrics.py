@@ -4,14 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, log_loss, top_k_accuracy_score
 
-from ecrt.metrics import (
-    hsic,
-    max_abs_correlation,
-    mean_correlation_coefficient,
-    mean_over_classes,
-    nll_per_sample,
-    top_k_hits,
-)
+from ecrt.diagnostics.sources import hsic, max_abs_correlation, mean_correlation_coefficient
+from ecrt.metrics import mean_over_classes, nll_per_sample, top_k_hits
 from ecrt.stages.holdout import better_under_weights
 
 

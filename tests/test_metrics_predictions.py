@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,17 +19,20 @@ from ecrt import InputError
 from ecrt.metrics import (
     Predictions,
     class_prior_of,
+    class_scores,
+    confused_pairs,
+    expected_calibration_error,
     fit_temperature,
+    frequency_group,
+    group_recalls,
     measure_predictions,
     prediction_metrics,
-    read_prediction_table,
     read_predictions,
     reliability_bins,
+    scale_by_temperature,
     shift_prior,
     single_numbers,
 )
-from ecrt.metrics.predictions import class_scores, confused_pairs, confusion, frequency_group, group_recalls
-from ecrt.metrics.probabilities import expected_calibration_error, scale_by_temperature
 
 Y = np.array([0, 0, 0, 1, 1, 2, -1])
 PREDICTED = np.array([0, 0, 1, 1, 0, 0, 1])
@@ -60,7 +62,6 @@ def test_class_scores_by_hand() -> None:
     assert scores["precision"][:2] == pytest.approx([2 / 4, 1 / 3])  # a row of an unknown class costs precision
     assert scores["f1"][:3] == pytest.approx([2 * 2 / 7, 2 * 1 / 5, 0])
     assert scores["support"].tolist() == [3, 2, 1, 0]
-    assert scores["predicted"].tolist() == [4, 3, 0, 0]
     assert np.isnan([scores["precision"][2], scores["recall"][3], scores["f1"][3]]).all()
 
 
@@ -70,11 +71,6 @@ def test_group_recalls_by_hand() -> None:
     assert np.isnan(found["medium"]["recall"])
     assert found["medium"]["n_classes"] == 0
     assert found["few"] == {"recall": 0, "n_classes": 2, "n_tested": 1}
-
-
-def test_confusion_leaves_unknown_labels_out() -> None:
-    assert confusion(Y, PREDICTED, 3).tolist() == [[2, 1, 0], [1, 1, 0], [1, 0, 0]]
-    assert confusion(np.array([-1]), np.array([0]), 2).tolist() == [[0, 0], [0, 0]]
 
 
 def test_confused_pairs_agree_with_a_loop() -> None:
@@ -393,26 +389,6 @@ def test_the_file_of_an_evaluation_is_read(tmp_path: Path) -> None:
     for name, figures in measure_predictions(tmp_path / "evaluation.npz").items():
         expected = prediction_metrics(log_proba, y, COUNTS, prior=name, assumed="balanced")
         assert single_numbers(figures) == pytest.approx(single_numbers(expected))
-
-
-@pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_a_table_of_predictions_is_read(tmp_path: Path, ending: str) -> None:
-    table = pd.DataFrame({
-        "id": [7, 8, 9], "predicted": ["b", "a", "a"], "p_a": [0.25, 1.0, 0.5], "p_b": [0.75, 0.0, 0.5],
-        "truth": ["b", "a", "new"],
-    })  # fmt: skip
-    file = tmp_path / f"said.{ending}"
-    if ending == "csv":
-        table.to_csv(file, index=False)
-    else:
-        table.to_json(file, orient="records", lines=True)
-    kept = read_prediction_table(file, target="truth", counts={"b": 3, "a": 9}, prior="training")
-    assert kept.y.tolist() == [0, 1, -1]
-    assert (kept.counts.tolist(), kept.prior) == ([3, 9], "training")
-    np.testing.assert_allclose(np.exp(kept.log_proba), [[0.75, 0.25], [0, 1], [0.5, 0.5]])
-    assert measure_predictions(kept)["training"]["top1"] == pytest.approx(2 / 3)
-    with pytest.raises(InputError, match="p_c"):
-        read_prediction_table(file, target="truth", counts={"b": 3, "c": 9}, prior="training")
 
 
 def test_files_that_are_no_predictions_are_refused(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ecrt.metrics import prediction_metrics, single_numbers
-from ecrt.metrics.predictions import class_scores, group_recalls
+from ecrt.metrics import class_scores, group_recalls, prediction_metrics, single_numbers
 from ecrt.report.classes import chance_correlation, findings, summarise_classes
 from ecrt.report.drawing import svg
 from ecrt.report.pages import page_of, write_model_page
@@ -263,6 +262,14 @@ def test_confusion_changes_form_with_the_number_of_classes(n_classes: int) -> No
     assert ("Each line is a true class" in section) == (n_classes <= 30)
     assert ("Numbers are test rows" in section) == (n_classes <= 12)
     assert ("The weakest classes" in text) == (n_classes > 30)
+
+
+def test_the_matrix_counts_rows_of_known_labels() -> None:
+    evaluation = made(["a", "b", "c"], n_rows=50)
+    unknown = replace(evaluation, y=np.where(np.arange(50) < 4, -1, evaluation.y))
+    (panel,) = page_of(unknown)[1]["confusion-balanced"]
+    numbers = [int(text) for text in re.findall(r"<text[^>]*>(\d+)</text>", panel)]
+    assert sum(numbers) == 46
 
 
 def test_what_is_missing_is_left_out_or_said() -> None:

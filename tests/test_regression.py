@@ -19,7 +19,7 @@ from ecrt.augmentation import donor_weights, draw_from_donors, interpolate, rows
 from ecrt.data.minority import TargetRegions, quantile_bins, target_roles
 from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.losses import regression_loss
-from ecrt.metrics.regression import regression_metrics, target_groups
+from ecrt.metrics import regression_metrics, target_groups
 from ecrt.stages import demix
 from ecrt.stages.heads import HeadSample
 from ecrt.stages.regression import NumberTarget, Plan, _Search, draw_targets

@@ -17,8 +17,8 @@ from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from ecrt.data import GaussianSources, SyntheticData, assign_roles
 from ecrt.data.minority import ClassRoles
+from ecrt.diagnostics.sources import mean_correlation_coefficient
 from ecrt.estimators import ECRTClassifier
-from ecrt.metrics import mean_correlation_coefficient
 from ecrt.rivals import VAT, Rival
 from ecrt.stages import AUGMENTATION, Flow, GaussianHead, MLPHead, NoDemixing
 from paper.data.synthetic import extreme_sources

@@ -34,8 +34,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from ecrt.data import ClassRoles, assign_roles
+from ecrt.diagnostics.sources import max_abs_correlation
 from ecrt.errors import InputError
-from ecrt.metrics import PriorName, fit_temperature, max_abs_correlation, prediction_metrics, single_numbers
+from ecrt.metrics import PriorName, fit_temperature, prediction_metrics, single_numbers
 from ecrt.nn import MLP, StandardiseChannels
 from ecrt.randomness import seeded
 from ecrt.stages import (

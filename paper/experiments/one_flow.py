@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from ecrt.data import ClassRoles, stratified_holdout
-from ecrt.metrics import PriorName, class_prior_of, nll_per_sample, shift_prior, top_k_hits
-from ecrt.metrics.probabilities import clip_log_proba
+from ecrt.metrics import PriorName, class_prior_of, clip_log_proba, nll_per_sample, shift_prior, top_k_hits
 from ecrt.randomness import seeded
 from ecrt.stages import (
     Augmentation,

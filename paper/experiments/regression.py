@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from sklearn.decomposition import FastICA
 
 from ecrt.data import TableEncoder, henon
+from ecrt.diagnostics.sources import mean_correlation_coefficient
 from ecrt.errors import InputError
 from ecrt.estimators.regressor import ECRTRegressor
-from ecrt.metrics import mean_correlation_coefficient
-from ecrt.metrics.regression import regression_metrics
+from ecrt.metrics import regression_metrics
 from ecrt.stages import Flow, Linear, LinearHead, MLPHead, NoDemixing
 from ecrt.training import TrainingConfig
 from paper.experiments.regression_rivals import RIVALS, fit_rival

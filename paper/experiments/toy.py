@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from ecrt.data import stratified_holdout, toy_sources
+from ecrt.diagnostics.sources import max_abs_correlation, mean_correlation_coefficient
 from ecrt.estimators import ECRTClassifier
 from ecrt.flows import MaskedFlow
-from ecrt.metrics import max_abs_correlation, mean_correlation_coefficient, prediction_metrics
+from ecrt.metrics import prediction_metrics
 from ecrt.stages import Flow, MLPHead, demix
 
 __all__ = ["cells", "demix_config", "run_cell", "summarise"]

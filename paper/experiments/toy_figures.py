@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from ecrt.augmentation import parametric, permutation
 from ecrt.data import SyntheticData, assign_roles, henon, toy_sources
-from ecrt.metrics import PRIORS, max_abs_correlation, mean_correlation_coefficient, nll_per_sample
+from ecrt.diagnostics.sources import max_abs_correlation, mean_correlation_coefficient
+from ecrt.metrics import PRIORS, nll_per_sample
 from ecrt.stages import Augmentation, DemixResult, Flow, MLPHead, NoDemixing, Parametric, Permutation
 from paper.experiments.mmd import mmd_rbf
 from paper.experiments.one_flow import (

@@ -14,13 +14,13 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 from scipy.stats import binom, binomtest
 from scipy.stats import t as student_t
+from sklearn.metrics import confusion_matrix
 
 from ecrt.metrics import (
     FREQUENCY_GROUPS,
     PRIORS,
     class_scores,
     confused_pairs,
-    confusion,
     frequency_group,
     reliability_bins,
 )
@@ -350,7 +350,7 @@ def confusion_panels(evaluation: Evaluation, prior: str) -> list[str]:
     classes, y, predicted = evaluation.classes, evaluation.y, evaluation.predicted[prior]
     n = len(classes.labels)
     if n <= MOST_MATRIX_CLASSES:
-        rows = confusion(y, predicted, n)
+        rows = confusion_matrix(y, predicted, labels=np.arange(n))  # without labels that are not known
         names = [short_label(str(label), 12) for label in classes.labels]
         texts = np.where(rows > 0, rows.astype(str), "") if n <= MOST_NUMBERED else None
         side = float(np.clip(2.6 + 0.2 * n, 3.4, 7.2))

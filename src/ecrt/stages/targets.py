@@ -35,8 +35,7 @@ from ecrt.losses import (
     row_mass,
     sample_weights,
 )
-from ecrt.metrics import bce_per_row
-from ecrt.metrics.probabilities import LEAST_LOG_PROBABILITY, lowest_temperature
+from ecrt.metrics import LEAST_LOG_PROBABILITY, bce_per_row, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians
 from ecrt.stages.augmenting import Augmentation, Synthetic, augment_classes, augment_labels
 from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix
