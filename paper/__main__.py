@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from ecrt.cli.terminal import Command, Terminal, run_app, tell
+from ecrt.cli import Command, Terminal, run_app, tell
 from ecrt.disk import check_writable, write_text
 from ecrt.embedding import embed, make_backbone
 from ecrt.errors import InputError

@@ -16,8 +16,7 @@ from ecrt import ECRTClassifier, Encoder, Flow, InputError
 from ecrt.disk import plain, read_arrays
 from ecrt.io import read_json
 from ecrt.runs import evaluation as evaluation_module
-from ecrt.runs.evaluation import evaluate
-from ecrt.runs.records import Evaluation
+from ecrt.runs.evaluation import Evaluation, evaluate
 
 # --- a fitted model -----------------------------------------------------------------------------------------------
 

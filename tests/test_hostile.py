@@ -13,14 +13,14 @@ import torch
 from rich.markdown import Markdown
 from rich.table import Table
 
-from ecrt.cli.terminal import Terminal
+from ecrt.cli import Terminal
 from ecrt.disk import plain_bytes, read_arrays
 from ecrt.errors import InputError, ModelFileError
 from ecrt.flows.linear import Dense, LowRank
 from ecrt.io import BadContentError, parse_yaml, read_json, read_text, read_yaml
 from ecrt.io.parsing import typed
 from ecrt.runs import read_config
-from ecrt.runs.folder import TARGET_FILE, seal_run
+from ecrt.runs.model_folder import TARGET_FILE, seal_run
 from ecrt.training import History
 from hostile_folders import ESCAPES, archives, fitted_runs, forged_columns, run, try_crafted
 from model_mutations import memory_limit

@@ -18,7 +18,7 @@ from ecrt.metrics import class_scores, group_recalls, prediction_metrics, single
 from ecrt.report.classes import chance_correlation, findings, summarise_classes
 from ecrt.report.drawing import svg
 from ecrt.report.pages import page_of, write_model_page
-from ecrt.runs.records import ClassFacts, Evaluation, ModelFacts, SourcePoints
+from ecrt.runs.evaluation import ClassFacts, Evaluation, ModelFacts, SourcePoints
 from ecrt.stages import Restart
 from ecrt.training import History
 from pages import Outline

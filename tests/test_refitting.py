@@ -15,7 +15,7 @@ import ecrt
 from ecrt import ECRTClassifier, ECRTRegressor, Encoder, Flow, LinearHead, MLPHead, Parametric, PseudoMinority
 from ecrt.cli import app
 from ecrt.errors import InputError
-from ecrt.runs import fitting
+from ecrt.runs import model_folder
 
 N = 150
 
@@ -118,8 +118,8 @@ def test_the_saved_model_has_the_parts_of_the_tested_one(tmp_path, monkeypatch, 
         model.set_params(**asked)
         tested.append((model._fitted_choices(), type(model.head_)))
 
-    original = fitting._fit
-    monkeypatch.setattr(fitting, "_fit", fit_oddly)
+    original = model_folder._fit
+    monkeypatch.setattr(model_folder, "_fit", fit_oddly)
     target, options = ("y",), {}
     if task == "images":
         path, options = tmp_path / "images", {"encoder.epochs": 1}

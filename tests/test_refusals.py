@@ -13,7 +13,7 @@ from ecrt.data import ReadOptions
 from ecrt.data.column_decisions import decide_columns
 from ecrt.data.files import read_data
 from ecrt.runs import read_config
-from ecrt.runs.fitting import fit_file
+from ecrt.runs.model_folder import fit_file
 
 RNG = np.random.default_rng(0)
 Y = np.repeat([0, 1, 2], 20)
@@ -73,7 +73,7 @@ def test_a_prior_is_refused_before_the_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, prior: object, message: str
 ) -> None:
     pd.DataFrame(X, columns=["x", "v", "w"]).assign(y=Y).to_csv(tmp_path / "t.csv", index=False)
-    monkeypatch.setattr("ecrt.runs.fitting._fit", lambda *_: pytest.fail("fitted"))
+    monkeypatch.setattr("ecrt.runs.model_folder._fit", lambda *_: pytest.fail("fitted"))
     with pytest.raises(InputError, match=message):
         fit_file(tmp_path / "t.csv", tmp_path, read_config(None, [], target=[target], class_prior=prior), say=str)
 

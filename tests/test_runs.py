@@ -19,7 +19,7 @@ from ecrt.cli import app
 from ecrt.data import DataFile
 from ecrt.errors import InputError
 from ecrt.runs import FitConfig, open_run, read_config
-from ecrt.runs.targets import labelled, read_target
+from ecrt.runs.config import labelled, read_target
 from ecrt.training import _run_epoch
 
 QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]

@@ -13,8 +13,8 @@ from ecrt import ECRTClassifier, ECRTRegressor, report
 from ecrt.disk import plain, read_arrays
 from ecrt.io import read_json
 from ecrt.report import write_model_page
+from ecrt.runs.config import Target
 from ecrt.runs.evaluation import measure_labels, measure_numbers
-from ecrt.runs.targets import Target
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
 

@@ -300,7 +300,7 @@ def test_nothing_finished_is_nothing_saved(sources, tmp_path, monkeypatch):
         os.kill(os.getpid(), signal.SIGINT)
         raise StoppedError("encoder")
 
-    monkeypatch.setattr("ecrt.runs.fitting._fit", stopped)
+    monkeypatch.setattr("ecrt.runs.model_folder._fit", stopped)
     result = invoke("fit", sources / "b.csv", "--target", "kind", "-o", tmp_path / "run")
     assert result.exit_code == 130
     assert "Nothing is saved" in result.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ecrt.data.written import WrittenNumbers, parse
+from ecrt.data.columns import WrittenNumbers, parse
 
 NAN = float("nan")
 

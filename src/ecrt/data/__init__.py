@@ -1,29 +1,26 @@
 """Raw data to (X, y), and who is minority.
 
-A table on disk goes through ``raw_tables`` (what stands in the file), ``column_decisions`` (what each column holds, at
-the first reading), ``columns`` and ``written`` (cells to values) and ``files`` (X, y and ids). ``tables`` turns a table
-into numbers without gaps. ``minority`` and ``imbalance`` hold the rules for rare classes, rare targets and
-splits.
+A table on disk goes through ``files`` (what stands in the file), ``column_decisions`` (what each column holds, at the
+first reading) and ``columns`` (cells to values), and ``tables`` turns it into numbers without gaps. ``minority`` and
+``imbalance`` hold the rules for rare classes, rare targets and splits.
 """
 
 from ecrt.data.columns import HEADINGS, ColumnProblem, ColumnReading, ColumnRow, ReadOptions, column_rows
-from ecrt.data.example_data import (
-    GaussianSources,
-    Split,
-    SyntheticData,
-    henon,
-    imbalanced_digits,
-    rare_feature_data,
-    toy_sources,
-)
 from ecrt.data.files import LABEL_SEPARATOR, DataFile, read_data
 from ecrt.data.images import ImageList, Images, open_image, read_image_list
 from ecrt.data.imbalance import (
+    GaussianSources,
+    Split,
+    SyntheticData,
     exponential_imbalance,
+    henon,
+    imbalanced_digits,
     indicator_of,
+    rare_feature_data,
     step_imbalance,
     stratified_holdout,
     thin_out,
+    toy_sources,
     with_lost_groups,
 )
 from ecrt.data.minority import ClassRoles, MinorityRule, assign_roles, minority_mask

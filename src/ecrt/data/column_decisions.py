@@ -12,8 +12,20 @@ import pandas as pd
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ecrt.data.columns import ABSENT, TYPES, Cells, ColumnReading, ReadOptions
-from ecrt.data.written import DATES, DAY_FIRST, MONTH_FIRST, PLAIN, SPECIAL, YEAR_FIRST, parse
+from ecrt.data.columns import (
+    ABSENT,
+    DATES,
+    DAY_FIRST,
+    MONTH_FIRST,
+    PLAIN,
+    SPECIAL,
+    TYPES,
+    YEAR_FIRST,
+    Cells,
+    ColumnReading,
+    ReadOptions,
+    parse,
+)
 from ecrt.errors import InputError
 
 ROWS_TO_JUDGE = 20

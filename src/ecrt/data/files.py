@@ -1,9 +1,23 @@
-"""Data from files: tables of every kind, NPZ files, and folders of images."""
+"""Data from files: tables of every kind, packed or not, NPZ files, and folders of images.
+
+A ``TableFile`` gives a table as it stands in its file. Values of text files stay text there, so that nothing is lost
+before it is known what a column holds. ``read_data`` makes X, y and ids of it.
+"""
 
 from __future__ import annotations
 
+import bz2
+import csv
 import difflib
+import gzip
+import io
+import json
+import lzma
 import re
+import sys
+import zipfile
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,13 +27,333 @@ from zipfile import BadZipFile
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import is_float_dtype, is_integer_dtype
 
 from ecrt.data.column_decisions import decide_columns, read_target_column
-from ecrt.data.columns import ColumnProblem, ColumnReading, ReadOptions, read_columns, signs_not_found
+from ecrt.data.columns import PLAIN, ColumnProblem, ColumnReading, ReadOptions, read_columns, signs_not_found
 from ecrt.data.images import Images, load_images
-from ecrt.data.raw_tables import TableFile, is_standard_input
-from ecrt.data.written import PLAIN
 from ecrt.errors import InputError, warn_user
+
+KINDS = (
+    "CSV or TSV (.csv, .tsv, .txt), JSON lines (.jsonl), JSON (.json), Excel (.xlsx), Parquet (.parquet), NumPy (.npz) "
+    "and folders of images; text files may be packed (.gz, .bz2, .xz, .zip)"
+)
+TEXT, LINES, EXCEL, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson"), (".xlsx", ".xlsm"), (".parquet", ".pq")
+OLD_EXCEL = (".xls", ".xlsb", ".ods")
+UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
+MARKS = {b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+"""How text of some encodings begins."""
+
+UNREADABLE = (
+    OSError, EOFError, ValueError, RecursionError, csv.Error, zipfile.BadZipFile, zlib.error, lzma.LZMAError
+)  # fmt: skip
+"""What readers raise of a damaged file."""
+
+SEPARATORS = ";\t|,"
+"""Signs between the values of a line; if two fit equally well, the first is taken."""
+
+LINES_TO_JUDGE = 200
+SHOWN = 60
+
+
+def is_standard_input(path: Path) -> bool:
+    """Whether ``-`` is named instead of a file."""
+    return str(path) == "-"
+
+
+@dataclass
+class TableFile:
+    """A file with a table.
+
+    Attributes
+    ----------
+    path : of the file; ``-`` for the standard input, which may hold CSV or JSON.
+    encoding : of text files; found out from the file if not given.
+    notes : sentences on what was done to read the file.
+    separator : of a text file; else empty.
+    """
+
+    path: Path
+    encoding: str | None = None
+    notes: list[str] = field(default_factory=list)
+    separator: str = ""
+
+    def read(self) -> pd.DataFrame:
+        """Columns of text, or of what a typed file (Parquet, Excel, JSON) says they are; an empty cell is "" or NA."""
+        try:
+            table = self._read()
+        except InputError:
+            raise
+        except UNREADABLE as error:
+            raise self._error(f" cannot be read: {error}") from error
+        if table.empty:
+            raise self._error(" has no rows.")
+        repeated = table.columns[table.columns.duplicated()].unique().tolist()
+        if repeated:
+            raise self._error(f": the column names {repeated} occur more than once. Give each column its own.")
+        index = [str(name) for name in table.index.names if name is not None]
+        if index:
+            self._note(f"the index ({', '.join(index)}) is left out. Make it columns to learn from it.")
+        return table.reset_index(drop=True)
+
+    def _error(self, what: str) -> InputError:
+        return InputError(f"{self.path.name}{what}")
+
+    def _note(self, what: str) -> None:
+        self.notes.append(f"{self.path.name}: {what}")
+
+    def _read(self) -> pd.DataFrame:
+        if is_standard_input(self.path):
+            content = sys.stdin.buffer.read()
+            return self._parse(".json" if content.lstrip()[:1] in (b"{", b"[") else ".csv", content)
+        suffix = packing = self.path.suffix.lower()
+        if packing in OLD_EXCEL:
+            raise self._error(": this kind of sheet is not read. Save it as CSV UTF-8 or .xlsx.")
+        if packing == ".zip":
+            with zipfile.ZipFile(self.path) as archive:
+                found = [name for name in archive.namelist() if not name.startswith("__MACOSX") and name[-1:] != "/"]
+                found = [name for name in found if Path(name).name[:1] != "."]
+                if len(found) != 1:
+                    raise self._error(f" holds {len(found)} files ({', '.join(found[:5])}): unpack it and name one.")
+                return self._parse(Path(found[0]).suffix.lower(), archive.read(found[0]))
+        if packing in UNPACK:
+            suffix = Path(self.path.stem).suffix.lower()
+        if suffix in PARQUET:
+            return _stripped_names(_read_parquet(self.path))
+        self._check_kind(suffix)  # before it is read: it may be a device, or large
+        content = self.path.read_bytes()
+        return self._parse(suffix, UNPACK[packing](content) if packing in UNPACK else content)
+
+    def _check_kind(self, suffix: str) -> None:
+        if suffix not in (*EXCEL, *TEXT, *LINES, ".json"):
+            raise self._error(f": cannot tell what kind of file it is. Known are {KINDS}.")
+
+    def _parse(self, suffix: str, content: bytes) -> pd.DataFrame:
+        self._check_kind(suffix)
+        if suffix in EXCEL:
+            return _stripped_names(self._read_excel(content))
+        text = self._decode(content).removeprefix("\ufeff")
+        if "\0" in text:
+            line = text.count("\n", 0, text.index("\0")) + 1
+            raise self._error(f": line {line} holds NUL bytes. It is damaged, not text, or needs --encoding.")
+        text = text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+        return self._read_csv(text) if suffix in TEXT else _stripped_names(self._read_json(text, suffix in LINES))
+
+    def _decode(self, content: bytes) -> str:
+        start = content[:2000]
+        found = self.encoding or next((name for mark, name in MARKS.items() if content.startswith(mark)), "")
+        if not found and len(start) >= 4 and start.count(0) > len(start) / 3:
+            found = "utf-16-le" if start[1::2].count(0) > start[::2].count(0) else "utf-16-be"
+        try:
+            return content.decode(found or "utf-8")
+        except LookupError:
+            raise InputError(f"There is no encoding {found!r}; usual are utf-8, latin-1, cp1252, utf-16.") from None
+        except UnicodeError as error:
+            if found:
+                raise self._error(f" is not written in {found}: {error}. Give another --encoding.") from error
+        try:
+            text = content.decode("cp1252")
+        except UnicodeError as error:
+            raise self._error(
+                " is neither UTF-8 nor Western European text. Name its --encoding, such as cp1250 or utf-16."
+            ) from error
+        line = next(line for line in text.split("\n") if not line.isascii())
+        self.notes.append(
+            f"{self.path.name} is not UTF-8 and is read as Western European text (cp1252), such as "
+            f"{line.strip()[:SHOWN]!r}. Use --encoding if letters are wrong."
+        )
+        return text
+
+    def _read_excel(self, content: bytes) -> pd.DataFrame:
+        try:
+            sheets = pd.read_excel(
+                io.BytesIO(content), sheet_name=None, dtype=object, keep_default_na=False, na_filter=False
+            )
+        except ImportError as error:
+            raise self._error(
+                ": Excel files need openpyxl (pip install 'ecrt[excel]'); or save the sheet as CSV UTF-8."
+            ) from error
+        except (KeyError, TypeError, zipfile.BadZipFile) as error:
+            raise self._error(f" cannot be read as an Excel file: {error}") from error
+        filled = {name: sheet for name, sheet in sheets.items() if not sheet.empty}
+        if len(filled) > 1:
+            raise self._error(f" has {len(filled)} sheets with rows ({', '.join(map(str, filled))}): save one as CSV.")
+        return next(iter(filled.values()), pd.DataFrame())
+
+    def _read_json(self, text: str, lines: bool) -> pd.DataFrame:
+        """Records, one on each line or all in one list; a single file may be either."""
+        records: Any = []
+        if not lines:
+            try:
+                records = json.loads(text)
+            except json.JSONDecodeError:
+                lines = "\n" in text.strip()
+                if not lines:
+                    raise
+        for number, line in enumerate(text.split("\n") if lines else (), start=1):
+            if line.strip():
+                try:
+                    records.append(json.loads(line))
+                except json.JSONDecodeError as error:
+                    raise self._error(f" cannot be read: line {number} is not JSON: {error}") from error
+        if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+            raise self._error(": a list of records is needed, such as [{'x': 1, 'label': 'a'}, ...].")
+        return pd.DataFrame(records, dtype=object)  # a gap must not make floats of long numbers
+
+    # --- CSV ------------------------------------------------------------------------------------------------------
+
+    def _read_csv(self, text: str) -> pd.DataFrame:
+        if not text.strip():
+            raise self._error(" cannot be read: it is empty.")
+        said = re.match(r"sep=(.)\n", text, re.IGNORECASE)  # the first line of some files from Excel
+        text = self._without_comments("\n" + text[said.end() :] if said else text)
+        self.separator = said[1] if said else _separator(text)
+        table = self._parse_csv(self._without_title(text))
+        if table.empty:
+            return table
+        again = table[table.iloc[:, 0].str.strip() == table.columns[0]]  # as in files that were put together
+        again = again[(again.apply(lambda column: column.str.strip()) == table.columns).all(axis=1)]
+        if not 0 < len(again) < len(table):
+            return table
+        what = "1 row that repeats" if len(again) == 1 else f"{len(again)} rows that repeat"
+        self._note(f"{what} the column names: left out.")
+        return table.drop(index=again.index)
+
+    def _without_comments(self, text: str) -> str:
+        """The text without lines that begin with ``#``, if it starts with one; the last of these may name the columns.
+
+        Empty lines stand for them, so that errors name the lines of the file.
+        """
+        if not text.lstrip("\n").startswith("#"):
+            return text
+        lines = text.split("\n")
+        kept = ["" if line.startswith("#") else line for line in lines]
+        place, first = next(((place, line) for place, line in enumerate(kept) if line.strip()), (0, ""))
+        last = max((number for number, line in enumerate(lines[:place]) if line.startswith("#")), default=0)
+        above, separator = lines[last], _separator(first)
+        holds_number = any(re.fullmatch(r"\s*[+-]?[0-9][0-9.,]*\s*", cell) for cell in first.split(separator))
+        if above.count(separator) == first.count(separator) > 0 and holds_number:
+            kept[last] = above.lstrip("#").strip()
+        else:
+            comments = [line for line in lines if line.startswith("#")]
+            self._note(f"{len(comments)} lines that begin with # are left out, the first is {comments[0][:SHOWN]!r}.")
+        return "\n".join(kept)
+
+    def _without_title(self, text: str) -> str:
+        """The text without lines above the column names: those that have one value, where later lines have more."""
+        title: list[str] = []
+        above = 0
+        reader = _records(text, self.separator)
+        for record in reader:
+            values = [cell for cell in record if cell.strip()]
+            if len(values) > 1 or (values and not record[0].strip()):
+                if title:
+                    self._note(f"lines above the column names are left out: {' / '.join(title)[:SHOWN]!r}.")
+                    return "\n" * above + text.split("\n", above)[above]
+                break
+            title += values
+            above = reader.line_num
+            if above >= LINES_TO_JUDGE:
+                break
+        return text
+
+    def _widths(self, text: str) -> list[tuple[int, int]]:
+        """Line number and number of values of every record.
+
+        A value over several lines must end where its quotes end; else a quote was left open, and rows would be lost.
+        """
+        lines = text.split("\n")
+        if '"' not in text:
+            counts = ((number, line.count(self.separator) + 1) for number, line in enumerate(lines, 1) if line.strip())
+            return list(counts)
+        found, start = [], 1
+        reader = _records(text, self.separator)
+        try:
+            for record in reader:
+                if record:
+                    found.append((start, len(record)))
+                if reader.line_num > start:
+                    try:
+                        next(_records("\n".join(lines[start - 1 : reader.line_num]), self.separator, strict=True))
+                    except csv.Error as error:
+                        raise self._error(
+                            f": a quote that is opened in line {start} is not closed there. Close it, or remove it."
+                        ) from error
+                start = reader.line_num + 1
+        except csv.Error as error:
+            raise self._error(f" cannot be read: line {start}: {error}.") from error
+        return found
+
+    def _parse_csv(self, text: str) -> pd.DataFrame:
+        (_, named), *widths = self._widths(text)
+        if not widths:
+            raise self._error(" has no rows.")
+        width = max(named, *(count for _, count in widths))
+        short = next(((line, count) for line, count in widths if count < named), None)
+        if short is not None:
+            raise self._error(
+                f": line {short[0]} has {short[1]} values, but there are {named} columns. Correct the line."
+            )
+        try:
+            table = pd.read_csv(
+                io.StringIO(text), sep=self.separator, header=None, names=list(range(width)), dtype=str,
+                keep_default_na=False, na_filter=False, skipinitialspace=True, index_col=False,
+            )  # fmt: skip
+        except pd.errors.ParserError as error:
+            raise self._error(f" cannot be read: {error}") from error
+        names = [str(name).strip() for name in table.iloc[0, :named]]
+        table = table.iloc[1:].reset_index(drop=True)
+        if all(names) and all(count == named + 1 for _, count in widths) and table[named].str.strip().any():
+            names = ["", *names]  # R writes the names of rows, and no name above them
+        names += [""] * (width - len(names))
+        empty = [place for place, name in enumerate(names) if not name and not table[place].str.strip().any()]
+        beyond = [place for place in range(named, width) if place not in empty and not names[place]]
+        if beyond:
+            line = next(line for line, count in widths if count > beyond[0])
+            raise self._error(
+                f": line {line} has {width} values, but there are {named} columns. Correct the line, or put values "
+                f"that hold {self.separator!r} in quotes."
+            )
+        table.columns = pd.Index([name or f"Unnamed: {place}" for place, name in enumerate(names)])
+        return table.drop(columns=table.columns[empty])
+
+
+def _stripped_names(table: pd.DataFrame) -> pd.DataFrame:
+    return table.set_axis([str(name).strip() for name in table.columns], axis=1)
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        table = pd.read_parquet(path)
+        floats = [str(name) for name, kind in table.dtypes.items() if is_float_dtype(kind)]
+        exact = pd.read_parquet(path, columns=floats, dtype_backend="numpy_nullable") if floats else table
+    except ImportError as error:
+        raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
+    whole = [name for name in floats if is_integer_dtype(exact[name].dtype)]  # a gap has made floats of them
+    return table.assign(**{name: exact[name] for name in whole})
+
+
+def _records(text: str, separator: str, *, strict: bool = False) -> Any:
+    return csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True, strict=strict)
+
+
+def _separator(text: str) -> str:
+    """The sign that splits most of the first lines into the same number of values."""
+    start = "\n".join(text.split("\n", LINES_TO_JUDGE)[:LINES_TO_JUDGE])
+
+    def fitness(separator: str) -> float:
+        try:
+            counts = Counter(len(record) for record in _records(start, separator) if record)
+        except csv.Error:
+            return 0.0
+        width, times = counts.most_common(1)[0] if counts else (1, 0)
+        return 0.0 if width < 2 else times / counts.total()
+
+    found = {separator: fitness(separator) for separator in SEPARATORS}
+    return max(found, key=lambda separator: found[separator]) if any(found.values()) else ","
+
+
+# --- X, y and ids -----------------------------------------------------------------------------------------------------
 
 Labels = NDArray[Any]
 

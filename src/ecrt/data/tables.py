@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_datetime64_any_dtype, is_integer_dtype, is_numeric_dtype, is_timedelta64_dtype
 
 from ecrt.data.column_decisions import ROWS_TO_JUDGE, WORDS_IN_TEXT
-from ecrt.data.columns import ColumnReading, ColumnRow, as_text, column_rows
-from ecrt.data.written import YEAR_FIRST, parse
+from ecrt.data.columns import YEAR_FIRST, ColumnReading, ColumnRow, as_text, column_rows, parse
 from ecrt.errors import InputError, warn_user
 
 Array = NDArray[np.float64]

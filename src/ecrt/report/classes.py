@@ -29,7 +29,7 @@ from ecrt.report.drawing import DOTTED, GREY, INK, MINORITY, NAME, OTHERS, PALET
 from ecrt.report.rendering import Plots, counted, percent, short_label
 from ecrt.report.tables import Cell, Table, column_table, count_cell, label_cell, number_cell
 from ecrt.runs.diagnosis import Answer, Finding, theory_finding
-from ecrt.runs.records import Evaluation
+from ecrt.runs.evaluation import Evaluation
 from ecrt.training import History
 
 Array = NDArray[np.float64]

@@ -11,7 +11,7 @@ from ecrt.metrics import FREQUENCY_GROUPS
 from ecrt.report.drawing import DOTTED, count_scatter, head_panel, svg
 from ecrt.report.rendering import Plots
 from ecrt.report.tables import Table, column_table, count_cell, label_cell
-from ecrt.runs.records import Measured
+from ecrt.runs.evaluation import Measured
 
 METRICS = ("accuracy", "subset_accuracy", "macro_f1", "micro_f1", "mean_average_precision", "bce")
 SCORES = {"average_precision": "Average precision", "f1": "F1", "recall": "Recall", "precision": "Precision"}

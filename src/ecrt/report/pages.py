@@ -14,7 +14,7 @@ from ecrt.report.labels import label_plots, summarise_labels
 from ecrt.report.regression import regression_plots, summarise_regression
 from ecrt.report.rendering import Plots, fill
 from ecrt.runs.diagnosis import Diagnosis
-from ecrt.runs.records import Evaluation, Measured
+from ecrt.runs.evaluation import Evaluation, Measured
 
 
 def write_model_page(found: Evaluation | Measured, folder: str | Path) -> Path:

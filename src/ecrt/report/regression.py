@@ -11,7 +11,7 @@ from ecrt.metrics import FREQUENCY_GROUPS, frequency_group
 from ecrt.report.drawing import DOTTED, GREY, MINORITY, OTHERS, PALETTE, count_axis, legend_below, scatter_groups, svg
 from ecrt.report.rendering import Plots, short, units
 from ecrt.report.tables import Cell, Table, column_table, number_cell
-from ecrt.runs.records import Measured
+from ecrt.runs.evaluation import Measured
 
 MOST_OUTPUTS, WORST, MOST_POINTS = 4, 10, 4000
 COLOURS = {"many": OTHERS, "medium": PALETTE[3], "few": MINORITY}

@@ -1,0 +1,550 @@
+"""A run: from a file to a folder with a model, and what that model says of other files.
+
+The folder is built beside its place, sealed, and switched when it is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+import pandas as pd
+from msgspec import Meta
+from numpy.typing import NDArray
+from sklearn.metrics import confusion_matrix
+
+from ecrt.data import (
+    LABEL_SEPARATOR,
+    ColumnReading,
+    DataFile,
+    Images,
+    ReadOptions,
+    column_rows,
+    read_data,
+    stratified_holdout,
+)
+from ecrt.data.tables import NOT_AS_FITTED
+from ecrt.disk import NewFolder, check_writable, free_name, plain_bytes, recover, replacing, write_json, write_text
+from ecrt.errors import InputError, ModelFileError, hide_warnings, warn_user
+from ecrt.estimators import load
+from ecrt.estimators.base import log_prior_of
+from ecrt.estimators.inputs import resolve_device
+from ecrt.io import package_versions, read_json, read_text
+from ecrt.io.parsing import MOST_JSON_BYTES
+from ecrt.runs.config import ESTIMATORS, Decision, FitConfig, Target, TaskName, labelled, read_config, read_target
+from ecrt.runs.evaluation import Evaluation, Measured, measure
+from ecrt.training import interrupted_at_once, stop_requested
+
+MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE = "model", "config.yaml", "target.json", "run.json"
+HISTORY_FILE, VERSIONS_FILE = "history.json", "versions.json"
+OWN = {MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE, HISTORY_FILE, VERSIONS_FILE, "metrics.json",
+       "evaluation.npz", "report.html", "plots"}  # fmt: skip
+NOT_SEALED = re.compile(r"run\.json|report\.html|plots/.*|.*\.npz|model/.*\.safetensors")
+"""Pages and what they are made from, and tensors, whose digest is in ``model.json``."""
+
+FORMAT = 1
+MOST_FILES = 12
+"""Sealed files of a run; none of them may be longer than the JSON that is read."""
+
+
+class _Seal(msgspec.Struct, forbid_unknown_fields=True):
+    """What ``run.json`` says: the files of a run, with their digests."""
+
+    format: Literal[1]
+    interrupted: bool
+    files: Annotated[dict[str, str], Meta(max_length=MOST_FILES)]
+
+
+def open_output(folder: Path, *, force: bool) -> NewFolder:
+    """A folder to build a run in, to take the place of ``folder``; one that holds other things is left alone."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG_FILE).is_file() and not force:
+        raise InputError(f"The folder {folder} holds other files. Choose another, or add --force to write there.")
+    before = {name.partition("/")[0] for name in _sealed(folder) or ()}
+    return NewFolder(folder, own=OWN | before)
+
+
+def open_report(folder: Path) -> NewFolder:
+    """A folder to build figures and a page in, to take the place of those in ``folder``; not those of a run."""
+    if (folder / CONFIG_FILE).exists():
+        raise InputError(f"The folder {folder} holds a fitted model and its figures. Choose another.")
+    return NewFolder(folder, own=("metrics.json", "evaluation.npz", "diagnosis.json", "report.html", "plots"))
+
+
+def seal_run(folder: Path, *, interrupted: bool = False) -> None:
+    """Write down the digests of a run's files, so that a file from elsewhere is noticed."""
+    files = {
+        name: _digest(file)
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and not NOT_SEALED.fullmatch(name := file.relative_to(folder).as_posix())
+    }
+    write_json(folder / SEAL_FILE, {"format": FORMAT, "interrupted": interrupted, "files": files})
+
+
+def publish_run(new: NewFolder, *, interrupted: bool) -> Path:
+    """Seal a run and put it into its place, which is given back.
+
+    An interrupted run does not replace a model: it gets another folder beside that.
+    """
+    seal_run(new.path, interrupted=interrupted)
+    taken = interrupted and (new.folder / MODEL_FOLDER).exists()
+    return new.publish(free_name(new.folder, "interrupted") if taken else None)
+
+
+def check_run(folder: Path) -> None:
+    """Refuse a folder whose files are not of one run, by the name of the file."""
+    recover(folder)
+    if not (folder / CONFIG_FILE).is_file():
+        raise InputError(f"{folder} was not written by ecrt fit: it has no {CONFIG_FILE}.")
+    files = _sealed(folder)
+    if files is None:
+        raise ModelFileError(folder / SEAL_FILE, "The run has no such file, or not a readable one.", "Fit again.")
+    for name, digest in files.items():
+        if os.path.lexists(folder / name) and _digest(folder / name) != digest:
+            raise ModelFileError(
+                folder / name,
+                "It does not belong to the run in this folder: it was changed, or comes from another run.",
+                "Fit again, or copy the whole folder again.",
+            )
+    model = f"{MODEL_FOLDER}/model.json"
+    for name in {CONFIG_FILE, TARGET_FILE, model} - {name for name in files if os.path.lexists(folder / name)}:
+        raise ModelFileError(folder / name, "The run lacks it.", "Fit again, or copy the whole folder again.")
+
+
+def _sealed(folder: Path) -> dict[str, str] | None:
+    """Files of a run by name, with their digests; None without a readable list of them."""
+    try:
+        files: dict[str, str] = read_json(folder / SEAL_FILE, _Seal).files
+    except InputError:
+        return None
+    outside = any(name.startswith("/") or ".." in name.split("/") for name in files)
+    return None if outside else files
+
+
+def _digest(file: Path) -> str:
+    try:
+        return hashlib.sha256(plain_bytes(file, MOST_JSON_BYTES)).hexdigest()
+    except OSError as error:
+        raise ModelFileError(file, f"It cannot be read: {error.strerror or error}.") from error
+
+
+# --- fitting ----------------------------------------------------------------------------------------------------------
+
+STOPPED = "training was interrupted; every part is in its best finished state"
+NOT_REFITTED = "the fit on all rows was interrupted; this is the tested model, of {} rows"
+MOST_NAMED = 5
+
+
+def fit_file(
+    path: Path,
+    output: Path,
+    config: FitConfig,
+    *,
+    say: Callable[[str], None],
+    show: Callable[[Sequence[ColumnReading]], None] = lambda columns: None,
+    verbose: bool = True,
+) -> tuple[Evaluation | Measured | None, str]:
+    """Fit a model on a file and write model, settings, history and figures to a folder, all of them at the end.
+
+    The saved model is fitted on all rows, with the parts (de-mixing, head and the rest) that the tested one chose.
+    Returns the test results, if any, and how the fit was interrupted, empty if it was not.
+
+    Parameters
+    ----------
+    say : takes what is going on, a sentence at a time.
+    show : takes how the columns of a table were read.
+    verbose : show progress bars.
+    """
+    resolve_device(config.device)  # before the file is read, which may take long
+    if config.image_size != FitConfig.image_size and not path.is_dir():
+        raise InputError(f"image_size={config.image_size} is for a folder of images, which {path.name} is not.")
+    data = read_data(
+        path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size,
+        options=config.reading,
+    )  # fmt: skip
+    data = labelled(data)
+    target = read_target(data, config.target, config.task)
+    say(_summary(path, data, target))
+    say(target.reason)
+    left_out = [ColumnReading(name=name, kind="left out", note="As asked for.") for name in config.drop]
+    columns = (*data.columns, *(left_out if data.columns else ()))
+    show(columns)
+    _check_decision(target, config)
+    model = _make_estimator(data, target, config, verbose=verbose)
+    train_rows, test_rows = stratified_holdout(_strata(target), config.test_size, np.random.default_rng(config.seed))
+
+    found: Evaluation | Measured | None = None
+    if len(test_rows):
+        say(f"Fitting on {len(train_rows)} rows, to be tested on the other {len(test_rows)}.")
+        if target.task == "classification":
+            _warn_of_untested(target.y, test_rows)
+    else:
+        say(f"Fitting on all {len(target.y)} rows.")
+    _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows])
+    interrupted = STOPPED if stop_requested() else ""
+    if len(test_rows):
+        found = measure(model, data.take(test_rows).X, replace(target, y=target.y[test_rows]), title=path.name)
+        again = config.refit and not interrupted
+        if again:
+            say(f"Fitting on all {len(target.y)} rows.")
+            again = _refitted(model, data.X, target.y)
+            interrupted = "" if again else NOT_REFITTED.format(len(train_rows))
+        title = f"{found.title} ({interrupted})" if interrupted else found.title
+        subject = _subject(len(train_rows), len(target.y), again=again)
+        found = replace(found, title=title, subject=subject, columns=tuple(column_rows(columns)))
+        model.metrics_, model.metrics_of_ = _card_figures(found, config)
+    model.columns_read_ = tuple(column_rows(columns))
+    if interrupted:
+        model.interrupted_ = interrupted
+    write_text(output / CONFIG_FILE, config.as_yaml())
+    stored = {"task": target.task, "names": target.names, "columns": msgspec.to_builtins(data.columns)}
+    write_json(output / TARGET_FILE, stored)
+    write_json(output / VERSIONS_FILE, {"python": platform.python_version()} | package_versions())
+    if found is not None:
+        found.write(output)
+    model.save(output / MODEL_FOLDER)
+    write_json(output / HISTORY_FILE, model.history_)
+    return found, interrupted
+
+
+def _strata(target: Target) -> NDArray[np.int64]:
+    """Groups of rows that a split keeps in proportion."""
+    y = target.y
+    if target.task == "multilabel":  # by the rarest label of a row
+        return np.argmin(np.where(y > 0, y.sum(axis=0), len(y) + 1), axis=1)
+    if target.task == "regression":
+        first = y if y.ndim == 1 else y[:, 0]
+        return pd.qcut(first, 10, labels=False, duplicates="drop").astype(np.int64)
+    return np.unique(y, return_inverse=True)[1].astype(np.int64)
+
+
+def _warn_of_untested(y: NDArray[Any], test_rows: NDArray[np.int64]) -> None:
+    names = np.setdiff1d(y.astype(str), y[test_rows].astype(str))
+    if len(names):
+        shown = ", ".join(map(repr, names[:MOST_NAMED].tolist())) + (" and more" if len(names) > MOST_NAMED else "")
+        warn_user(f"Too rare for a test row: {shown}. The figures do not include such classes.")
+
+
+def _refitted(model: Any, X: Any, y: Any) -> bool:
+    """Fit on all rows as the tested model was; False where that was interrupted, and the tested model is left."""
+    if stop_requested():
+        return False
+    try:
+        with interrupted_at_once():
+            model.refit(X, y)
+    except KeyboardInterrupt:
+        if not stop_requested():
+            raise
+        return False
+    return True
+
+
+def _subject(n_fitted: int, n_rows: int, *, again: bool) -> str:
+    """Which model the figures are of, and what it has to do with the saved one."""
+    fitted = f"fitted on {n_fitted:,} of the {n_rows:,} rows ({n_fitted / n_rows:.0%})"
+    if not again:
+        return f"Figures are of the saved model, {fitted}, on the other rows."
+    return (
+        f"Figures are of a model {fitted}, on the other rows. The saved model has the same de-mixing, head and options "
+        "and was then fitted on all rows."
+    )
+
+
+def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose: bool) -> Any:
+    """The estimator that target and settings ask for; images have a network as encoder unless another is named."""
+    options = dict(config.model)
+    if isinstance(data.X, Images) or (isinstance(data.X, np.ndarray) and data.X.ndim == 4):
+        encoder = options.get("encoder") or {}
+        asked = encoder if isinstance(encoder, dict) else {"network": encoder}
+        options["encoder"] = {"network": "resnet18", "learn_from": "all"} | asked
+    options |= {"device": config.device, "random_state": config.seed, "verbose": verbose}
+    if target.task == "classification":
+        options["class_prior"] = config.prior
+    elif target.task == "multilabel":
+        options["class_prior"] = config.class_prior or "training"
+    return ESTIMATORS[target.task]._from_plain_options(options)
+
+
+def _check_decision(target: Target, config: FitConfig) -> None:
+    """Whether prior, threshold and costs suit the classes should be known before the long run."""
+    idle = [name for name in ("class_prior", "positive") if getattr(config, name) is not None]
+    if idle and target.task == "regression":
+        raise InputError(f"{' and '.join(idle)} would have no effect: the task is regression, which has no classes.")
+    if isinstance(config.class_prior, tuple):
+        several = target.task == "multilabel"
+        log_prior_of(config.class_prior, np.array(target.names) if several else np.unique(target.y), several=several)
+    if config.threshold is None and config.costs is None:
+        return
+    if target.task != "classification":
+        raise InputError(f"A threshold or costs need two classes; the task is {target.task}.")
+    config.decision(*np.unique(target.y, return_counts=True))
+
+
+def _fit(model: Any, X: Any, y: Any) -> None:
+    if isinstance(X, Images):
+        model.fit(X)
+    else:
+        model.fit(X, y)
+
+
+def _card_figures(found: Evaluation | Measured, config: FitConfig) -> tuple[dict[str, float], str]:
+    """The figures that the model's card shows, and what they are of."""
+    if isinstance(found, Evaluation):
+        prior = "training" if config.prior == "training" else "balanced"
+        return found.metrics[prior], f"{found.subject} They are under the {prior} class prior."
+    main = next(iter(found.metrics.values()))
+    return {name: value for name, value in main.items() if np.isfinite(value)}, found.subject
+
+
+def _summary(path: Path, data: DataFile, target: Target) -> str:
+    width = data.X.shape[1] if isinstance(data.X, pd.DataFrame) else 0
+    columns = f"{width} column{'' if width == 1 else 's'}, " if width else ""
+    start = f"{path.name}: {len(data.ids)} rows, {columns}"
+    if target.task == "regression":
+        return start + f"targets from {target.y.min():g} to {target.y.max():g}."
+    if target.task == "multilabel":
+        counts = target.y.sum(axis=0)
+        return start + f"{len(counts)} labels, on {counts.min()} to {counts.max()} rows each."
+    labels, counts = np.unique(target.y.astype(str), return_counts=True)
+    if len(labels) == 1:
+        return start + f"1 class, {str(labels[0])!r}."
+    least, most = np.argsort(counts, kind="stable")[[0, -1]]
+    rows = "row" if counts[least] == 1 else "rows"
+    few, many = (f"{rows} of {str(labels[least])!r}", f"{counts[most]} of {str(labels[most])!r}")
+    return start + f"{len(labels)} classes, from {counts[least]} {few} to {many}."
+
+
+# --- predicting -------------------------------------------------------------------------------------------------------
+
+PREDICTED, CARD_FILE = "predicted", "MODEL_CARD.md"
+MOST_NAMES = 1_000_000
+MOST_PROBLEMS = 12
+WRITERS = {".csv": "to_csv", ".parquet": "to_parquet", ".jsonl": "to_json"}
+
+
+@dataclass(frozen=True)
+class FittedRun:
+    """What ``ecrt fit`` left: the model and its settings."""
+
+    model: Any
+    config: FitConfig
+    task: TaskName
+    names: tuple[str, ...]
+    columns: tuple[ColumnReading, ...] = ()
+
+    @property
+    def decision(self) -> Decision:
+        """How probabilities of classes become labels."""
+        return self.config.decision(self.model.classes_, self.model.class_counts_)
+
+    def read(
+        self, path: Path, *, target: Sequence[str] = (), options: ReadOptions, allow_unreadable: bool = False
+    ) -> DataFile:
+        """Read a file as that of the fit was read; columns that the model does not know are not looked at.
+
+        Parameters
+        ----------
+        options : how this file is written, where it is otherwise than that of the fit.
+        allow_unreadable : whether more than half of a column may be unreadable or new.
+        """
+        options = replace(options, encoding=options.encoding or self.config.encoding)
+        data = read_data(
+            path, target=target, ids=self.config.id, image_size=self.config.image_size, columns=self.columns,
+            options=options, allow_unreadable=allow_unreadable,
+        )  # fmt: skip
+        self._warn_of_problems(data)
+        names = getattr(self.model, "feature_names_in_", None)
+        if isinstance(data.X, pd.DataFrame) and names is None:
+            raise InputError("The model was not fitted on a table with named columns.")
+        if not isinstance(data.X, pd.DataFrame) and names is not None:
+            raise InputError(f"The model was fitted on a table with columns {list(names)[:10]}; {path.name} has none.")
+        of_images = self.model.table_ is None and not hasattr(self.model, "n_features_in_")
+        if isinstance(data.X, Images) != of_images:
+            raise InputError(f"{path.name} is not the kind of data that the model was fitted on.")
+        return data
+
+    def _warn_of_problems(self, data: DataFile) -> None:
+        """Warn, column by column, of what the model cannot use, and of gaps where there were none."""
+        whole = {column.name for column in self.columns if not column.missing}
+        named = [problem for problem in data.problems if problem.share or problem.name in whole]
+        for problem in named[:MOST_PROBLEMS]:
+            warn_user(f"Column {problem}.")
+        if len(named) > MOST_PROBLEMS:
+            warn_user(f"{len(named) - MOST_PROBLEMS} more columns are not as in the fit.")
+
+    def predict(self, path: Path, **how: Any) -> pd.DataFrame:
+        """Ids, then what is predicted: a label with the probability of each class, labels of each row, or numbers.
+
+        Parameters
+        ----------
+        how : the file is read, as in ``read``.
+        """
+        data = self.read(path, **how)
+        with hide_warnings(NOT_AS_FITTED):  # reading the file has given them
+            ids, found = data.ids.reset_index(drop=True), self._predictions(data.X)
+        taken = [name for name in ids if name in found]
+        if taken:
+            raise InputError(f"The id columns {taken} have the names of columns that predict adds.")
+        return pd.concat([ids, found], axis=1)
+
+    def _predictions(self, X: Any) -> pd.DataFrame:
+        """Columns with predictions, and with probabilities where the task has them."""
+        model, names = self.model, np.array(self.names, dtype=object)
+        if self.task == "regression":
+            columns = [PREDICTED] if len(names) == 1 else [f"{PREDICTED}_{name}" for name in names]
+            return pd.DataFrame(model.predict(X), columns=columns)
+        probabilities = model.predict_proba(X)
+        if self.task == "classification":
+            names = model.classes_
+            predicted: Any = self.decision.labels(probabilities, names)
+        else:
+            predicted = [LABEL_SEPARATOR.join(names[row]) for row in np.asarray(model.predict(X)).astype(bool)]
+        found = pd.DataFrame(probabilities, columns=[f"p_{name}" for name in names])
+        found.insert(0, PREDICTED, predicted)
+        return found
+
+    def evaluate(self, path: Path, **how: Any) -> tuple[Evaluation | Measured, dict[str, float]]:
+        """Measure the model on labelled rows; with a threshold or costs, also what that decision gives.
+
+        Parameters
+        ----------
+        how : the file is read, as in ``read``.
+        """
+        names, classes = self.config.target, getattr(self.model, "classes_", None)
+        data = labelled(self.read(path, target=names, **how))
+        target = read_target(data, names, self.task, labels=self.names, classes=classes)
+        with hide_warnings(NOT_AS_FITTED):
+            found = measure(self.model, data.X, target, title=path.name)
+            decided = self._decided(data.X, target.y) if self.task == "classification" else {}
+        subject = f"Figures are of the saved model, on the rows of {path.name}, whether it was fitted on them or not."
+        return replace(found, subject=subject, columns=tuple(column_rows(self._as_read(data)))), decided
+
+    def _as_read(self, data: DataFile) -> list[ColumnReading]:
+        """How the columns of a new file were read: as in the fit, and what is not as it was."""
+        problems = {problem.name: problem for problem in data.problems}
+        found = []
+        for column in self.columns:
+            if column.is_used:
+                problem = problems.get(column.name)
+                note = str(problem).removeprefix(f"{column.name!r}: ") if problem and problem.share else ""
+                found.append(msgspec.structs.replace(column, missing=problem.missing if problem else 0, note=note))
+        return found
+
+    def _decided(self, X: Any, y: Any) -> dict[str, float]:
+        """What the threshold gives, if there is one."""
+        decision, costs = self.decision, self.config.costs
+        if decision.threshold is None:
+            return {}
+        positive = self.model.classes_[decision.positive]
+        predicted = decision.labels(self.model.predict_proba(X), self.model.classes_) == positive
+        (right_no, false_alarms), (misses, hits) = confusion_matrix(y == positive, predicted, labels=[False, True])
+        figures = {
+            "threshold": decision.threshold,
+            "recall": hits / max(hits + misses, 1),
+            "precision": hits / max(hits + false_alarms, 1),
+            "false_alarm_rate": false_alarms / max(false_alarms + right_no, 1),
+        }
+        if costs is not None:
+            figures["cost_per_row"] = (costs["miss"] * misses + costs["false_alarm"] * false_alarms) / len(y)
+        return {name: float(value) for name, value in figures.items()}
+
+
+def open_run(folder: Path, **changes: Any) -> FittedRun:
+    """Load the model of a folder.
+
+    Parameters
+    ----------
+    changes : settings to use instead of those of the fit, such as ``threshold``; ``None`` changes nothing.
+    """
+    check_run(folder)
+    config = read_config(folder / CONFIG_FILE, [])
+    changes = {name: value for name, value in changes.items() if value is not None}
+    # Costs weigh what really happens, so they bring the training prior; a threshold keeps that of the fit.
+    prior = config.prior if "costs" not in changes or config.class_prior else "training"
+    if changes.keys() & {"threshold", "costs"}:
+        config = replace(config, **({"threshold": None, "costs": None} | changes))
+    model = load(_model_folder(folder))
+    target = _read_target_file(folder / TARGET_FILE, model)
+    task = target.task
+    if task == "classification":
+        config = replace(config, class_prior=changes.get("class_prior", prior))
+        model.set_params(class_prior=config.prior)
+    elif changes:
+        raise InputError(f"{sorted(changes)} can be changed for a classification only; the task is {task}.")
+    return FittedRun(model, config, task, target.names, target.columns)
+
+
+class _TargetFile(msgspec.Struct, forbid_unknown_fields=True):
+    """What ``target.json`` says."""
+
+    task: TaskName
+    names: Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)]
+    columns: Annotated[tuple[ColumnReading, ...], Meta(max_length=MOST_NAMES)]
+
+
+def _read_target_file(file: Path, model: Any) -> _TargetFile:
+    try:
+        found: _TargetFile = read_json(file, _TargetFile)
+        for column in found.columns:
+            column.check()
+    except InputError as error:
+        raise ModelFileError(file, str(error)) from error
+    task, n_names = found.task, len(found.names)
+    fits = type(model) is ESTIMATORS[task] and getattr(model, "multilabel_", False) == (task == "multilabel")
+    if fits and task != "classification":
+        outputs = len(model.classes_ if task == "multilabel" else model.regions_.center)
+        fits = len(set(found.names)) == n_names == outputs
+    if not fits:
+        raise ModelFileError(file, f"It names {n_names} targets of a {task}, which the model beside it does not have.")
+    used = [column.name for column in found.columns if column.is_used]
+    known = list(getattr(model, "feature_names_in_", ()))
+    if used != known or len(set(used)) < len(used):
+        raise ModelFileError(file, f"It names other columns ({used[:5]}) than the model beside it has ({known[:5]}).")
+    return found
+
+
+def card_of(folder: Path) -> str:
+    """The card of a model, which is loaded to see that it is whole."""
+    recover(folder)
+    place = folder
+    if (folder / MODEL_FOLDER).is_dir():
+        check_run(folder)
+        place = _model_folder(folder)
+    load(place)
+    return read_text(place / CARD_FILE)
+
+
+def _model_folder(folder: Path) -> Path:
+    """A folder that is a link may hold anybody's model."""
+    if (folder / MODEL_FOLDER).is_symlink():
+        raise ModelFileError(folder / MODEL_FOLDER, "It is a symbolic link, not a folder.")
+    return folder / MODEL_FOLDER
+
+
+def check_predictions(output: Path, source: Path | None = None) -> None:
+    """See that predictions can be written to a file, and not over the one to predict, before they are made."""
+    if source is not None and output.exists() and source.exists() and output.samefile(source):
+        raise InputError(f"{output} is the file to predict, which would be lost. Name another file with -o.")
+    if output.suffix not in WRITERS:
+        raise InputError(f"Cannot write {output.name}: its name must end in {', '.join(WRITERS)}.")
+    if output.exists() and not output.is_file() and not output.is_dir():
+        raise InputError(f"Cannot write {output}: it is a pipe or a device, not a file.")
+    check_writable(output.resolve())
+
+
+def write_predictions(table: pd.DataFrame, output: Path) -> None:
+    """As CSV, JSON lines or Parquet, by the ending of the file; whole or not at all."""
+    check_predictions(output)
+    options = {"orient": "records", "lines": True} if output.suffix == ".jsonl" else {"index": False}
+    try:
+        with replacing(output.resolve()) as unfinished:  # what a link names is written, and the link stays
+            getattr(table, WRITERS[output.suffix])(unfinished, **options)
+    except ImportError as error:
+        raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
