@@ -26,9 +26,9 @@ import pandas as pd
 from typer.testing import CliRunner
 
 from ecrt.cli import app
+from ecrt.disk import MOST_JSON_BYTES
 from ecrt.errors import ECRTError
 from ecrt.io.model_files import JSON_NAME, sealed, tensor_name
-from ecrt.io.parsing import MOST_JSON_BYTES
 from ecrt.runs.model_folder import MOST_FILES, TARGET_FILE, seal_run
 from model_mutations import HOSTILE, Findings, damage, deep, inside, nearby, places
 

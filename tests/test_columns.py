@@ -19,8 +19,8 @@ from ecrt.cli import app
 from ecrt.data import ColumnReading, ReadOptions, read_data
 from ecrt.data.column_decisions import decide_columns
 from ecrt.data.columns import read_columns
-from ecrt.errors import ECRTWarning, InputError
-from ecrt.io import BadContentError, typed
+from ecrt.disk import typed
+from ecrt.errors import BadContentError, ECRTWarning, InputError
 from ecrt.runs import write_predictions
 
 ROWS = 60

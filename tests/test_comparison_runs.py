@@ -25,9 +25,8 @@ from ecrt.cli import app
 from ecrt.comparison import METHODS, Comparison
 from ecrt.comparison.methods import Method
 from ecrt.comparison.splits import make_splits
-from ecrt.disk import plain
+from ecrt.disk import plain, read_json
 from ecrt.errors import ECRTWarning, InputError
-from ecrt.io import read_json
 from ecrt.metrics import class_prior_of, read_predictions, shift_prior
 from ecrt.report import verdict_text
 from ecrt.rivals.base import Number

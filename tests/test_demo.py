@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import ecrt
 from ecrt import cli
 from ecrt.comparison import METHODS
-from ecrt.io import read_json
+from ecrt.disk import read_json
 from ecrt.report import summary_table, toy_png
 from ecrt.runs import demo as demo_module
 from ecrt.runs.demo import toy_points

@@ -164,7 +164,6 @@ def test_wrong_names(name, message):
         ("timm", "timm:resnet18", r"ecrt\[vision\]"),
         ("torchvision", "torchvision:resnet18", r"ecrt\[vision\]"),
         ("sentence_transformers", "sentence-transformers:all-MiniLM-L6-v2", r"ecrt\[text\]"),
-        ("efficientnet_lite_pytorch", "efficientnet-lite:lite0", "pip install efficientnet-lite-pytorch"),
     ],
 )
 def test_a_library_that_is_absent_is_named(monkeypatch, module, name, extra):

@@ -13,8 +13,7 @@ from sklearn.datasets import make_classification
 from torch.utils.data import TensorDataset
 
 from ecrt import ECRTClassifier, Encoder, Flow, InputError
-from ecrt.disk import plain, read_arrays
-from ecrt.io import read_json
+from ecrt.disk import plain, read_arrays, read_json
 from ecrt.runs import evaluation as evaluation_module
 from ecrt.runs.evaluation import Evaluation, evaluate
 

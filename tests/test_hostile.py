@@ -14,11 +14,9 @@ from rich.markdown import Markdown
 from rich.table import Table
 
 from ecrt.cli import Terminal
-from ecrt.disk import plain_bytes, read_arrays
-from ecrt.errors import InputError, ModelFileError
+from ecrt.disk import parse_yaml, plain_bytes, read_arrays, read_json, read_text, read_yaml, typed
+from ecrt.errors import BadContentError, InputError, ModelFileError
 from ecrt.flows.linear import Dense, LowRank
-from ecrt.io import BadContentError, parse_yaml, read_json, read_text, read_yaml
-from ecrt.io.parsing import typed
 from ecrt.runs import read_config
 from ecrt.runs.model_folder import TARGET_FILE, seal_run
 from ecrt.training import History

@@ -24,13 +24,26 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from ecrt import Encoder, Flow, Linear, LinearHead, MLPHead, Parametric
-from ecrt.errors import InputError, ModelFileError
+from ecrt.disk import parse_json
+from ecrt.errors import BadContentError, InputError, ModelFileError
 from ecrt.estimators.card import escape
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.saved import load, save_estimator
-from ecrt.io import BadContentError, as_read, attributes, from_plain, model_files, open_model, to_plain, write_model
-from ecrt.io.attributes import Array, Labels, Record, Subset, Value, array_from_plain, array_to_plain, pack, unpack
-from ecrt.io.parsing import parse_json
+from ecrt.io import attributes, model_files
+from ecrt.io.attributes import (
+    Array,
+    Labels,
+    Record,
+    Subset,
+    Value,
+    array_from_plain,
+    array_to_plain,
+    from_plain,
+    pack,
+    to_plain,
+    unpack,
+)
+from ecrt.io.model_files import as_read, open_model, write_model
 from model_mutations import SMALL, Original, forged, memory_limit, originals, try_many
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")

@@ -15,8 +15,9 @@ from sklearn.pipeline import make_pipeline
 
 from ecrt import ECRTClassifier
 from ecrt.data import TableEncoder
-from ecrt.errors import ECRTWarning, InputError
-from ecrt.io import BadContentError, to_plain, typed
+from ecrt.disk import typed
+from ecrt.errors import BadContentError, ECRTWarning, InputError
+from ecrt.io.attributes import to_plain
 
 N = 60
 

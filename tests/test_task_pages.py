@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from ecrt import ECRTClassifier, ECRTRegressor, report
-from ecrt.disk import plain, read_arrays
-from ecrt.io import read_json
+from ecrt.disk import plain, read_arrays, read_json
 from ecrt.report import write_model_page
 from ecrt.runs.config import Target
 from ecrt.runs.evaluation import measure_labels, measure_numbers

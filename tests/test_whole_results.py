@@ -18,9 +18,9 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 from typer.testing import CliRunner
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, cli
+from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, cli, disk
 from ecrt.cli import app
-from ecrt.disk import NewFolder, locked, recover, remove_litter, replacing, write_json, write_text, writing
+from ecrt.disk import NewFolder, locked, recover, remove_litter, replacing, write_json, write_text
 from ecrt.errors import InputError, StoppedError
 from ecrt.training import IndexBatches, TrainingConfig, stop_on_interrupt, torch_generator, train
 from stopping import QUICK, blank_figure, make_jobs, make_pairs, make_sources, prepare, run_pair, snapshot, stop_once
@@ -80,7 +80,7 @@ def old_folder(place: Path) -> Path:
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_new_folder_takes_the_place_of_the_old_and_keeps_what_is_the_users(tmp_path, monkeypatch, at_once):
     if not at_once:
-        monkeypatch.setattr(writing, "_exchange_names", lambda first, second: False)
+        monkeypatch.setattr(disk, "_exchange_names", lambda first, second: False)
     with NewFolder(old_folder(tmp_path / "run"), own=["ours.txt", "gone.txt"]) as new:
         (new.path / "ours.txt").write_text("new")
         assert (tmp_path / "run" / "ours.txt").read_text() == "old"

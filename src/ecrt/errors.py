@@ -66,6 +66,18 @@ class ModelFileError(ECRTError):
         super().__init__(f"{self.path}: {problem} {advice}")
 
 
+class BadContentError(Exception):
+    """What is wrong inside a model file, and what to do; whoever knows the file makes it a ``ModelFileError``."""
+
+    def __init__(self, problem: str, *advice: str) -> None:
+        super().__init__(problem)
+        self.problem, self.advice = problem, advice
+
+    def of_file(self, path: object) -> ModelFileError:
+        """The error to raise."""
+        return ModelFileError(path, self.problem, *self.advice)
+
+
 class ECRTWarning(UserWarning):
     """Something was handled by a documented rule that the user should know about."""
 

@@ -26,7 +26,7 @@ from ecrt.comparison.tuning import Objective, Validation, error_text, optuna_lib
 from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows
 from ecrt.disk import locked
 from ecrt.errors import InputError, warn_user
-from ecrt.io import package_versions
+from ecrt.io.model_files import package_versions
 from ecrt.metrics import PRIORS, Predictions, PriorName, class_prior_of, shift_prior
 from ecrt.rivals import BaselineClassifier
 from ecrt.stages import MLPHead

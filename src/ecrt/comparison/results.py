@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from ecrt.comparison.methods import METHODS
 from ecrt.comparison.splits import Split
 from ecrt.comparison.tuning import Trial, Tuned
-from ecrt.disk import plain, remove_litter, write_json
+from ecrt.disk import plain, read_json, remove_litter, write_json
 from ecrt.errors import InputError, warn_user
-from ecrt.io import read_json
 from ecrt.metrics import (
     PRIORS,
     Estimate,

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecrt.comparison.methods import Method
-from ecrt.disk import read_arrays, write_arrays, write_json
+from ecrt.disk import read_arrays, read_json, write_arrays, write_json
 from ecrt.errors import InputError
-from ecrt.io import read_json
 from ecrt.rivals.base import Choice, Space
 
 STARTUP_TRIALS = 5

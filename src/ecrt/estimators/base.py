@@ -45,7 +45,7 @@ from ecrt.estimators.inputs import (
     resolve_device,
     targets_to_score,
 )
-from ecrt.io import head_shape
+from ecrt.io.attributes import head_shape
 from ecrt.randomness import seeded
 from ecrt.stages import (
     DEMIXING,

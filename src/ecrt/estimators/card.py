@@ -11,7 +11,7 @@ import numpy as np
 
 from ecrt.data import HEADINGS
 from ecrt.estimators.base import EstimatorBase
-from ecrt.io import package_versions
+from ecrt.io.model_files import package_versions
 
 MOST_CLASSES = 50
 """Classes that are listed one by one."""

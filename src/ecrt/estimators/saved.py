@@ -20,15 +20,15 @@ from torch import nn
 from ecrt.data import TableEncoder
 from ecrt.data.minority import TargetRegions
 from ecrt.diagnostics.sources import ClassDiagnosis, SourceDiagnostics
-from ecrt.errors import InputError
+from ecrt.disk import typed
+from ecrt.errors import BadContentError, InputError
 from ecrt.estimators.base import EstimatorBase, SeenImages
 from ecrt.estimators.card import model_card
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.estimators.transformer import ECRTTransformer
-from ecrt.io import (
+from ecrt.io.attributes import (
     Array,
-    BadContentError,
     DemixerNetwork,
     EncoderNetwork,
     HeadNetwork,
@@ -38,17 +38,14 @@ from ecrt.io import (
     Rows,
     Subset,
     Value,
-    as_read,
     encoder_width,
     from_plain,
     head_shape,
-    open_model,
     pack,
     to_plain,
-    typed,
     unpack,
-    write_model,
 )
+from ecrt.io.model_files import as_read, open_model, write_model
 
 QUICKLY_VERIFIED = 2**26
 """Bytes of tensors that take no time to compare with their digest."""

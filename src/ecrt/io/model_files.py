@@ -29,9 +29,19 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 from torch import Tensor
 
-from ecrt.disk import locked, open_plain, plain_bytes, remove_litter, write_bytes, write_text
-from ecrt.errors import InputError, ModelFileError
-from ecrt.io.parsing import MOST_JSON_BYTES, BadContentError, canonical, parse_json, typed
+from ecrt.disk import (
+    MOST_JSON_BYTES,
+    canonical,
+    locked,
+    open_plain,
+    parse_json,
+    plain_bytes,
+    remove_litter,
+    typed,
+    write_bytes,
+    write_text,
+)
+from ecrt.errors import BadContentError, InputError, ModelFileError
 
 Tensors = Mapping[str, Tensor | NDArray[Any]]
 

@@ -17,7 +17,10 @@ from ecrt.data import ClassRoles
 from ecrt.data.minority import minority_mask
 from ecrt.errors import InputError
 from ecrt.estimators.base import ClassProbabilities, EstimatorBase, Minority, Prior, Session, all_or_nothing
+from ecrt.estimators.saved import CLASSES, INPUT, check_classes, declare, refuse
 from ecrt.flows import Demixer, LinearDemixing, SharedPrior
+from ecrt.io.attributes import Array as SavedArray
+from ecrt.io.attributes import HeadNetwork, Value
 from ecrt.nn import BalancedHead
 from ecrt.rivals.base import METHOD, Array, Labels, Rival
 from ecrt.stages import (
@@ -238,3 +241,21 @@ def _balanced_head(encoded: EncodeResult, labels: Labels, config: Encoder) -> Ba
     z, y = torch.from_numpy(encoded.features[encoded.fresh]), labels[encoded.fresh]
     tempered = without_prior(head.head, prior_m, temperature_of(head.head, prior_m, z, y))
     return tempered if isinstance(tempered, BalancedHead) else BalancedHead(tempered, torch.zeros_like(head.log_mass_m))
+
+
+def _check_saved(clf: BaselineClassifier) -> None:
+    refuse("A rival takes one label for each row.", when=clf.multilabel_)
+    check_classes(clf)
+    _ = clf.log_class_prior_
+
+
+SAVED = {
+    **CLASSES,
+    **INPUT,
+    "head_": HeadNetwork("classes"),
+    "model_": Value(None),
+    "multilabel_": Value(bool),
+    "end_to_end_": Value(bool),
+    "nonnegative_": SavedArray("features", bool),
+}
+declare(BaselineClassifier, SAVED, _check_saved)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from ecrt.data import LABEL_SEPARATOR, DataFile, ReadOptions, read_data
+from ecrt.disk import parse_yaml, read_yaml
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
-from ecrt.io import parse_yaml, read_yaml
 
 TaskName = Literal["classification", "multilabel", "regression"]
 

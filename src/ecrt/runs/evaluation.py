@@ -17,7 +17,7 @@ from ecrt.data import thin_out
 from ecrt.disk import write_arrays, write_json
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
-from ecrt.io import package_versions
+from ecrt.io.model_files import package_versions
 from ecrt.metrics import (
     FREQUENCY_GROUPS,
     PRIORS,

@@ -32,13 +32,24 @@ from ecrt.data import (
     stratified_holdout,
 )
 from ecrt.data.tables import NOT_AS_FITTED
-from ecrt.disk import NewFolder, check_writable, free_name, plain_bytes, recover, replacing, write_json, write_text
+from ecrt.disk import (
+    MOST_JSON_BYTES,
+    NewFolder,
+    check_writable,
+    free_name,
+    plain_bytes,
+    read_json,
+    read_text,
+    recover,
+    replacing,
+    write_json,
+    write_text,
+)
 from ecrt.errors import InputError, ModelFileError, hide_warnings, warn_user
 from ecrt.estimators import load
 from ecrt.estimators.base import log_prior_of
 from ecrt.estimators.inputs import resolve_device
-from ecrt.io import package_versions, read_json, read_text
-from ecrt.io.parsing import MOST_JSON_BYTES
+from ecrt.io.model_files import package_versions
 from ecrt.runs.config import ESTIMATORS, Decision, FitConfig, Target, TaskName, labelled, read_config, read_target
 from ecrt.runs.evaluation import Evaluation, Measured, measure
 from ecrt.training import interrupted_at_once, stop_requested
