@@ -12,8 +12,7 @@ import torch
 from measuring import arguments, interleaved, write
 from torch import Tensor
 
-from ecrt.flows import MaskedFlow
-from ecrt.flows.maf import invert_plain, ordered_block
+from ecrt.flows import MaskedFlow, invert_plain, ordered_block
 
 TRAINING_STEPS = 100
 

@@ -89,8 +89,6 @@ ROWS: list[tuple[str, str, str, Callable[[Results], str]]] = [
     ("... where features double, 32 to 256", "2.2 at most", "demix_step", lambda r: largest(r["growth"], "d")),
     ("Inverse of the flow over its forward pass, 64 features, 512 rows", "4 at most", "inverse", inverse(512)),
     ("... 65,536 rows", "4 at most", "inverse", inverse(65_536)),
-    ("... 65,536 rows on an H200", "4 at most", "inverse_cuda", inverse(65_536)),
-    ("... 512 rows on an H200", "10 at most", "inverse_cuda", inverse(512)),
     ("Inverse beside zuko's", "15 times faster", "inverse", beside_zuko),
     ("Prediction, linear de-mixing, over scikit-learn's default `MLPClassifier`", "1 at most", "predict",
      lambda r: f"{r['linear_over_mlp']:.2f} ({r['linear_over_equal_mlp']:.2f} over one of equal multiply-adds)"),
@@ -141,7 +139,7 @@ bytes at that of a copy, both measured beside it; operations are launched one by
   grow without end, and held-out rows are recognised worse than by chance. `label_marginal="batch"` is still there, and
   warns when that has happened.
 - **The flow's inverse** evaluates every hidden unit once, in the order in which its inputs become known: compiled for
-  the CPU by numba, one Triton kernel on a GPU, in plain torch without either.
+  the CPU by numba, which also serves tensors of a GPU, and in plain torch without it.
 - **Prediction** goes through a large array in parts, so that memory does not grow with the rows but for the answer.
   Linear de-mixing is multiplied into the head: a linear head on de-mixed features costs what it would cost on the
   features themselves. Everything is float64 on the CPU (`precision="float32"` asks for less), and may be called from

@@ -10,8 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ecrt.flows import (
+    RIDGE,
+    VARIANCE_FLOOR,
     ClassPrior,
     Demixer,
+    Dense,
     LinearDemixing,
     MaskedFlow,
     SharedPrior,
@@ -22,8 +25,6 @@ from ecrt.flows import (
     shrunk_moments,
     within_class_residuals,
 )
-from ecrt.flows.demixer import VARIANCE_FLOOR
-from ecrt.flows.linear import RIDGE
 
 DIMENSIONS = (1, 2, 32, 64, 128)
 DTYPES = (torch.float32, torch.float64)
@@ -287,7 +288,7 @@ def pooled_covariance(z: np.ndarray, y: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("d", [1, 2, 16])
 def test_sources_are_white_within_classes(rotation, d, monkeypatch):
     """But for the ridge, without which the triangular sources, too, are uncorrelated."""
-    monkeypatch.setattr("ecrt.flows.linear.RIDGE", 0.0)
+    monkeypatch.setattr("ecrt.flows.RIDGE", 0.0)
     z, y = labelled_features(d, n=8000)
     assert np.abs(pooled_covariance(z, y) - np.eye(d)).max() > 0.2
     signal, rest = fit_linear_demixing(z, y, rotation=rotation)(torch.from_numpy(z))
@@ -559,7 +560,7 @@ def test_one_sample_has_the_variance_of_the_others():
 @both_dtypes
 @pytest.mark.parametrize("one_by_one", [True, False])
 def test_class_moments_are_those_of_each_class(dtype, one_by_one, monkeypatch):
-    monkeypatch.setattr("ecrt.flows.demixer.ONE_BY_ONE", 1024 if one_by_one else 0)
+    monkeypatch.setattr("ecrt.flows.ONE_BY_ONE", 1024 if one_by_one else 0)
     s, v = inputs(60, 3, dtype), torch.tensor([0.5, 1.0, 4.0], dtype=dtype)
     y = torch.arange(60) % 7 * 3
     y[-1] = 99  # a class of one
@@ -575,7 +576,6 @@ def test_class_moments_are_those_of_each_class(dtype, one_by_one, monkeypatch):
 
 def test_a_matrix_without_inverse_is_named():
     from ecrt.errors import InputError
-    from ecrt.flows.linear import Dense
 
     with pytest.raises(InputError, match="has no inverse"):
         Dense(torch.zeros(3, 3)).inverse(torch.ones(2, 3))

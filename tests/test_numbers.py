@@ -18,10 +18,10 @@ from ecrt import (
     Linear,
     LinearHead,
     MLPHead,
+    flows,
     load,
 )
 from ecrt.flows import LowRank, fit_linear_demixing
-from ecrt.flows import linear as linear_module
 from ecrt.nn import column_spread
 
 QUICK = {"head": [LinearHead(weight_decay=1e-3), "gaussian", MLPHead(weight_decay=1e-3, epochs=3)], "random_state": 0}
@@ -149,7 +149,7 @@ def test_with_few_rows_the_map_is_kept_in_short_form(rotation, monkeypatch):
     np.testing.assert_allclose(short(back)[0], s, atol=1e-9)
     if rotation == "none":
         return
-    monkeypatch.setattr(linear_module, "_low_rank", _dense(rotation))
+    monkeypatch.setattr(flows, "_low_rank", _dense(rotation))
     long = fit_linear_demixing(z, y, rotation=rotation)
     torch.testing.assert_close(short.log_det, long.log_det)
     there = long(rows)[0]
@@ -160,9 +160,9 @@ def test_with_few_rows_the_map_is_kept_in_short_form(rotation, monkeypatch):
 
 def _dense(rotation):
     def whitener(residuals, means, freedom, _):
-        found = linear_module._whitener(linear_module._shrunk_covariance(residuals, freedom), symmetric=True)
+        found = flows._whitener(flows._shrunk_covariance(residuals, freedom), symmetric=True)
         if rotation == "discriminant":
-            found = linear_module._discriminant_axes(means @ found.T) @ found
+            found = flows._discriminant_axes(means @ found.T) @ found
         return torch.from_numpy(found)
 
     return whitener

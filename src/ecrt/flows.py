@@ -1,12 +1,18 @@
-"""Linear de-mixing: the part of the mechanism that class means and covariances reveal.
+"""Features to sources and back: linear de-mixing, then a masked autoregressive flow, with the source prior beside them.
 
-Within-class whitening makes all coordinates uncorrelated given the label, which fixes the sources up to a rotation.
+Within-class whitening makes all coordinates uncorrelated given the label, which fixes the sources up to a rotation: the
+part of the mechanism that class means and covariances reveal. A flow corrects it. The prior p(s | y) is one standard
+Gaussian for all classes (1P), or one learned Gaussian for each (MP).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property, lru_cache, partial
+from importlib.util import find_spec
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,18 +21,33 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 from sklearn.covariance import ledoit_wolf
 from torch import Tensor, nn
+from zuko.flows import MAF
+from zuko.transforms import MonotonicAffineTransform
 
 from ecrt.errors import InputError
-from ecrt.nn import Standardise, column_spread
+from ecrt.nn import Standardise, column_spread, steady_linear
 
 Rotation = Literal["none", "symmetric", "discriminant", "triangular"]
+SourcePrior = Literal["shared", "per-class"]
 Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 RIDGE = 3e-2
 """Added to the whitened covariance, as a share of the mean variance: keeps duplicated columns invertible."""
 
 ROUNDING = 1e-12
 """Variance within classes, in units of that over all rows, that is rounding error and no variance."""
+
+LOG_SCALE_BOUND = 2.0
+
+ONE_BY_ONE = 1024
+"""Up to this many classes are looked at one by one."""
+
+VARIANCE_FLOOR = 1e-3
+"""Without a floor five samples of a class make the likelihood unbounded."""
+
+
+# --- the linear map --------------------------------------------------------------------------------------------------
 
 
 class LinearDemixing(nn.Module):
@@ -387,3 +408,370 @@ def _discriminant_axes(means: Array) -> Array:
 def _signed(axes: Array) -> Array:
     """The sign of an axis is arbitrary: make its largest entry positive, so that every machine agrees."""
     return axes * np.sign(np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1))
+
+
+# --- the flow --------------------------------------------------------------------------------------------------------
+
+
+class MaskedFlow(nn.Module):
+    r"""s = f(z): blocks of :math:`[s]_k = e^{a_k(z_{<k})} [z]_k + b_k(z_{<k})`, the order reversed between blocks.
+
+    The log-scale is bounded smoothly, :math:`|a| < 2`, without which the inverse of a trained flow overflows a few
+    standard deviations out. Last layers start at zero, so f starts as the identity.
+
+    References
+    ----------
+    Papamakarios, Pavlakou and Murray (2017), Masked autoregressive flow for density estimation.
+
+    Parameters
+    ----------
+    n_features : d.
+    n_blocks, hidden : the paper's are 4 blocks of two layers of 128.
+    """
+
+    def __init__(self, n_features: int, n_blocks: int = 4, hidden: Sequence[int] = (128, 128)) -> None:
+        super().__init__()
+        bounded = partial(MonotonicAffineTransform, slope=math.exp(-LOG_SCALE_BOUND))
+        blocks = MAF(
+            n_features, transforms=n_blocks, hidden_features=tuple(hidden), univariate=bounded, activation=nn.SiLU
+        )
+        self.blocks = nn.ModuleList(blocks.transform.transforms)
+        for block in self.blocks:
+            for last in self.last_layer(block):
+                nn.init.zeros_(last)
+
+    @staticmethod
+    def last_layer(block: nn.Module) -> list[nn.Parameter]:
+        """Parameters that set scale and shift of a block."""
+        network = getattr(block, "hyper", None)
+        if isinstance(network, nn.Sequential):
+            return list(network[-1].parameters())
+        return list(block.parameters())  # one feature: zuko has no network, the parameters are scale and shift
+
+    def forward(self, z_nd: Tensor) -> tuple[Tensor, Tensor]:
+        """Sources and log|det J|, in one pass."""
+        log_det_n = z_nd.new_zeros(len(z_nd))
+        for block in self.blocks:
+            z_nd, block_log_det = block().call_and_ladj(z_nd)
+            log_det_n = log_det_n + block_log_det
+        return z_nd, log_det_n
+
+    @torch.no_grad()
+    def frozen(self) -> Callable[[Tensor], Tensor]:
+        """f as it stands, for sources alone and without gradients: masks applied once, work done in place."""
+        maps = [_frozen_block(block) for block in self.blocks]
+
+        @torch.no_grad()
+        def sources(z_nd: Tensor) -> Tensor:
+            for block in maps:
+                z_nd = block(z_nd)
+            return z_nd
+
+        return sources
+
+    @torch.no_grad()
+    def inverse(self, s_nd: Tensor) -> Tensor:
+        """Features of given sources, without gradients: every hidden unit is evaluated once."""
+        if self.blocks and not hasattr(self.blocks[0], "hyper"):  # one feature: scale and shift are constants
+            for block in reversed(self.blocks):
+                s_nd = block().inv(s_nd)
+            return s_nd
+        invert = fastest_inverse(s_nd.dtype)
+        for block, order in zip(reversed(self.blocks), reversed(self._orders), strict=True):
+            s_nd = invert(ordered_block(block, order), s_nd, LOG_SCALE_BOUND)
+        return s_nd
+
+    @cached_property
+    def _orders(self) -> list[DependencyOrder]:
+        """Dependency orders of the blocks, which their masks fix once and for all."""
+        return [dependency_order(block) for block in self.blocks]
+
+
+def _frozen_block(block: nn.Module) -> Callable[[Tensor], Tensor]:
+    network = getattr(block, "hyper", None)
+    if not isinstance(network, nn.Sequential):  # one feature: scale and shift are constants
+        transform: Callable[[Tensor], Tensor] = block()
+        return transform
+    layers = [
+        steady_linear(layer.get_buffer("mask") * layer.weight, layer.bias)
+        for layer in network
+        if isinstance(layer, nn.Linear)
+    ]
+
+    def sources(z_nd: Tensor) -> Tensor:
+        values = layers[0](z_nd)
+        for layer in layers[1:]:
+            values = layer(nn.functional.silu(values, inplace=True))
+        shift_nd, scale_nd = values.unflatten(-1, (-1, 2)).unbind(-1)
+        divisor_nd = (scale_nd / LOG_SCALE_BOUND).abs_().add_(1)
+        return torch.div(scale_nd, divisor_nd, out=divisor_nd).exp_().mul_(z_nd).add_(shift_nd)
+
+    return sources
+
+
+# --- its inverse -----------------------------------------------------------------------------------------------------
+
+# The usual inverse runs the whole network once for every feature. But feature k settles only those hidden units whose
+# last unknown input it was: with features and units in the order in which they become known, each step evaluates the
+# few units that feature k completed, and all steps together cost one forward pass. Nothing is approximated. It is
+# compiled by numba where that is installed; plain torch serves elsewhere, and the compiled one is tested against it.
+
+
+@dataclass(frozen=True, eq=False)
+class DependencyOrder:
+    """In which order the features and hidden units of a block become known.
+
+    Attributes
+    ----------
+    features : features, first known first.
+    units : the same for the units of each hidden layer.
+    starts : for each hidden layer, how many of its units are known before feature k is, for k from 0 to d: feature k
+        completes the units from ``starts[k]`` up to ``starts[k + 1]``.
+    """
+
+    features: Indices
+    units: tuple[Indices, ...]
+    starts: tuple[Indices, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Features and units of each hidden layer."""
+        return (len(self.features), *map(len, self.units))
+
+
+@dataclass(frozen=True, eq=False)
+class OrderedBlock:
+    """Weights and biases of a block with features and units in the order in which they become known.
+
+    Attributes
+    ----------
+    order : that order.
+    weights, biases : of the hidden layers; a unit's inputs come first in its row, zeros follow.
+    shift_weight, scale_weight, shift_bias, scale_bias : of the last layer, a row for each feature.
+    """
+
+    order: DependencyOrder
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor, ...]
+    shift_weight: Tensor
+    scale_weight: Tensor
+    shift_bias: Tensor
+    scale_bias: Tensor
+
+
+Inverse = Callable[[OrderedBlock, Tensor, float], Tensor]
+
+
+def _layers(block: Any) -> list[Any]:
+    """Masked layers of a block of zuko's, which has no types."""
+    return [layer for layer in block.hyper if hasattr(layer, "mask")]
+
+
+def dependency_order(block: Any) -> DependencyOrder:
+    """Read the order off the masks of a block."""
+    features = np.argsort(block.order.cpu().numpy(), kind="stable")
+    known_at = np.empty_like(features)  # the step at which each input of the layer is known
+    known_at[features] = steps = np.arange(len(features))
+    units, starts = [], []
+    for layer in _layers(block)[:-1]:
+        known_at = np.where(layer.mask.cpu().numpy(), known_at, 0).max(axis=1)
+        units.append(np.argsort(known_at, kind="stable"))
+        starts.append(np.searchsorted(known_at[units[-1]], np.append(steps, len(steps))))
+    return DependencyOrder(features, tuple(units), tuple(starts))
+
+
+@lru_cache(maxsize=256)
+def _indices(order: DependencyOrder, device: torch.device) -> tuple[Tensor, ...]:
+    """Orders of features and units on a device: to copy them there anew would wait for all work before."""
+    return tuple(torch.from_numpy(indices).to(device) for indices in (order.features, *order.units))
+
+
+@torch.no_grad()
+def ordered_block(block: Any, order: DependencyOrder) -> OrderedBlock:
+    """The parameters of a block as they are now, put in order."""
+    *hidden, last = _layers(block)
+    features, *units = _indices(order, last.weight.device)
+    weights = [
+        (layer.mask * layer.weight)[outputs][:, inputs]
+        for layer, outputs, inputs in zip(hidden, units, [features, *units], strict=False)
+    ]
+    biases = [layer.bias[outputs] for layer, outputs in zip(hidden, units, strict=True)]
+    # zuko interleaves: shift and scale of the first feature, of the second, and so on.
+    shift_weight, scale_weight = (last.mask * last.weight).unflatten(0, (-1, 2))[features][..., units[-1]].unbind(1)
+    shift_bias, scale_bias = last.bias.unflatten(0, (-1, 2))[features].unbind(1)
+    return OrderedBlock(order, tuple(weights), tuple(biases), shift_weight, scale_weight, shift_bias, scale_bias)
+
+
+@torch.no_grad()
+def invert_plain(block: OrderedBlock, s_nd: Tensor, log_scale_bound: float) -> Tensor:
+    """z of a block from s, in plain torch: d steps, each evaluating the units it completes."""
+    s_dn = s_nd.T
+    z_dn = s_nd.new_empty(s_dn.shape)
+    # A unit is a row: those known are then one block of memory, ready for a matrix product.
+    layers = [z_dn, *(s_nd.new_empty(len(bias), len(s_nd)) for bias in block.biases)]
+    known = [0] * len(layers)
+    for k, feature in enumerate(block.order.features.tolist()):
+        seen = slice(0, known[-1])
+        shift_n = block.shift_bias[k] + block.shift_weight[k, seen] @ layers[-1][seen]
+        scale_n = block.scale_bias[k] + block.scale_weight[k, seen] @ layers[-1][seen]
+        z_dn[k] = (s_dn[feature] - shift_n) * torch.exp(-scale_n / (1 + (scale_n / log_scale_bound).abs()))
+        known[0] = k + 1
+        for number, (weight, bias, starts) in enumerate(
+            zip(block.weights, block.biases, block.order.starts, strict=True)
+        ):
+            new = slice(int(starts[k]), int(starts[k + 1]))
+            if new.start < new.stop:
+                seen = slice(0, known[number])
+                before = torch.addmm(bias[new, None], weight[new, seen], layers[number][seen])
+                layers[number + 1][new] = nn.functional.silu(before)
+            known[number + 1] = new.stop
+    z_nd = torch.empty_like(s_nd, memory_format=torch.contiguous_format)
+    z_nd[:, _indices(block.order, z_nd.device)[0]] = z_dn.T
+    return z_nd
+
+
+@torch.no_grad()
+def invert_compiled(block: OrderedBlock, s_nd: Tensor, log_scale_bound: float) -> Tensor:
+    """The same compiled, on the CPU wherever s is, with as many threads as torch may use."""
+    from ecrt.inverse import invert_rows
+
+    found = invert_rows(
+        s_nd.cpu().contiguous().numpy(),
+        1 / log_scale_bound,
+        torch.get_num_threads(),
+        block.order.features,
+        np.array(block.order.sizes),
+        np.stack(block.order.starts),
+        torch.cat([weight.flatten() for weight in block.weights]).cpu().numpy(),
+        torch.cat(block.biases).cpu().numpy(),
+        torch.stack([block.shift_weight, block.scale_weight], 1).cpu().numpy(),
+        torch.stack([block.shift_bias, block.scale_bias], 1).cpu().numpy(),
+    )
+    return torch.from_numpy(found).to(s_nd.device)
+
+
+def fastest_inverse(dtype: torch.dtype) -> Inverse:
+    """The fastest inverse there is for values of a type."""
+    compiled = dtype in (torch.float32, torch.float64) and find_spec("numba")
+    return invert_compiled if compiled else invert_plain
+
+
+# --- priors, and the whole -------------------------------------------------------------------------------------------
+
+
+def gaussian_log_density(s_nd: Tensor, mean_nd: Tensor, variance_nd: Tensor) -> Tensor:
+    """log N(s; mean, variance), summed over independent coordinates."""
+    per_coordinate = (s_nd - mean_nd) ** 2 / variance_nd + torch.log(variance_nd) + math.log(2 * math.pi)
+    return -0.5 * per_coordinate.sum(-1)
+
+
+def shrunk_moments(s_nd: Tensor, variance_d: Tensor, pseudo_samples: float) -> tuple[Tensor, Tensor]:
+    r"""Mean and variance of one class, the variance drawn towards v: :math:`((n-1) \hat v + \nu v) / (n - 1 + \nu)`.
+
+    Defined for a single sample, where it is v.
+
+    >>> shrunk_moments(torch.tensor([[3.0]]), torch.tensor([2.0]), 5.0)
+    (tensor([3.]), tensor([2.]))
+    """
+    n = len(s_nd)
+    mean_d = s_nd.mean(0)
+    squares_d = ((s_nd - mean_d) ** 2).sum(0)
+    return mean_d, (squares_d + pseudo_samples * variance_d) / (n - 1 + pseudo_samples)
+
+
+def class_moments(
+    s_nd: Tensor, y_n: Tensor, variance_d: Tensor, pseudo_samples: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The labels present, with :func:`shrunk_moments` of the rows of each: time and memory grow with rows alone.
+
+    >>> s_nd, y_n = torch.tensor([[3.0], [1.0], [5.0]]), torch.tensor([7, 2, 7])
+    >>> labels, means, _ = class_moments(s_nd, y_n, torch.ones(1), 5.0)
+    >>> labels.tolist(), means.tolist()
+    ([2, 7], [[1.0], [4.0]])
+    """
+    labels_m, member_n, counts_m = torch.unique(y_n, return_inverse=True, return_counts=True)
+    if len(labels_m) <= ONE_BY_ONE:
+        by_label = torch.argsort(member_n, stable=True).split(counts_m.tolist())
+        moments = [shrunk_moments(s_nd[rows], variance_d, pseudo_samples) for rows in by_label]
+        means, variances = zip(*moments, strict=True)
+        return labels_m, torch.stack(means), torch.stack(variances)
+    # A hundred thousand small calls take longer than all their sums at once, which round differently.
+    zeros_md = s_nd.new_zeros(len(labels_m), s_nd.shape[1])
+    mean_md = zeros_md.index_add(0, member_n, s_nd) / counts_m[:, None]
+    squares_md = zeros_md.index_add(0, member_n, (s_nd - mean_md[member_n]) ** 2)
+    return (
+        labels_m,
+        mean_md,
+        (squares_md + pseudo_samples * variance_d) / (counts_m[:, None] - 1 + pseudo_samples),
+    )
+
+
+class SharedPrior(nn.Module):
+    """1P: N(0, I) whatever the label."""
+
+    def forward(self, s_nd: Tensor, y_n: Tensor) -> Tensor:
+        """log p(s)."""
+        return gaussian_log_density(s_nd, torch.zeros_like(s_nd), torch.ones_like(s_nd))
+
+
+class ClassPrior(nn.Module):
+    """MP: a learned mean and a learned, floored variance for each class and coordinate."""
+
+    def __init__(self, n_classes: int, n_sources: int) -> None:
+        super().__init__()
+        self.mean_md = nn.Parameter(torch.zeros(n_classes, n_sources))
+        self.log_variance_md = nn.Parameter(torch.zeros(n_classes, n_sources))
+
+    @property
+    def variance_md(self) -> Tensor:
+        """Variances, never below the floor."""
+        return VARIANCE_FLOOR + torch.exp(self.log_variance_md)
+
+    @torch.no_grad()
+    def set_class(self, label: int | Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Fix the Gaussian of a class, or of many: a start, or classes that took no part in de-mixing."""
+        self.mean_md[label] = mean
+        self.log_variance_md[label] = torch.log((variance - VARIANCE_FLOOR).clamp(min=VARIANCE_FLOOR))
+
+    def forward(self, s_nd: Tensor, y_n: Tensor) -> Tensor:
+        """log p(s | y)."""
+        return gaussian_log_density(s_nd, self.mean_md[y_n], self.variance_md[y_n])
+
+
+class Demixer(nn.Module):
+    """s = f(z), with its inverse and likelihood.
+
+    Parameters
+    ----------
+    linear : the linear de-mixing.
+    prior : p(s | y) of the signal; the rest is N(0, I) and knows no class.
+    flow : a correction on top of the linear map; ``None`` for linear de-mixing alone.
+    """
+
+    def __init__(self, linear: LinearDemixing, prior: SharedPrior | ClassPrior, flow: MaskedFlow | None = None) -> None:
+        super().__init__()
+        self.linear, self.flow, self.prior = linear, flow, prior
+
+    def forward(self, z_nd: Tensor) -> Tensor:
+        """Signal sources."""
+        signal_nq, _ = self.linear(z_nd)
+        return signal_nq if self.flow is None else self.flow(signal_nq)[0]
+
+    def inverse(self, s_nq: Tensor) -> Tensor:
+        """Features whose signal is ``s_nq`` and whose rest is at its mean: ``forward(inverse(s))`` is s."""
+        return self.linear.inverse(s_nq if self.flow is None else self.flow.inverse(s_nq))
+
+    def sources_and_volume(self, z_nd: Tensor) -> tuple[Tensor, Tensor]:
+        """Signal sources, and log p(z | y) less that of the signal's prior: what knows no class."""
+        signal_nq, rest_nr = self.linear(z_nd)
+        log_rest_n = -0.5 * (rest_nr**2 + math.log(2 * math.pi)).sum(1)
+        log_det_n = self.linear.log_det
+        if self.flow is not None:
+            signal_nq, flow_log_det_n = self.flow(signal_nq)
+            log_det_n = log_det_n + flow_log_det_n
+        return signal_nq, log_rest_n + log_det_n
+
+    def log_prob(self, z_nd: Tensor, y_n: Tensor) -> Tensor:
+        """log p(z | y)."""
+        signal_nq, log_volume_n = self.sources_and_volume(z_nd)
+        return self.prior(signal_nq, y_n) + log_volume_n

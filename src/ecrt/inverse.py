@@ -1,4 +1,4 @@
-"""The inverse of :mod:`ecrt.flows.maf` compiled for the CPU by numba (``pip install ecrt[fast]``).
+"""The inverse of a block of a masked flow, compiled for the CPU by numba (``pip install ecrt[fast]``).
 
 Rows are taken ``LANES`` at a time and stored with a unit's values for all of them side by side, so that every
 operation is one on whole vectors, and what a row gives does not depend on the rows beside it. The compiled function
@@ -14,11 +14,7 @@ from typing import Any
 
 import numba
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-
-from ecrt.flows.maf import OrderedBlock
 
 Values = NDArray[Any]
 
@@ -94,7 +90,7 @@ def _invert_rows(
     biases: Values, outer: Values, outer_bias: Values, bound: float, constants: Values, bias: int, shift: int,
     bits: Values,
 ) -> None:  # fmt: skip
-    """Rows from first up to last: see ``invert_plain``, whose steps these are, for ``LANES`` rows at once.
+    """Rows from first up to last: see ``ecrt.flows.invert_plain``, whose steps these are, for ``LANES`` rows at once.
 
     ``weights`` and ``biases`` hold the hidden layers one after the other, ``outer`` shift and scale of each feature.
     """
@@ -152,30 +148,15 @@ def _constants(kind: np.dtype[Any]) -> Values:
     return np.array([EXPONENT_LIMIT[kind.name], 1 / math.log(2), 0.5, high, math.log(2) - high, *taylor], dtype=kind)
 
 
-def invert_compiled(block: OrderedBlock, s_nd: Tensor, log_scale_bound: float) -> Tensor:
-    """z of a block from s, on the CPU, with as many threads as torch may use."""
-    s = s_nd.contiguous().numpy()
+def invert_rows(s: Values, bound: float, n_threads: int, *block: Values) -> Values:
+    """z of a block from s, by that many threads; the block as ``_invert_rows`` takes it, from features to outer_bias."""
     z = np.empty_like(s)
-    kind = s.dtype
-    bias, shift, integer = EXPONENT_BITS[kind.name]
-    arguments = (
-        block.order.features,
-        np.array(block.order.sizes),
-        np.stack(block.order.starts),
-        torch.cat([weight.flatten() for weight in block.weights]).numpy(),
-        torch.cat(block.biases).numpy(),
-        torch.stack([block.shift_weight, block.scale_weight], 1).numpy(),
-        torch.stack([block.shift_bias, block.scale_bias], 1).numpy(),
-        kind.type(1 / log_scale_bound),
-        _constants(kind),
-        bias,
-        shift,
-    )
+    bias, shift, integer = EXPONENT_BITS[s.dtype.name]
+    arguments = (*block, s.dtype.type(bound), _constants(s.dtype), bias, shift)
 
     def task(first: int) -> None:
         _invert_rows(s, z, first, min(first + ROWS_A_TASK, len(s)), *arguments, np.empty(LANES, integer))
 
-    n_threads = torch.get_num_threads()
     firsts = range(0, len(s), ROWS_A_TASK)
     if min(n_threads, len(firsts)) < 2:
         for first in firsts:
@@ -183,4 +164,4 @@ def invert_compiled(block: OrderedBlock, s_nd: Tensor, log_scale_bound: float) -
     else:
         with ThreadPoolExecutor(min(n_threads, len(firsts))) as pool:
             list(pool.map(task, firsts))
-    return torch.from_numpy(z)
+    return z
