@@ -149,7 +149,7 @@ def _constants(kind: np.dtype[Any]) -> Values:
 
 
 def invert_rows(s: Values, bound: float, n_threads: int, *block: Values) -> Values:
-    """z of a block from s, by that many threads; the block as ``_invert_rows`` takes it, from features to outer_bias."""
+    """z of a block from s, by that many threads; ``block`` is what ``_invert_rows`` takes of it."""
     z = np.empty_like(s)
     bias, shift, integer = EXPONENT_BITS[s.dtype.name]
     arguments = (*block, s.dtype.type(bound), _constants(s.dtype), bias, shift)
