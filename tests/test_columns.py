@@ -310,8 +310,7 @@ def test_a_new_file_is_read_as_the_first_was(tmp_path):
     assert found.X["day"].dt.month.tolist() == [4, 4]
     assert list(found.X) == ["x", "day", "colour"]
     assert found.y is None
-    (problem,) = found.problems
-    assert str(problem) == "'colour': 50% new levels, such as 'green'"
+    assert [one.note for one in found.columns] == ["", "", "50% new levels, such as 'green'"]
     later.write_text("x;day;colour\n1.5;04-05;green\n2.5;2022-04-05;grey\n1;;\n")
     with pytest.raises(InputError, match=r"from the file of the fit: 'x': 67% unreadable, such as '1\.5'; 'day'"):
         read_data(later, columns=columns)
@@ -442,9 +441,9 @@ def test_typed_files_are_read_like_text():
     assert [str(kind) for kind in typed.dtypes] == ["float64", "category", "datetime64[us]", "category", "float64"]
     assert readings[5].missing == typed["gap"].isna().sum() > 0
     written = pd.read_csv(io.StringIO(table.to_csv(index=False)), dtype=str, keep_default_na=False)
-    again, problems = read_columns(written, readings)
+    again, found = read_columns(written, readings)
     pd.testing.assert_frame_equal(again, typed)
-    assert [problem.name for problem in problems] == ["gap"]
+    assert [one.name for one in found if one.missing or one.note] == ["gap"]
 
 
 def test_columns_kept_aside_have_their_type_and_are_not_judged(tmp_path):

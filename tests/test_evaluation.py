@@ -54,7 +54,7 @@ def test_both_priors_agree_with_the_classifier(
             np.testing.assert_allclose(evaluated.confidence[prior], fitted.predict_proba(X).max(axis=1))
             again = evaluate(fitted, X, y)  # the numbers do not depend on the prior that predict assumes
             assert again.metrics["training"] == pytest.approx(evaluated.metrics["training"])
-            assert again.model.class_prior == prior
+            assert again.model["class_prior"] == prior
         finally:
             fitted.set_params(class_prior="balanced")
 
@@ -67,13 +67,13 @@ def test_a_prior_of_ones_own_changes_nothing(
         again = evaluate(fitted, table[0][400:], table[1][400:])
     finally:
         fitted.set_params(class_prior="balanced")
-    assert again.model.class_prior == "given"
+    assert again.model["class_prior"] == "given"
     for prior in ("balanced", "training"):
         assert again.metrics[prior] == pytest.approx(evaluated.metrics[prior])
 
 
 def test_guessing_is_the_training_frequencies(evaluated: Evaluation) -> None:
-    shares = evaluated.classes.counts / evaluated.classes.counts.sum()
+    shares = evaluated.classes["counts"] / evaluated.classes["counts"].sum()
     guessing = evaluated.metrics["guessing"]
     assert guessing["balanced_accuracy"] == pytest.approx(1 / 4)
     assert guessing["nll"] == pytest.approx(-np.log(shares[evaluated.y]).mean())
@@ -81,23 +81,23 @@ def test_guessing_is_the_training_frequencies(evaluated: Evaluation) -> None:
 
 def test_facts_of_model_and_classes(fitted: ECRTClassifier, evaluated: Evaluation) -> None:
     classes, model = evaluated.classes, evaluated.model
-    assert classes.labels.tolist() == ["a", "b", "c", "rare"]
-    assert classes.counts.tolist() == fitted.class_counts_.tolist()
-    assert classes.minority.tolist() == [False, False, False, True]
-    assert classes.demixed_on.tolist() == [True, True, True, False]
-    assert classes.max_correlation[0] == fitted.diagnostics_.classes[0].max_correlation
-    assert (model.demixing, model.head, model.n_sources) == ("linear", "linear", 6)
-    assert f"linear {model.head_setting:g}" in model.head_candidates
+    assert classes["labels"].tolist() == ["a", "b", "c", "rare"]
+    assert classes["counts"].tolist() == fitted.class_counts_.tolist()
+    assert classes["minority"].tolist() == [False, False, False, True]
+    assert classes["demixed_on"].tolist() == [True, True, True, False]
+    assert classes["max_correlation"][0] == fitted.diagnostics_.classes[0].max_correlation
+    assert (model["demixing"], model["head"], model["n_sources"]) == ("linear", "linear", 6)
+    assert f"linear {model['head_setting']:g}" in model["head_candidates"]
     assert evaluated.training["encoder"] is None
     assert len(evaluated.training["restarts"]) == 0
 
 
 def test_points_are_few_and_of_the_right_classes(fitted: ECRTClassifier, evaluated: Evaluation) -> None:
     points = evaluated.points
-    assert points.columns.tolist() == np.argsort(-fitted.signal_weight_)[:2].tolist()
-    assert points.real.shape == (300, 2)
-    assert set(points.synthetic_y) == {3}
-    assert len(points.synthetic) == 500
+    assert points["columns"].tolist() == np.argsort(-fitted.signal_weight_)[:2].tolist()
+    assert points["real"].shape == (300, 2)
+    assert set(points["synthetic_y"]) == {3}
+    assert len(points["synthetic"]) == 500
 
 
 def test_unknown_labels_are_counted_and_said(fitted: ECRTClassifier, table: tuple[np.ndarray, np.ndarray]) -> None:
@@ -109,7 +109,7 @@ def test_unknown_labels_are_counted_and_said(fitted: ECRTClassifier, table: tupl
     rest = evaluate(fitted, X[4:], y[4:])
     assert found.metrics["balanced"]["nll"] == pytest.approx(rest.metrics["balanced"]["nll"])
     assert found.metrics["balanced"]["top1"] == pytest.approx(rest.metrics["balanced"]["top1"] * 296 / 300)
-    assert (found.points.real_y >= 0).all()
+    assert (found.points["real_y"] >= 0).all()
 
 
 def test_labels_none_of_which_is_known_are_refused(
@@ -142,7 +142,7 @@ def test_files_hold_everything(evaluated: Evaluation, tmp_path: Path) -> None:
     np.testing.assert_array_equal(arrays["y"], evaluated.y)
     for part in ("classes", "points", "predicted", "confidence", "log_proba"):
         held = getattr(evaluated, part)
-        for name, values in (held if isinstance(held, dict) else vars(held)).items():
+        for name, values in held.items():
             np.testing.assert_array_equal(arrays[f"{part}.{name}"], values)
 
 

@@ -107,5 +107,5 @@ def test_a_folder_of_images(tmp_path):
     with pytest.raises(InputError, match=r"two\.png cannot be read"):
         read_data(tmp_path, target=["label"])
     (tmp_path / "dog" / "two.png").rename(tmp_path / "two.png")
-    with pytest.raises(InputError, match="in no subfolder"):
+    with pytest.raises(InputError, match=r"two\.png is in no folder of a class"):
         read_data(tmp_path, target=["label"])

@@ -18,7 +18,7 @@ from ecrt.metrics import class_scores, group_recalls, prediction_metrics, single
 from ecrt.report.classes import chance_correlation, findings, summarise_classes
 from ecrt.report.drawing import svg
 from ecrt.report.pages import page_of, write_model_page
-from ecrt.runs.evaluation import ClassFacts, Evaluation, ModelFacts, SourcePoints
+from ecrt.runs.evaluation import Evaluation
 from ecrt.stages import Restart
 from ecrt.training import History
 from pages import Outline
@@ -49,26 +49,27 @@ def made(labels: list[str], n_rows: int = 240, *, seed: int = 0, **changes: Any)
     minority = np.arange(n) >= max(n - 2, 1)
     parts: dict[str, Any] = {
         "title": "Made up",
-        "model": ModelFacts(
-            demixing="flow", head="linear", head_setting=0.003,
-            demixing_held_out={"linear": 0.9, "flow": 0.7}, head_candidates={"linear 0.03": 0.8, "linear 0.003": 0.7},
-            n_sources=3, augmentation="parametric", augmentation_weight=0.5, class_prior="balanced",
-            round_trip_error=1e-6, enough_classes=True, smallest_singular_value=0.4, versions={"ecrt": "1"},
-        ),
-        "classes": ClassFacts(
-            labels=np.array(labels, dtype=np.str_), counts=counts, minority=minority, demixed_on=~minority,
-            n_examples=counts, max_correlation=np.full(n, 0.05), hsic=np.full(n, 0.02),
-            log_likelihood=np.full(n, -3.0),
-        ),
-        "points": SourcePoints(
-            columns=np.array([2, 0]), real=rng.normal(size=(n_rows, 2)), real_y=y,
-            synthetic=rng.normal(size=(60, 2)), synthetic_y=np.repeat(np.flatnonzero(minority)[:2], 30)[:60],
-        )
+        "model": {
+            "demixing": "flow", "head": "linear", "head_setting": 0.003,
+            "demixing_held_out": {"linear": 0.9, "flow": 0.7},
+            "head_candidates": {"linear 0.03": 0.8, "linear 0.003": 0.7},
+            "n_sources": 3, "augmentation": "parametric", "augmentation_weight": 0.5, "class_prior": "balanced",
+            "round_trip_error": 1e-6, "enough_classes": True, "smallest_singular_value": 0.4, "versions": {"ecrt": "1"},
+        },
+        "classes": {
+            "labels": np.array(labels, dtype=np.str_), "counts": counts, "minority": minority, "demixed_on": ~minority,
+            "n_examples": counts, "max_correlation": np.full(n, 0.05), "hsic": np.full(n, 0.02),
+            "log_likelihood": np.full(n, -3.0),
+        },
+        "points": {
+            "columns": np.array([2, 0]), "real": rng.normal(size=(n_rows, 2)), "real_y": y,
+            "synthetic": rng.normal(size=(60, 2)), "synthetic_y": np.repeat(np.flatnonzero(minority)[:2], 30)[:60],
+        }
         if minority.sum() > 1
-        else SourcePoints(
-            columns=np.array([0, 1]), real=rng.normal(size=(n_rows, 2)), real_y=y,
-            synthetic=rng.normal(size=(30, 2)), synthetic_y=np.full(30, n - 1),
-        ),
+        else {
+            "columns": np.array([0, 1]), "real": rng.normal(size=(n_rows, 2)), "real_y": y,
+            "synthetic": rng.normal(size=(30, 2)), "synthetic_y": np.full(30, n - 1),
+        },
         "training": {"encoder": TRAINED, "restarts": [Restart(1, 0.4, TRAINED), Restart(1, 0.5, TRAINED)]},
         "y": y,
         "unknown_labels": {},
@@ -220,7 +221,7 @@ def test_the_summary_holds_numbers_and_codes_and_no_sentences(awkward: Evaluatio
 def test_the_prior_of_predict_is_shown_first() -> None:
     evaluation = made(["a", "b", "c"])
     assert 'value="balanced" checked' in render(evaluation)
-    trained = replace(evaluation, model=replace(evaluation.model, class_prior="training"))
+    trained = replace(evaluation, model=dict(evaluation.model, class_prior="training"))
     assert 'value="training" checked' in render(trained)
 
 
@@ -280,18 +281,18 @@ def test_what_is_missing_is_left_out_or_said() -> None:
         evaluation,
         title="",
         y=y,
-        model=replace(
+        model=dict(
             evaluation.model, demixing="linear", demixing_held_out={"linear": 0.9}, n_sources=1, class_prior="given",
             augmentation_weight=0.0, round_trip_error=float("nan"), enough_classes=False, smallest_singular_value=0.0,
         ),
-        classes=replace(
+        classes=dict(
             evaluation.classes, minority=~everyone, demixed_on=everyone, max_correlation=np.full(4, np.nan),
             hsic=np.full(4, np.nan),
         ),
-        points=SourcePoints(
-            columns=np.array([0]), real=np.zeros((len(y), 1)), real_y=y, synthetic=np.ones((8, 1)),
-            synthetic_y=np.repeat(np.arange(4), 2),
-        ),
+        points={
+            "columns": np.array([0]), "real": np.zeros((len(y), 1)), "real_y": y, "synthetic": np.ones((8, 1)),
+            "synthetic_y": np.repeat(np.arange(4), 2),
+        },
         training={"encoder": None, "restarts": []},
     )  # fmt: skip
     outline = Outline(render(bare))
@@ -316,7 +317,7 @@ def test_failed_restarts_are_said() -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_equally_frequent_classes_need_no_bands() -> None:
     evaluation = made([str(index) for index in range(40)], n_rows=400)
-    equal = replace(evaluation, classes=replace(evaluation.classes, counts=np.full(40, 5)))
+    equal = replace(evaluation, classes=dict(evaluation.classes, counts=np.full(40, 5)))
     assert "no frequent class can take rows from a rare one" in render(equal)
 
 
@@ -344,32 +345,30 @@ def _answers(evaluation: Evaluation) -> dict[str, str]:
 
 def test_findings_answer_each_question() -> None:
     good = made([f"class {index}" for index in range(9)])
-    good = replace(good, classes=replace(good.classes, n_examples=np.full(9, 300)))
+    good = replace(good, classes=dict(good.classes, n_examples=np.full(9, 300)))
     assert set(_answers(good).values()) == {"yes"}
 
-    classes = replace(good.classes, max_correlation=np.where(good.classes.minority, 0.9, 0.05))
+    classes = dict(good.classes, max_correlation=np.where(good.classes["minority"], 0.9, 0.05))
     unseen = _answers(replace(good, classes=classes))
     assert unseen["independence-unseen"] == "no"
     assert unseen["independence-seen"] == "yes"
 
-    slight = _answers(replace(good, classes=replace(good.classes, max_correlation=np.full(9, 0.25))))
+    slight = _answers(replace(good, classes=dict(good.classes, max_correlation=np.full(9, 0.25))))
     assert slight["independence-seen"] == "partly"
 
-    few = replace(good.classes, n_examples=np.full(9, 5), max_correlation=np.full(9, 0.6))
+    few = dict(good.classes, n_examples=np.full(9, 5), max_correlation=np.full(9, 0.6))
     blind = _answers(replace(good, classes=few))
     assert blind["independence-unseen"] == "cannot tell"
 
-    far = replace(good.classes, log_likelihood=np.where(good.classes.minority, -30.0, -3.0))
+    far = dict(good.classes, log_likelihood=np.where(good.classes["minority"], -30.0, -3.0))
     assert _answers(replace(good, classes=far))["likelihood"] == "no"
 
-    model = replace(
-        good.model, round_trip_error=0.3, enough_classes=False, smallest_singular_value=0.0, demixing="linear"
-    )
+    model = dict(good.model, round_trip_error=0.3, enough_classes=False, smallest_singular_value=0.0, demixing="linear")
     bad = _answers(replace(good, model=model))
     assert bad["round-trip"] == "no"
     assert bad["theory"] == "no"
     assert bad["flow"] == "no"
-    shared = _answers(replace(good, model=replace(good.model, smallest_singular_value=0.0)))
+    shared = _answers(replace(good, model=dict(good.model, smallest_singular_value=0.0)))
     assert shared["theory"] == "no"
 
 
@@ -388,11 +387,11 @@ QUESTIONS = {
 @pytest.mark.parametrize("fine", [True, False])
 def test_findings_are_shown_and_what_does_not_hold_comes_with_advice(correlation: float, fine: bool) -> None:
     evaluation = made(["a", "b", "c", "d"])
-    classes = replace(
+    classes = dict(
         evaluation.classes, n_examples=np.full(4, 300), max_correlation=np.full(4, correlation),
         log_likelihood=np.array([-3.0, -3.0, -3.0, -3.0 if fine else -30.0]),
     )  # fmt: skip
-    model = replace(evaluation.model, round_trip_error=1e-6 if fine else 0.3, enough_classes=fine)
+    model = dict(evaluation.model, round_trip_error=1e-6 if fine else 0.3, enough_classes=fine)
     evaluation = replace(evaluation, classes=classes, model=model)
     articles = [Outline(text).text for text in re.findall(r"<article>.*?</article>", render(evaluation), re.DOTALL)]
     found = findings(evaluation)

@@ -88,7 +88,7 @@ def test_many_columns_stand_together_where_they_are_alike():
     ]
     rows = column_rows([reading(f"n{i}", note=f"Mind {i}.") for i in range(100)], most=10)
     assert len(rows) == 11
-    assert rows[-1].column == "and 90 more"
+    assert rows[-1][0] == "and 90 more"
 
 
 def test_what_is_said_of_several_columns_is_said_once(tmp_path):

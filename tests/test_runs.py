@@ -19,7 +19,7 @@ from ecrt.cli import app
 from ecrt.data import DataFile
 from ecrt.errors import InputError
 from ecrt.runs import FitConfig, open_run, read_config
-from ecrt.runs.config import labelled, read_target
+from ecrt.runs.config import decide, labelled, read_target
 from ecrt.training import _run_epoch
 
 QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
@@ -187,9 +187,9 @@ def test_decision_by_naive_loop():
     for p in np.linspace(0, 1, 21):
         cost_of_no, cost_of_yes = p * 3, (1 - p) * 1
         wanted = "yes" if cost_of_yes <= cost_of_no else "no"
-        assert decision.labels(np.array([[1 - p, p]]), classes)[0] == wanted
+        assert classes[decide(np.array([[1 - p, p]]), decision)].tolist() == [wanted]
     swapped = FitConfig(positive="no", threshold=0.2).decision(classes, counts)
-    assert swapped.labels(np.array([[0.3, 0.7], [0.1, 0.9]]), classes).tolist() == ["no", "yes"]
+    assert classes[decide(np.array([[0.3, 0.7], [0.1, 0.9]]), swapped)].tolist() == ["no", "yes"]
     with pytest.raises(InputError, match="is not a class"):
         FitConfig(positive="maybe", threshold=0.2).decision(classes, counts)
 

@@ -5,7 +5,7 @@ first reading) and ``columns`` (cells to values), and ``tables`` turns it into n
 ``imbalance`` hold the rules for rare classes, rare targets and splits.
 """
 
-from ecrt.data.columns import HEADINGS, ColumnProblem, ColumnReading, ColumnRow, ReadOptions, column_rows
+from ecrt.data.columns import HEADINGS, ColumnReading, ColumnRow, ReadOptions, column_rows
 from ecrt.data.files import LABEL_SEPARATOR, DataFile, read_data
 from ecrt.data.images import ImageList, Images, open_image, read_image_list
 from ecrt.data.imbalance import (
@@ -31,7 +31,6 @@ __all__ = [
     "LABEL_SEPARATOR",
     "ClassRoles",
     "Column",
-    "ColumnProblem",
     "ColumnReading",
     "ColumnRow",
     "DataFile",

@@ -136,7 +136,7 @@ def read_target_column(
         labels = cells.text.copy()
         labels[cells.absent] = None
         return labels[cells.codes], reading
-    numbers, unreadable, _ = cells.read(replace(reading, decimal=options.decimal or reading.decimal))
+    numbers, unreadable = cells.read(replace(reading, decimal=options.decimal or reading.decimal))
     if unreadable.any():  # a new label
         whole = [int(value) if float(value).is_integer() else value for value in numbers.tolist()]
         return np.where(unreadable[cells.codes], cells.text[cells.codes], np.array(whole, dtype=object)), reading
@@ -189,7 +189,7 @@ def _decide(
         return reading, cells.read(reading)[0], unsure
     if reading.kind not in TYPES:
         return reading, None, unsure
-    values, unreadable, _ = cells.read(reading)
+    values, unreadable = cells.read(reading)
     reading = replace(reading, unreadable=cells.count(unreadable))
     if given is None and not aside:
         if reading.kind == "number":

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -280,7 +280,8 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ----------
     kind : numbers, categories and dates are used for learning; columns that name or count rows, or are empty, are not.
     role : input, target, or what is kept beside them: ids as they are written, other columns by their kind.
-    missing, unreadable : rows without a value, and rows whose value could not be read and counts as missing.
+    missing, unreadable : rows without a value, and rows whose value could not be read and counts as missing; in a file
+        that is read as an earlier one was, also levels that are new.
     levels : of a category.
     decimal, thousands, unit : how numbers are written: the decimal sign, signs between thousands, and what stands
         beside the number.
@@ -321,42 +322,12 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise InputError(f"Column {self.name!r} is not read in a way that is known.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ColumnProblem:
-    """What differs in a column of a new file from the file that the model was fitted on.
-
-    Attributes
-    ----------
-    rows : of the file.
-    missing, unreadable, unseen : how many values are missing, cannot be read, or are levels that were not there.
-    example : one value that cannot be read or is a new level.
-    """
-
-    name: str
-    rows: int
-    missing: int
-    unreadable: int = 0
-    unseen: int = 0
-    example: str = ""
-
-    @property
-    def share(self) -> float:
-        """Share of the values present that cannot be used."""
-        return (self.unreadable + self.unseen) / max(self.rows - self.missing, 1)
-
-    def __str__(self) -> str:
-        parts = [
-            f"{count / self.rows:.0%} {word}"
-            for count, word in ((self.unseen, "new levels"), (self.unreadable, "unreadable"), (self.missing, "missing"))
-            if count
-        ]
-        return f"{self.name!r}: {', '.join(parts)}" + (f", such as {self.example!r}" if self.example else "")
-
-
 def read_columns(
     table: pd.DataFrame, readings: Iterable[ColumnReading], *, decimal: str | None = None
-) -> tuple[pd.DataFrame, tuple[ColumnProblem, ...]]:
-    """Read columns by their readings, as floats, Categoricals of strings, or dates; and list what differs.
+) -> tuple[pd.DataFrame, tuple[ColumnReading, ...]]:
+    """Read columns by their readings, as floats, Categoricals of strings, or dates.
+
+    The readings that are given back count what this table lacks, and note what of it cannot be used.
 
     Parameters
     ----------
@@ -364,34 +335,32 @@ def read_columns(
         other way round cannot be read.
     """
     typed: dict[str, Any] = {}
-    problems: list[ColumnProblem] = []
+    found: list[ColumnReading] = []
     for reading in readings:
         if reading.kind not in TYPES:
             continue
+        column, how, note = table[reading.name], reading, ""
         if decimal and reading.kind == "number":
             swapped = reading.decimal not in ("", decimal)  # that sign then stood between thousands
             thousands = reading.thousands.translate(SWAP) if swapped else reading.thousands
-            reading = replace(reading, decimal=decimal, thousands=thousands)
-        stored = _stored_numbers(table[reading.name], reading)
-        if stored is not None:
-            typed[reading.name] = stored
-            missing = int(np.isnan(stored).sum())
-            problems += [ColumnProblem(name=reading.name, rows=len(table), missing=missing)] if missing else []
-            continue
-        cells = Cells.of(table[reading.name], reading.na)
-        values, unreadable, unseen = cells.read(reading)
-        if reading.kind == "number" and reading.thousands and decimal is None:
-            doubtful = cells.numbers.doubtful(reading.decimal, reading.thousands)
-            values[doubtful[cells.codes]] = np.nan
-            unreadable |= doubtful
+            how = replace(reading, decimal=decimal, thousands=thousands)
+        values = _stored_numbers(column, how)
+        if values is not None:
+            missing, useless = int(np.isnan(values).sum()), 0
+        else:
+            cells = Cells.of(column, reading.na)
+            values, unusable = cells.read(how)
+            if reading.kind == "number" and reading.thousands and decimal is None:
+                doubtful = cells.numbers.doubtful(reading.decimal, reading.thousands)
+                values[doubtful[cells.codes]] = np.nan
+                unusable |= doubtful
+            missing, useless = cells.count(cells.absent), cells.count(unusable)
+            what = "new levels" if reading.kind == "category" else "unreadable"
+            parts = [f"{n / len(table):.0%} {word}" for n, word in ((useless, what), (missing, "missing")) if n]
+            note = f"{', '.join(parts)}, such as {cells.example(unusable)!r}" if useless else ""
         typed[reading.name] = values
-        problem = ColumnProblem(
-            name=reading.name, rows=len(table), missing=cells.count(cells.absent), unreadable=cells.count(unreadable),
-            unseen=cells.count(unseen), example=cells.example(unreadable | unseen),
-        )  # fmt: skip
-        if problem.missing or problem.unreadable or problem.unseen:
-            problems.append(problem)
-    return pd.DataFrame(typed, index=table.index), tuple(problems)
+        found.append(replace(reading, missing=missing, unreadable=useless, note=note))
+    return pd.DataFrame(typed, index=table.index), tuple(found)
 
 
 def _stored_numbers(column: pd.Series[Any], reading: ColumnReading) -> NDArray[np.float64] | None:
@@ -480,19 +449,17 @@ class Cells:
         """The first of some distinct values."""
         return str(self.text[which][0])[:60] if which.any() else ""
 
-    def read(self, reading: ColumnReading) -> tuple[Any, NDArray[np.bool_], NDArray[np.bool_]]:
-        """Values of all rows by a reading; which distinct values cannot be read, and which are new levels."""
-        nothing = np.zeros(len(self.text), dtype=bool)
+    def read(self, reading: ColumnReading) -> tuple[Any, NDArray[np.bool_]]:
+        """Values of all rows by a reading, and which distinct values cannot be read or are new levels."""
         if reading.kind == "category":
             words = pd.Series(self.text, dtype=object)
             words = (words.str.lower() if reading.writing == "truth" else words).mask(self.absent, None)
             new = ~words.isin(reading.levels).to_numpy() & ~self.absent
             levels = pd.Index([*reading.levels, *sorted(set(words[new]))], dtype=object)
-            values = pd.Categorical(words.to_numpy()[self.codes], categories=levels)
-            return values, nothing, new if reading.levels else nothing
+            return pd.Categorical(words.to_numpy()[self.codes], categories=levels), new & bool(reading.levels)
         if reading.kind == "date":
             dates = parse(self.text, YEAR_FIRST if self.holds_dates else reading.writing)
-            return dates[self.codes], np.isnat(dates) & ~self.absent, nothing
+            return dates[self.codes], np.isnat(dates) & ~self.absent
         if reading.writing:
             numbers = parse(self.text, reading.writing)
         elif self.plain is not None and self.plain[0] in ("", reading.decimal or ".") and reading.unit != "%":
@@ -500,7 +467,7 @@ class Cells:
         else:
             numbers = self.numbers.read(reading.decimal, reading.thousands, reading.unit)
         numbers[~np.isfinite(numbers)] = np.nan
-        return numbers[self.codes], np.isnan(numbers) & ~self.absent, nothing
+        return numbers[self.codes], np.isnan(numbers) & ~self.absent
 
 
 def _without_zeros(word: str) -> str:
@@ -535,21 +502,13 @@ def as_text(column: pd.Series[Any], missing: str = "") -> NDArray[Any]:
 # --- how columns were read, for the terminal, the page and the card --------------------------------------------------
 
 HEADINGS = ("Column", "Kind", "Written", "Missing", "Levels", "Note")
+ColumnRow = tuple[str, str, str, str, str, str]
+"""A column, or several that were read in the same way, in words: a cell for each of ``HEADINGS``."""
+
 MOST_ROWS = 30
 """Columns that are listed one by one; of more, those that were read in the same way share a row."""
 
 MOST_NAMES = 3
-
-
-class ColumnRow(NamedTuple):
-    """A column, or several that were read in the same way, in words: a cell for each of ``HEADINGS``."""
-
-    column: str
-    kind: str = ""
-    written: str = ""
-    missing: str = ""
-    levels: str = ""
-    note: str = ""
 
 
 def column_rows(columns: Sequence[ColumnReading], most: int = MOST_ROWS) -> list[ColumnRow]:
@@ -561,7 +520,7 @@ def column_rows(columns: Sequence[ColumnReading], most: int = MOST_ROWS) -> list
         same = (_kind(column), _written(column), column.note)
         groups.setdefault(("", *same) if column.role == "input" else (column.name,), []).append(column)
     rows = [_row(group) for group in groups.values()]
-    return rows if len(rows) <= most else [*rows[:most], ColumnRow(f"and {len(rows) - most:,} more")]
+    return rows if len(rows) <= most else [*rows[:most], (f"and {len(rows) - most:,} more", "", "", "", "", "")]
 
 
 def _row(group: list[ColumnReading]) -> ColumnRow:
@@ -570,7 +529,7 @@ def _row(group: list[ColumnReading]) -> ColumnRow:
     if len(names) > MOST_NAMES:
         shown = f"{', '.join(names[: MOST_NAMES - 1])}, …, {names[-1]} ({len(names):,} columns)"
     levels = [len(column.levels) for column in group if column.kind == "category" and column.levels]
-    return ColumnRow(
+    return (
         shown, _kind(group[0]), _written(group[0]), _range([column.missing for column in group]), _range(levels),
         group[0].note,
     )  # fmt: skip

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_float_dtype, is_integer_dtype
 
 from ecrt.data.column_decisions import decide_columns, read_target_column
-from ecrt.data.columns import PLAIN, ColumnProblem, ColumnReading, ReadOptions, read_columns, signs_not_found
+from ecrt.data.columns import PLAIN, ColumnReading, ReadOptions, read_columns, signs_not_found
 from ecrt.data.images import Images, load_images
 from ecrt.errors import InputError, warn_user
 
@@ -54,11 +54,6 @@ SEPARATORS = ";\t|,"
 
 LINES_TO_JUDGE = 200
 SHOWN = 60
-
-
-def is_standard_input(path: Path) -> bool:
-    """Whether ``-`` is named instead of a file."""
-    return str(path) == "-"
 
 
 @dataclass
@@ -88,6 +83,7 @@ class TableFile:
             raise self._error(f" cannot be read: {error}") from error
         if table.empty:
             raise self._error(" has no rows.")
+        table = table.set_axis([str(name).strip() for name in table.columns], axis=1)
         repeated = table.columns[table.columns.duplicated()].unique().tolist()
         if repeated:
             raise self._error(f": the column names {repeated} occur more than once. Give each column its own.")
@@ -103,7 +99,7 @@ class TableFile:
         self.notes.append(f"{self.path.name}: {what}")
 
     def _read(self) -> pd.DataFrame:
-        if is_standard_input(self.path):
+        if str(self.path) == "-":
             content = sys.stdin.buffer.read()
             return self._parse(".json" if content.lstrip()[:1] in (b"{", b"[") else ".csv", content)
         suffix = packing = self.path.suffix.lower()
@@ -119,7 +115,7 @@ class TableFile:
         if packing in UNPACK:
             suffix = Path(self.path.stem).suffix.lower()
         if suffix in PARQUET:
-            return _stripped_names(_read_parquet(self.path))
+            return _read_parquet(self.path)
         self._check_kind(suffix)  # before it is read: it may be a device, or large
         content = self.path.read_bytes()
         return self._parse(suffix, UNPACK[packing](content) if packing in UNPACK else content)
@@ -131,13 +127,13 @@ class TableFile:
     def _parse(self, suffix: str, content: bytes) -> pd.DataFrame:
         self._check_kind(suffix)
         if suffix in EXCEL:
-            return _stripped_names(self._read_excel(content))
+            return self._read_excel(content)
         text = self._decode(content).removeprefix("\ufeff")
         if "\0" in text:
             line = text.count("\n", 0, text.index("\0")) + 1
             raise self._error(f": line {line} holds NUL bytes. It is damaged, not text, or needs --encoding.")
         text = text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-        return self._read_csv(text) if suffix in TEXT else _stripped_names(self._read_json(text, suffix in LINES))
+        return self._read_csv(text) if suffix in TEXT else self._read_json(text, suffix in LINES)
 
     def _decode(self, content: bytes) -> str:
         start = content[:2000]
@@ -318,10 +314,6 @@ class TableFile:
         return table.drop(columns=table.columns[empty])
 
 
-def _stripped_names(table: pd.DataFrame) -> pd.DataFrame:
-    return table.set_axis([str(name).strip() for name in table.columns], axis=1)
-
-
 def _read_parquet(path: Path) -> pd.DataFrame:
     try:
         table = pd.read_parquet(path)
@@ -374,7 +366,6 @@ class DataFile:
         path of an image.
     aside : further columns that are not learned from, typed like those of ``X``.
     columns : how each column of a table was read, ``role`` saying what for; they read further files in the same way.
-    problems : of a table that was read by stored columns: what is missing, unreadable or new in each of them.
     """
 
     X: pd.DataFrame | NDArray[Any] | Images
@@ -382,7 +373,6 @@ class DataFile:
     ids: pd.DataFrame
     aside: pd.DataFrame = field(default_factory=pd.DataFrame)
     columns: tuple[ColumnReading, ...] = ()
-    problems: tuple[ColumnProblem, ...] = ()
 
     def take(self, rows: NDArray[np.int64]) -> DataFile:
         """Some of the rows."""
@@ -421,14 +411,13 @@ def read_data(
     columns : how the columns of an earlier file were read; they are read in the same way, and nothing is decided anew.
     allow_unreadable : with ``columns``, whether more than half of a column may be unreadable or new.
     """
-    if not is_standard_input(path):
-        if not path.exists():
-            raise InputError(f"There is no file or folder {path}.")
-        if path.is_dir():
-            images, names = load_images(path, labelled=bool(target), size=image_size)
-            return DataFile(X=images, y=images.labels, ids=pd.DataFrame({"file": names}))
-        if path.suffix == ".npz":
-            return _read_npz(path, target)
+    if str(path) != "-" and not path.exists():
+        raise InputError(f"There is no file or folder {path}.")
+    if path.is_dir():
+        images, names = load_images(path, labelled=bool(target), size=image_size)
+        return DataFile(X=images, y=images.labels, ids=pd.DataFrame({"file": names}))
+    if path.suffix == ".npz":
+        return _read_npz(path, target)
     options = options or ReadOptions()
     file = TableFile(path, options.encoding)
     table = file.read()
@@ -439,43 +428,43 @@ def read_data(
         read_target_column(table[name], options, separator=file.separator, reading=known.get(name)) for name in target
     ]
     targets = [reading for _, reading in labels]
-    problems: tuple[ColumnProblem, ...] = ()
     if columns is None:
         left = table.drop(columns=list({*target, *ids, *drop}))
         _refuse_nested(left, path)
         readings, typed = decide_columns(left, options, separator=file.separator, aside=aside)
         unused = signs_not_found(table, options.na)
-        signs = (f"--na {unused}: no cell of {path.name} holds that.",) if unused else ()
-        _warn_of_notes((*readings, *targets), (*file.notes, *signs))
+        signs = [f"--na {unused}: no cell of {path.name} holds that."] if unused else []
+        _warn(file.notes + signs, _notes((*readings, *targets)))
+        if target and not any(reading.is_used for reading in readings):
+            said = "; ".join(f"{reading.name!r}: {reading.note}" for reading in readings[:5])
+            raise InputError(f"{path.name} has no column to learn from beside the target. {said}")
     else:
-        readings = tuple(reading for reading in columns if reading.is_used or reading.name in aside)
-        lacking = [reading.name for reading in readings if reading.name not in table.columns]
+        before = [reading for reading in columns if reading.is_used]
+        lacking = [reading.name for reading in before if reading.name not in table.columns]
         if lacking:
             raise InputError(f"{path.name} lacks the columns {lacking} that the model was fitted on.")
-        _refuse_nested(table[[reading.name for reading in readings]], path)
-        typed, problems = read_columns(table, readings, decimal=options.decimal)
-        bad = [str(problem) for problem in problems if problem.share > 0.5]
+        _refuse_nested(table[[reading.name for reading in before]], path)
+        typed, readings = read_columns(table, before, decimal=options.decimal)
+        bad = [one for one in readings if one.unreadable > (len(table) - one.missing) / 2]
         if bad and not allow_unreadable:
+            said = "; ".join(f"{one.name!r}: {one.note}" for one in bad[:5])
             raise InputError(
-                f"{path.name} differs from the file of the fit: {'; '.join(bad[:5])}. Correct the file, give its "
-                "--decimal or --encoding, or add --allow-unreadable."
+                f"{path.name} differs from the file of the fit: {said}. Correct the file, give its --decimal or "
+                "--encoding, or add --allow-unreadable."
             )
-        _warn_of_notes((), file.notes)
-    used = [reading.name for reading in readings if reading.is_used]
-    if target and columns is None and not used:
-        said = "; ".join(f"{reading.name!r}: {reading.note}" for reading in readings[:5])
-        raise InputError(f"{path.name} has no column to learn from beside the target. {said}")
+        changed = [one for one, was in zip(readings, before, strict=True) if one.note or one.missing > was.missing == 0]
+        shares = {one.name: one.note or f"{one.missing / len(table):.0%} missing" for one in changed}
+        _warn(file.notes, [f"Column {name!r}: {share}." for name, share in shares.items()])
     empty = [name for name in aside if name not in typed]
     if empty:
         raise InputError(f"{path.name}: the columns {empty} hold nothing.")
     kept = [ColumnReading(name=name, kind="identifier", role="id") for name in ids]
     return DataFile(
-        X=typed[used],
+        X=typed[[reading.name for reading in readings if reading.is_used]],
         y=_side_by_side([values for values, _ in labels]),
         ids=table[list(ids)] if ids else pd.DataFrame({"row": np.arange(len(table))}),
         aside=typed[list(aside)],
         columns=(*readings, *targets, *kept),
-        problems=problems,
     )
 
 
@@ -517,8 +506,8 @@ def _refuse_nested(table: pd.DataFrame, path: Path) -> None:
         raise InputError(f"{path.name}: columns {nested} hold lists or objects. Give each value its own column.")
 
 
-def _warn_of_notes(readings: Sequence[ColumnReading], notes: Sequence[str]) -> None:
-    """Warn the user of notes on the file and its columns; columns with the same note share a line."""
+def _notes(readings: Sequence[ColumnReading]) -> list[str]:
+    """Notes on columns, those on the target last; columns with the same note share a line."""
     same: dict[tuple[str, str], list[str]] = {}
     for reading in readings:
         if reading.note and reading.role != "target":
@@ -528,10 +517,13 @@ def _warn_of_notes(readings: Sequence[ColumnReading], notes: Sequence[str]) -> N
         else f"{_listed(names)} are {what}. {re.sub('^It ', 'Each ', note)}"
         for (what, note), names in same.items()
     ]  # fmt: skip
-    said += [f"Target {one.name!r}: {one.note}" for one in readings if one.note and one.role == "target"]
-    if len(said) > MOST_NOTES:
-        said = [*said[:MOST_NOTES], f"There are {len(said) - MOST_NOTES} more notes on columns."]
-    for note in (*notes, *said):
+    return said + [f"Target {one.name!r}: {one.note}" for one in readings if one.note and one.role == "target"]
+
+
+def _warn(notes: list[str], on_columns: list[str]) -> None:
+    if len(on_columns) > MOST_NOTES:
+        on_columns = [*on_columns[:MOST_NOTES], f"There are {len(on_columns) - MOST_NOTES} more notes on columns."]
+    for note in notes + on_columns:
         warn_user(note)
 
 

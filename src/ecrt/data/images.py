@@ -48,25 +48,19 @@ def pictures_below(folder: Path) -> list[Path]:
     return sorted(file for file in folder.rglob("*") if file.suffix.lower() in PICTURES and file.is_file())
 
 
-def split_folders(folder: Path) -> dict[str, Path]:
-    """The folders of a collection that is split already, such as train and val, by the name of the split.
-
-    A class may well be called "train", so there must be no other folders, and classes inside that one.
-    """
-    inside = [path for path in folder.iterdir() if path.is_dir()]
-    split = {SPLITS[path.name]: path for path in inside if path.name in SPLITS}
-    if "train" not in split or len(split) < len(inside) or not any(path.is_dir() for path in split["train"].iterdir()):
-        return {}
-    return split
-
-
 def read_image_list(folder: Path) -> ImageList:
-    """List the images of a folder: one folder for each class, perhaps inside one for each split."""
+    """List the images of a folder: one folder for each class, perhaps inside one for each split.
+
+    A class may well be called "train": folders are splits if there are no others, and if that one holds folders.
+    """
     if not folder.exists():
         raise InputError(f"There is no file or folder {folder}.")
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder of images.")
-    split = split_folders(folder) or {"train": folder}
+    inside = [path for path in folder.iterdir() if path.is_dir()]
+    split = {SPLITS[path.name]: path for path in inside if path.name in SPLITS}
+    if "train" not in split or len(split) < len(inside) or not any(path.is_dir() for path in split["train"].iterdir()):
+        split = {"train": folder}
     files, labels, splits = [], [], []
     for name, part in split.items():
         for file in pictures_below(part):
@@ -124,22 +118,21 @@ def load_images(folder: Path, *, labelled: bool, size: int) -> tuple[Images, lis
     """
     from PIL import ImageOps
 
-    files = pictures_below(folder)
-    if not files:
+    names, labels = [file.relative_to(folder).as_posix() for file in pictures_below(folder)], None
+    if not names:
         raise InputError(f"The folder {folder} holds no images ({', '.join(sorted(PICTURES))}).")
-    split = split_folders(folder)
-    if labelled and split:
-        raise InputError(
-            f"{folder} is split into {sorted(split)}: name one of these folders, such as {split['train']}."
-        )
-    loose = [file.name for file in files if file.parent == folder]
-    if labelled and loose:
-        raise InputError(f"{folder}: the image {loose[0]} is in no subfolder, so its class has no name.")
-    values = np.empty((len(files), 3, size, size), dtype=np.uint8)
-    for place, file in enumerate(files):
-        values[place] = np.asarray(ImageOps.fit(open_image(file), (size, size))).transpose(2, 0, 1)
-    y = np.array([file.relative_to(folder).parts[0] for file in files]) if labelled else None
-    return Images(values, y), [str(file.relative_to(folder)) for file in files]
+    if labelled:
+        found = read_image_list(folder)
+        if found.labels is None:
+            raise InputError(f"{folder}: the image {names[0]} is in no subfolder, so its class has no name.")
+        splits = np.unique(found.splits).tolist()
+        if len(splits) > 1:
+            raise InputError(f"{folder} is split into {splits}: name one of these folders, such as {folder / 'train'}.")
+        names, labels = list(found.files), found.labels
+    values = np.empty((len(names), 3, size, size), dtype=np.uint8)
+    for place, name in enumerate(names):
+        values[place] = np.asarray(ImageOps.fit(open_image(folder / name), (size, size))).transpose(2, 0, 1)
+    return Images(values, labels), names
 
 
 def crop_and_flip(

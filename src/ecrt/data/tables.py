@@ -161,7 +161,7 @@ class TableEncoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict
             )
             for column in self.columns
         ]  # fmt: skip
-        return [row._replace(missing="some" if row.missing else "") for row in column_rows(readings)]
+        return [(*row[:3], "some" if row[3] else "", *row[4:]) for row in column_rows(readings)]
 
     def typed(self, table: pd.DataFrame) -> pd.DataFrame:
         """The columns that are used, with dtypes by their kind, so that any of its rows are read in the same way."""

@@ -68,14 +68,14 @@ def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
         "subject": evaluation.subject,
         "columns": column_table(evaluation.columns),
         "model": model,
-        "head": f"{model.head} {model.head_setting:g}",
-        "chosen_prior": "training" if model.class_prior == "training" else "balanced",
+        "head": f"{model['head']} {model['head_setting']:g}",
+        "chosen_prior": "training" if model["class_prior"] == "training" else "balanced",
         "data": _data(evaluation),
         "metrics": _metric_table(evaluation),
         "groups": _group_table(evaluation),
         "views": [_view(evaluation, prior) for prior in PRIORS],
-        "n_points_columns": len(points.columns),
-        "n_drawn": len(np.unique(points.synthetic_y)),
+        "n_points_columns": len(points["columns"]),
+        "n_drawn": len(np.unique(points["synthetic_y"])),
         "n_shown": len(drawn_classes(evaluation)),
         "n_curves": len(flows) + (encoder is not None),
         "n_flows": len(flows),
@@ -87,8 +87,8 @@ def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
 
 def drawn_classes(evaluation: Evaluation) -> Labels:
     """Classes with synthetic samples that get their own panel: those with the fewest training samples."""
-    drawn = np.unique(evaluation.points.synthetic_y)
-    order = np.argsort(evaluation.classes.counts[drawn], kind="stable")
+    drawn = np.unique(evaluation.points["synthetic_y"])
+    order = np.argsort(evaluation.classes["counts"][drawn], kind="stable")
     return np.sort(drawn[order[:MOST_RARE_PANELS]])
 
 
@@ -104,17 +104,17 @@ def frequency_bands(counts: Labels, most: int = 6) -> Labels:
 def _data(evaluation: Evaluation) -> dict[str, Any]:
     """What the model learned from, and what it was tested on."""
     classes, y = evaluation.classes, evaluation.y
-    tested = np.bincount(y[y >= 0], minlength=len(classes.labels))
+    tested = np.bincount(y[y >= 0], minlength=len(classes["labels"]))
     return {
-        "train_rows": int(classes.counts.sum()),
-        "n_classes": len(classes.labels),
-        "smallest": int(classes.counts.min()),
-        "largest": int(classes.counts.max()),
+        "train_rows": int(classes["counts"].sum()),
+        "n_classes": len(classes["labels"]),
+        "smallest": int(classes["counts"].min()),
+        "largest": int(classes["counts"].max()),
         "test_rows": len(y),
-        "rare": classes.labels[classes.minority].tolist(),
+        "rare": classes["labels"][classes["minority"]].tolist(),
         "untested": int((tested == 0).sum()),
         "unknown": evaluation.unknown_labels,
-        "nearer_to": _nearer_prior(tested / tested.sum(), classes.counts / classes.counts.sum()),
+        "nearer_to": _nearer_prior(tested / tested.sum(), classes["counts"] / classes["counts"].sum()),
     }
 
 
@@ -130,7 +130,7 @@ def _nearer_prior(test: Array, training: Array) -> str:
 def _view(evaluation: Evaluation, prior: str) -> dict[str, Any]:
     """What the page shows under one prior."""
     classes, y, predicted = evaluation.classes, evaluation.y, evaluation.predicted[prior]
-    n, known = len(classes.labels), y >= 0
+    n, known = len(classes["labels"]), y >= 0
     scores, pairs = class_scores(y, predicted, n), confused_pairs(y, predicted)
     recall, support = scores["recall"], scores["support"]
     order = np.lexsort((-support, recall))  # the weakest class first, those without test rows last
@@ -138,7 +138,7 @@ def _view(evaluation: Evaluation, prior: str) -> dict[str, Any]:
     target = np.full(n, -1)  # the class that each is most often taken for
     target[true] = pairs["predicted"][first]
     tested = np.isfinite(recall)
-    rare, others = recall[classes.minority & tested], recall[~classes.minority & tested]
+    rare, others = recall[classes["minority"] & tested], recall[~classes["minority"] & tested]
     table = _class_table(evaluation, prior, scores, order[:MOST_ROWS], target)
     weakest = Table(table.columns, table.rows[:WEAKEST], f"weakest-{prior}", sortable=True)
     return {
@@ -147,14 +147,14 @@ def _view(evaluation: Evaluation, prior: str) -> dict[str, Any]:
         "guessing": evaluation.metrics["guessing"],
         "recalls": {"rare": rare.mean(), "others": others.mean()} if len(rare) and len(others) else None,
         "missed": [
-            {"label": classes.labels[at], "right": recall[at] * support[at], "rows": support[at],
-             "taken_for": classes.labels[target[at]]}
+            {"label": classes["labels"][at], "right": recall[at] * support[at], "rows": support[at],
+             "taken_for": classes["labels"][target[at]]}
             for at in order[:3].tolist() if recall[at] < 1
         ],
         "classes": table,
         "weakest": weakest if n > LONG_TABLE else None,
         "confusion": "bands" if n > MOST_MATRIX_CLASSES else "matrix" if n > MOST_NUMBERED else "numbers",
-        "pairs": _pair_table(classes.labels, support, pairs, f"pairs-{prior}") if n > 2 else None,
+        "pairs": _pair_table(classes["labels"], support, pairs, f"pairs-{prior}") if n > 2 else None,
         "overconfidence": float(evaluation.confidence[prior][known].mean() - (predicted == y)[known].mean()),
     }  # fmt: skip
 
@@ -184,14 +184,14 @@ def _class_table(evaluation: Evaluation, prior: str, scores: dict[str, Array], o
     """Classes in their order, with the class that each is most often taken for."""
     classes = evaluation.classes
     columns = {
-        "Class": map(label_cell, classes.labels[order], np.where(classes.minority, "rare", "")[order]),
-        "Training rows": classes.counts[order],
-        "Group": frequency_group(classes.counts)[order],
+        "Class": map(label_cell, classes["labels"][order], np.where(classes["minority"], "rare", "")[order]),
+        "Training rows": classes["counts"][order],
+        "Group": frequency_group(classes["counts"])[order],
         "Test rows": map(count_cell, scores["support"][order]),
         "Recall": scores["recall"][order],
         "Precision": scores["precision"][order],
         "F1": scores["f1"][order],
-        "Mostly taken for": [label_cell(classes.labels[at]) if at >= 0 else "–" for at in target[order]],
+        "Mostly taken for": [label_cell(classes["labels"][at]) if at >= 0 else "–" for at in target[order]],
     }
     return Table.of(columns, f"classes-{prior}", sortable=True)
 
@@ -212,15 +212,15 @@ def _pair_table(labels: NDArray[np.str_], support: Array, pairs: dict[str, Label
 def _independence_table(evaluation: Evaluation) -> Table:
     """Dependence left between the sources of each class, beside what chance gives."""
     of, some = evaluation.classes, slice(MOST_ROWS)
-    chance = [chance_correlation(int(n), evaluation.model.n_sources) for n in of.n_examples[some]]
+    chance = [chance_correlation(int(n), evaluation.model["n_sources"]) for n in of["n_examples"][some]]
     columns = {
-        "Class": map(label_cell, of.labels[some]),
-        "Learned from": np.where(of.demixed_on, "yes", "no")[some],
-        "Samples": of.n_examples[some],
-        "Correlation": [number_cell(value, 2) for value in of.max_correlation[some]],
+        "Class": map(label_cell, of["labels"][some]),
+        "Learned from": np.where(of["demixed_on"], "yes", "no")[some],
+        "Samples": of["n_examples"][some],
+        "Correlation": [number_cell(value, 2) for value in of["max_correlation"][some]],
         "By chance": [number_cell(value, 2) for value in chance],
-        "HSIC": [number_cell(value, 2) for value in of.hsic[some]],
-        "Log-likelihood": [number_cell(value, 1) for value in of.log_likelihood[some]],
+        "HSIC": [number_cell(value, 2) for value in of["hsic"][some]],
+        "Log-likelihood": [number_cell(value, 1) for value in of["log_likelihood"][some]],
     }
     return Table.of(columns, "independence", sortable=True)
 
@@ -244,37 +244,39 @@ def chance_correlation(n_samples: int, n_sources: int) -> float:
 
 def findings(evaluation: Evaluation) -> dict[str, Finding]:
     """All findings, the most telling first."""
-    seen, model = evaluation.classes.demixed_on, evaluation.model
+    seen, model = evaluation.classes["demixed_on"], evaluation.model
     found = {"independence-unseen": _independence(evaluation, ~seen)} if (~seen).any() else {}
     found["independence-seen"] = _independence(evaluation, seen)
     if (~seen).any():
         found["likelihood"] = _likelihood(evaluation, seen)
-    losses = model.demixing_held_out
-    flow: Answer = "cannot tell" if len(losses) < 2 else "yes" if model.demixing == "flow" else "no"
-    error = model.round_trip_error
+    losses = model["demixing_held_out"]
+    flow: Answer = "cannot tell" if len(losses) < 2 else "yes" if model["demixing"] == "flow" else "no"
+    error = model["round_trip_error"]
     back: Answer = "yes" if error <= 1e-3 else "partly" if error <= 0.05 else "no"
     n_classes = int(seen.sum())
     return found | {
-        "flow": Finding(flow, {"losses": losses, "kept": model.demixing}, harmless=len(losses) > 1),
+        "flow": Finding(flow, {"losses": losses, "kept": model["demixing"]}, harmless=len(losses) > 1),
         "round-trip": Finding(back, {"error": error}),
-        "theory": theory_finding(model.n_sources, n_classes, model.enough_classes, model.smallest_singular_value),
+        "theory": theory_finding(
+            model["n_sources"], n_classes, model["enough_classes"], model["smallest_singular_value"]
+        ),
     }
 
 
 def _independence(evaluation: Evaluation, mask: Mask) -> Finding:
-    classes, n_sources = evaluation.classes, evaluation.model.n_sources
-    rows = np.flatnonzero(mask & np.isfinite(classes.max_correlation))
+    classes, n_sources = evaluation.classes, evaluation.model["n_sources"]
+    rows = np.flatnonzero(mask & np.isfinite(classes["max_correlation"]))
     numbers: dict[str, Any] = {"n_sources": n_sources, "n_classes": int(mask.sum()), "measured": len(rows)}
     if n_sources < 2:
         return Finding("yes", numbers, because="one source")
     if len(rows) == 0:
         return Finding("cannot tell", numbers, because="no samples")
-    value = classes.max_correlation[rows]
-    chance = np.array([chance_correlation(int(n), n_sources) for n in classes.n_examples[rows]])
+    value = classes["max_correlation"][rows]
+    chance = np.array([chance_correlation(int(n), n_sources) for n in classes["n_examples"][rows]])
     beyond, strong = int((value > chance).sum()), int(((value > chance) & (value >= STRONG)).sum())
     numbers |= {
         "correlation": float(np.median(value)), "chance": float(np.median(chance)), "beyond": beyond,
-        "copies": bool(np.median(value) > COPIES), "samples": float(np.median(classes.n_examples[rows])),
+        "copies": bool(np.median(value) > COPIES), "samples": float(np.median(classes["n_examples"][rows])),
     }  # fmt: skip
     if binom.sf(beyond - 1, len(rows), BY_CHANCE) >= BY_CHANCE:
         if np.median(chance) > BLIND:
@@ -284,12 +286,12 @@ def _independence(evaluation: Evaluation, mask: Mask) -> Finding:
 
 
 def _likelihood(evaluation: Evaluation, seen: Mask) -> Finding:
-    value = evaluation.classes.log_likelihood
+    value = evaluation.classes["log_likelihood"]
     known = np.isfinite(value)
     if not (seen & known).any() or not (~seen & known).any():
         return Finding("cannot tell")
     here, there = float(np.median(value[seen & known])), float(np.median(value[~seen & known]))
-    gap = (here - there) / evaluation.model.n_sources
+    gap = (here - there) / evaluation.model["n_sources"]
     return Finding(
         "yes" if gap < 0.5 else "partly" if gap < 2 else "no", {"seen": here, "unseen": there, "lower_by": gap}
     )
@@ -302,11 +304,11 @@ def class_plots(evaluation: Evaluation) -> Plots:
     """Every figure of the page."""
     model = evaluation.model
     # Without two sources, and samples to measure them on, there is no dependence to show.
-    known = model.n_sources > 1 and bool(np.isfinite(evaluation.classes.max_correlation).any())
+    known = model["n_sources"] > 1 and bool(np.isfinite(evaluation.classes["max_correlation"]).any())
     plots: dict[str, list[str]] = {
         "sources": source_panels(evaluation),
         "curves": curve_panels(evaluation),
-        "heads": [drawing.head_panel(model.head_candidates, f"{model.head} {model.head_setting:g}")],
+        "heads": [drawing.head_panel(model["head_candidates"], f"{model['head']} {model['head_setting']:g}")],
         "dependence": [svg(_dependence, "dependence", evaluation)] if known else [],
     }
     for prior in PRIORS:
@@ -319,7 +321,7 @@ def class_plots(evaluation: Evaluation) -> Plots:
 
 def frequency_panels(evaluation: Evaluation, prior: str) -> list[str]:
     """Recall and F1 of every class against its training samples."""
-    n = len(evaluation.classes.labels)
+    n = len(evaluation.classes["labels"])
     scores = {name: class_scores(evaluation.y, predicted, n) for name, predicted in evaluation.predicted.items()}
     lowest = np.nanmin([found[key] for found in scores.values() for key in ("recall", "f1")])
     floor = max(np.floor(10 * lowest) / 10 - 0.1, 0.0) if lowest > 0.5 else 0.0  # the same under every prior
@@ -331,7 +333,7 @@ def frequency_panels(evaluation: Evaluation, prior: str) -> list[str]:
 
 def _frequency(axes: Axes, evaluation: Evaluation, values: Array, title: str, floor: float) -> None:
     of = evaluation.classes
-    drawing.count_scatter(axes, of.counts, values, of.minority, of.labels.tolist(), title=title, floor=floor)
+    drawing.count_scatter(axes, of["counts"], values, of["minority"], of["labels"].tolist(), title=title, floor=floor)
     axes.set_xlabel("training samples of the class (log scale)")
     low, high = axes.get_xlim()
     for left, right, name in ((0, 20, "few"), (20, 100, "medium"), (100, np.inf, "many")):
@@ -348,24 +350,24 @@ def _frequency(axes: Axes, evaluation: Evaluation, values: Array, title: str, fl
 def confusion_panels(evaluation: Evaluation, prior: str) -> list[str]:
     """Where rows of each class go; with many classes, rows of bands of classes (none if all are equally frequent)."""
     classes, y, predicted = evaluation.classes, evaluation.y, evaluation.predicted[prior]
-    n = len(classes.labels)
+    n = len(classes["labels"])
     if n <= MOST_MATRIX_CLASSES:
         rows = confusion_matrix(y, predicted, labels=np.arange(n))  # without labels that are not known
-        names = [short_label(str(label), 12) for label in classes.labels]
+        names = [short_label(str(label), 12) for label in classes["labels"]]
         texts = np.where(rows > 0, rows.astype(str), "") if n <= MOST_NUMBERED else None
         side = float(np.clip(2.6 + 0.2 * n, 3.4, 7.2))
         upright = max(map(len, names)) * 0.62 * SMALL > 0.7 * 72 * side / n
         ticks: dict[str, Any] = {"labels": names, "rotation": 90 if upright else 0}
         axis_labels, size = ("predicted class", "true class"), (side + 0.4, side)
         return [svg(_matrix, f"confusion-{prior}", rows, texts, np.eye(n), ticks, names, axis_labels, size=size)]
-    bands, known = frequency_bands(classes.counts), y >= 0
+    bands, known = frequency_bands(classes["counts"]), y >= 0
     n_bands = int(bands.max()) + 1
     if n_bands == 1:
         return []
     rows = np.zeros((n_bands, n_bands + 1), dtype=np.int64)
     np.add.at(rows, (bands[y[known]], np.where(predicted == y, 0, 1 + bands[predicted])[known]), 1)
     shares = 100 * rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)
-    ranges = [classes.counts[bands == band] for band in range(n_bands)]
+    ranges = [classes["counts"][bands == band] for band in range(n_bands)]
     names = [f"{counts.min()}–{counts.max()}" for counts in ranges]
     ticks = {"labels": ["right", *names], "rotation": 35, "ha": "right"}
     axis_labels = ("right, or training samples of the wrong class", "training samples of the true class")
@@ -417,31 +419,31 @@ def _reliability(upper: Axes, lower: Axes, evaluation: Evaluation, prior: str) -
 def source_panels(evaluation: Evaluation) -> list[str]:
     """Test rows of all classes, then for some rare classes their test rows and their synthetic samples."""
     points = evaluation.points
-    real, synthetic = (_two_columns(part) for part in (points.real, points.synthetic))
+    real, synthetic = (_two_columns(part) for part in (points["real"], points["synthetic"]))
     low, high = drawing.limits(np.concatenate([real, synthetic]))
-    names = [f"source {column + 1}" for column in points.columns] + ["spread at random, no meaning"]
+    names = [f"source {column + 1}" for column in points["columns"]] + ["spread at random, no meaning"]
     around: dict[str, Any] = {"low": low, "high": high, "xlabel": names[0], "ylabel": names[1]}
     panels = [svg(_all_sources, "sources", evaluation, real, around)]
     for index in drawn_classes(evaluation).tolist():
-        drawn = synthetic[points.synthetic_y == index]
+        drawn = synthetic[points["synthetic_y"] == index]
         panels.append(svg(_class_sources, f"sources{index}", evaluation, real, drawn, index, around))
     return panels
 
 
 def _all_sources(axes: Axes, evaluation: Evaluation, real: Array, around: dict[str, Any]) -> None:
-    classes, y = evaluation.classes, evaluation.points.real_y
+    classes, y = evaluation.classes, evaluation.points["real_y"]
     present = np.unique(y)
     named = len(present) <= MOST_COLOURED
     if named:
-        order = np.argsort(classes.counts, kind="stable").tolist()  # red for the rarest
+        order = np.argsort(classes["counts"], kind="stable").tolist()  # red for the rarest
         colours = {index: PALETTE[rank % len(PALETTE)] for rank, index in enumerate(order)}
     else:
-        colours = {index: MINORITY if rare else GREY for index, rare in enumerate(classes.minority)}
+        colours = {index: MINORITY if rare else GREY for index, rare in enumerate(classes["minority"])}
     drawing.class_cloud(axes, real, y, colours)
     drawing.frame(axes, **around, title="All classes, test rows")
     if named:
         middles = np.array([np.median(real[y == index], axis=0) for index in present])
-        names = [short_label(str(label), 12) for label in classes.labels[present]]
+        names = [short_label(str(label), 12) for label in classes["labels"][present]]
         drawing.place_labels(axes, middles, names, AROUND, fontsize=9, **NAME)
     words = "each name stands at the middle of its class" if named else "red: rare classes"
     axes.text(0.5, -0.23, words, transform=axes.transAxes, ha="center", fontsize=9)
@@ -450,7 +452,7 @@ def _all_sources(axes: Axes, evaluation: Evaluation, real: Array, around: dict[s
 def _class_sources(
     axes: Axes, evaluation: Evaluation, real: Array, drawn: Array, index: int, around: dict[str, Any]
 ) -> None:
-    mine = evaluation.points.real_y == index
+    mine = evaluation.points["real_y"] == index
     shown: list[tuple[Array, str, dict[str, Any]]] = [
         (real[~mine], "other classes", {"s": 6, "color": GREY, "alpha": 0.3, "linewidths": 0}),
         (drawn, "synthetic", {"s": 12, "color": OTHERS, "alpha": 0.7, "linewidths": 0}),
@@ -458,8 +460,8 @@ def _class_sources(
     ]
     for points, label, style in shown:
         axes.scatter(points[:, 0], points[:, 1], label=label, rasterized=True, **style)
-    name = short_label(str(evaluation.classes.labels[index]), 20)
-    drawing.frame(axes, **around, title=f"{name}: {evaluation.classes.counts[index]} in training")
+    name = short_label(str(evaluation.classes["labels"][index]), 20)
+    drawing.frame(axes, **around, title=f"{name}: {evaluation.classes['counts'][index]} in training")
     drawing.legend_below(axes)
 
 
@@ -494,15 +496,15 @@ def _curve(axes: Axes, history: History, title: str) -> None:
 def _dependence(axes: Axes, evaluation: Evaluation) -> None:
     """Largest correlation between two sources within each class, beside what chance alone gives."""
     classes = evaluation.classes
-    known = np.isfinite(classes.max_correlation)
+    known = np.isfinite(classes["max_correlation"])
     style = {"s": 26, "alpha": 0.75, "clip_on": False, "zorder": 3, "rasterized": len(known) > 500}
-    seen, unseen = known & classes.demixed_on, known & ~classes.demixed_on
+    seen, unseen = known & classes["demixed_on"], known & ~classes["demixed_on"]
     for group, marker in (((seen, OTHERS, "learned from"), "o"), ((unseen, MINORITY, "not seen"), "s")):
-        drawing.scatter_groups(axes, classes.n_examples, classes.max_correlation, [group], marker=marker, **style)
-    drawing.count_axis(axes, classes.n_examples[known])
+        drawing.scatter_groups(axes, classes["n_examples"], classes["max_correlation"], [group], marker=marker, **style)
+    drawing.count_axis(axes, classes["n_examples"][known])
     grid = np.unique(np.geomspace(*axes.get_xlim(), 60).round())
     grid = grid[grid >= 3]
-    chance = [chance_correlation(int(size), evaluation.model.n_sources) for size in grid]
+    chance = [chance_correlation(int(size), evaluation.model["n_sources"]) for size in grid]
     axes.plot(grid, chance, label="by chance", **DOTTED)
     axes.set(title="Dependence left between sources", ylabel="largest correlation of two sources")
     axes.set(ylim=(0, 1.02), xlabel="training samples measured on (log scale)")

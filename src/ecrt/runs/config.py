@@ -232,24 +232,9 @@ MOST_PIXELS = 4096
 LONGEST_SHOWN = 100
 
 
-@dataclass(frozen=True)
-class Decision:
-    """Predict the class at ``positive`` from a probability of ``threshold`` on; otherwise the most probable class."""
-
-    threshold: float | None = None
-    positive: int = 1
-
-    def labels(self, probabilities: NDArray[np.float64], classes: NDArray[Any]) -> NDArray[Any]:
-        """Label of each row."""
-        if self.threshold is None:
-            return classes[probabilities.argmax(axis=1)]
-        is_positive = probabilities[:, self.positive] >= self.threshold
-        return classes[np.where(is_positive, self.positive, 1 - self.positive)]
-
-
 @dataclass(frozen=True, kw_only=True)
-class FitConfig:
-    """A fit, whole: with the same file it gives the same model.
+class FitConfig(ReadOptions):
+    """A fit, whole: with the same file it gives the same model. How the file is written is set as in ``ReadOptions``.
 
     Attributes
     ----------
@@ -258,7 +243,6 @@ class FitConfig:
     task : classification, multilabel or regression; found from the target if not given.
     id : columns that name rows, kept for the output and not learned from.
     drop : columns to leave out.
-    encoding, decimal, na, types : how the file is written, if it cannot be found out: see ``ReadOptions``.
     seed, device : of the estimator.
     class_prior : ``"balanced"``, ``"training"``, or a number for each class; if not given, balanced without costs and
         training with them.
@@ -276,10 +260,6 @@ class FitConfig:
     task: TaskName | None = None
     id: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
-    encoding: str | None = None
-    decimal: str | None = None
-    na: tuple[str, ...] = ()
-    types: dict[str, str] = field(default_factory=dict)
     seed: int = 0
     device: str = "auto"
     class_prior: str | tuple[float, ...] | None = None
@@ -292,6 +272,7 @@ class FitConfig:
     model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.test_size < 1:
             raise InputError(f"test_size={self.test_size}: a share from 0 up to, not including, 1 is needed.")
         if not 1 <= self.image_size <= MOST_PIXELS:
@@ -303,7 +284,6 @@ class FitConfig:
         costs = {"miss": 1.0, "false_alarm": 1.0} if self.costs is None else self.costs
         if set(costs) != {"miss", "false_alarm"} or not all(0 < cost < math.inf for cost in costs.values()):
             raise InputError(f"costs={self.costs}: two positive numbers are needed, miss and false_alarm.")
-        _ = self.reading  # refuses what cannot be
         estimators = ESTIMATORS.values() if self.task is None else [ESTIMATORS[self.task]]
         known = {estimator: set(estimator._get_param_names()) - OWN_OPTIONS for estimator in estimators}
         _refuse_unknown(self.model, set().union(*known.values()), "model.")
@@ -317,23 +297,19 @@ class FitConfig:
             raise errors[0]
 
     @property
-    def reading(self) -> ReadOptions:
-        """How the file is written, as far as it is known."""
-        return ReadOptions(encoding=self.encoding, decimal=self.decimal, na=self.na, types=self.types)
-
-    @property
     def prior(self) -> str | tuple[float, ...]:
         """The class prior to predict under."""
         return self.class_prior or ("balanced" if self.costs is None else "training")
 
-    def decision(self, classes: NDArray[Any], counts: NDArray[np.int64]) -> Decision:
-        """From probabilities to labels.
+    def decision(self, classes: NDArray[Any], counts: NDArray[np.int64]) -> tuple[float, int] | None:
+        """A probability and the place of the class that is predicted from it on; ``None`` for the most probable class.
 
         With costs, the positive class is predicted when the expected cost of missing it exceeds that of a false alarm:
         from a probability of false_alarm / (false_alarm + miss) on.
         """
-        if self.threshold is None and self.costs is None:
-            return Decision()
+        costs = self.costs or {}
+        if self.threshold is None and not costs:
+            return None
         if len(classes) != 2:
             raise InputError(f"A threshold or costs need two classes; there are {len(classes)}.")
         places = [int(np.argmin(counts))]
@@ -341,15 +317,22 @@ class FitConfig:
             places = [at for at, label in enumerate(classes.tolist()) if str(label) == str(self.positive)]
         if not places:
             raise InputError(f"positive={self.positive!r} is not a class; there are {classes.tolist()}.")
-        threshold = self.threshold
-        if self.costs is not None:
-            threshold = self.costs["false_alarm"] / (self.costs["false_alarm"] + self.costs["miss"])
-        return Decision(threshold, places[0])
+        if self.threshold is not None:
+            return self.threshold, places[0]
+        return costs["false_alarm"] / (costs["false_alarm"] + costs["miss"]), places[0]
 
     def as_yaml(self) -> str:
         """All settings, defaults included, as a file that ``read_config`` reads."""
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+
+
+def decide(probabilities: NDArray[np.float64], decision: tuple[float, int] | None) -> NDArray[np.int64]:
+    """Place of the class that is predicted for each row, by a decision of ``FitConfig``."""
+    if decision is None:
+        return probabilities.argmax(axis=1)
+    threshold, positive = decision
+    return np.where(probabilities[:, positive] >= threshold, positive, 1 - positive)
 
 
 def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> FitConfig:

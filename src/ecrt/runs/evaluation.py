@@ -40,77 +40,6 @@ Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelFacts:
-    """What was fitted.
-
-    Attributes
-    ----------
-    demixing, head, head_setting : what was chosen.
-    demixing_held_out, head_candidates : held-out loss of all that was tried.
-    n_sources : signal sources.
-    augmentation, augmentation_weight : how synthetic samples are drawn, and their share of a rare class's weight.
-    class_prior : that ``predict`` assumes: "balanced", "training", or "given" for an array.
-    round_trip_error, enough_classes, smallest_singular_value : of the diagnostics.
-    versions : of the packages that matter.
-    """
-
-    demixing: str
-    head: str
-    head_setting: float
-    demixing_held_out: dict[str, float]
-    head_candidates: dict[str, float]
-    n_sources: int
-    augmentation: str
-    augmentation_weight: float
-    class_prior: str
-    round_trip_error: float
-    enough_classes: bool
-    smallest_singular_value: float
-    versions: dict[str, str]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ClassFacts:
-    """One entry for each class.
-
-    Attributes
-    ----------
-    labels : as text.
-    counts : training samples.
-    minority, demixed_on : called minority; learned from in de-mixing.
-    n_examples, max_correlation, hsic, log_likelihood : training samples that the diagnostics were measured on, and what
-        they found.
-    """
-
-    labels: NDArray[np.str_]
-    counts: Labels
-    minority: Mask
-    demixed_on: Mask
-    n_examples: Labels
-    max_correlation: Array
-    hsic: Array
-    log_likelihood: Array
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SourcePoints:
-    """Points of the source scatter: the two sources with most signal (one, if there is only one).
-
-    Attributes
-    ----------
-    columns : which sources.
-    real, real_y : test rows.
-    synthetic, synthetic_y : drawn samples of the minority classes, or of all classes if none is minority.
-    """
-
-    columns: Labels
-    real: Array
-    real_y: Labels
-    synthetic: Array
-    synthetic_y: Labels
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskResults:
     """A model on test rows, whatever its task.
@@ -149,7 +78,11 @@ class Evaluation(TaskResults):
 
     Attributes
     ----------
-    model, classes, points : of the model.
+    model : what was chosen and tried, by name; ``class_prior`` is "given" for an array.
+    classes : arrays with an entry for each class: labels as text, training samples (``counts``), ``minority``, whether
+        de-mixing learned from it, and what the diagnostics found, on ``n_examples`` training samples.
+    points : of the two sources with most signal (or one), whose ``columns`` are named: test rows (``real``, ``real_y``)
+        and samples drawn for the minority classes, or for all classes if none is minority.
     y : class index of each row, -1 for a label that was not in training.
     metrics : for each prior, the numbers of ``prediction_metrics``; and, as "guessing", those of the training
         frequencies given for every row.
@@ -159,9 +92,9 @@ class Evaluation(TaskResults):
     """
 
     task: Literal["classification"] = "classification"
-    model: ModelFacts
-    classes: ClassFacts
-    points: SourcePoints
+    model: dict[str, Any]
+    classes: dict[str, NDArray[Any]]
+    points: dict[str, NDArray[Any]]
     y: Labels
     groups: dict[str, dict[str, dict[str, float]]]
     predicted: dict[str, Labels]
@@ -280,41 +213,42 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
     )
 
 
-def _model_facts(clf: ECRTClassifier) -> ModelFacts:
-    found = clf.diagnostics_
-    history: dict[str, Any] = clf.history_
-    return ModelFacts(
-        demixing=clf.demixing_,
-        head=clf.head_name_,
-        head_setting=float(history["head_setting"]),
-        demixing_held_out={name: float(loss) for name, loss in history["demixing_held_out"].items()},
-        head_candidates={name: float(loss) for name, loss in history["head_candidates"].items()},
-        n_sources=len(clf.signal_weight_),
-        augmentation=clf.parts_["augmentation"].kind,
-        augmentation_weight=float(clf.parts_["augmentation"].weight),
-        class_prior=clf.class_prior if isinstance(clf.class_prior, str) else "given",
-        round_trip_error=float(found.round_trip_error),
-        enough_classes=bool(found.enough_classes),
-        smallest_singular_value=float(found.smallest_singular_value),
-        versions=package_versions(),
-    )
+def _model_facts(clf: ECRTClassifier) -> dict[str, Any]:
+    found, history = clf.diagnostics_, clf.history_
+    augmentation = clf.parts_["augmentation"]
+    return {
+        "demixing": clf.demixing_,
+        "head": clf.head_name_,
+        **{name: history[name] for name in ("head_setting", "demixing_held_out", "head_candidates")},
+        "n_sources": len(clf.signal_weight_),
+        "augmentation": augmentation.kind,
+        "augmentation_weight": float(augmentation.weight),
+        "class_prior": _prior_name(clf),
+        "round_trip_error": float(found.round_trip_error),
+        "enough_classes": bool(found.enough_classes),
+        "smallest_singular_value": float(found.smallest_singular_value),
+        "versions": package_versions(),
+    }
 
 
-def _class_facts(clf: ECRTClassifier, counts: Labels) -> ClassFacts:
+def _prior_name(clf: ECRTClassifier) -> str:
+    return clf.class_prior if isinstance(clf.class_prior, str) else "given"
+
+
+def _class_facts(clf: ECRTClassifier, counts: Labels) -> dict[str, NDArray[Any]]:
     found = clf.diagnostics_.classes
-    return ClassFacts(
-        labels=np.array([str(label) for label in clf.classes_.tolist()], dtype=np.str_),
-        counts=counts,
-        minority=np.isin(clf.classes_, clf.minority_classes_),
-        demixed_on=np.isin(clf.classes_, clf.demixed_on_),
-        n_examples=np.array([entry.n_samples for entry in found], dtype=np.int64),
-        max_correlation=np.array([entry.max_correlation for entry in found], dtype=np.float64),
-        hsic=np.array([entry.hsic for entry in found], dtype=np.float64),
-        log_likelihood=np.array([entry.log_likelihood for entry in found], dtype=np.float64),
-    )
+    measured = ("max_correlation", "hsic", "log_likelihood")
+    return {
+        "labels": np.array([str(label) for label in clf.classes_.tolist()], dtype=np.str_),
+        "counts": counts,
+        "minority": np.isin(clf.classes_, clf.minority_classes_),
+        "demixed_on": np.isin(clf.classes_, clf.demixed_on_),
+        "n_examples": np.array([entry.n_samples for entry in found], dtype=np.int64),
+        **{name: np.array([getattr(entry, name) for entry in found], dtype=np.float64) for name in measured},
+    }
 
 
-def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> SourcePoints:
+def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> dict[str, NDArray[Any]]:
     """Some test rows of each class, and as many drawn samples; always the same ones."""
     rng = np.random.default_rng(0)
     columns = np.argsort(-np.asarray(clf.signal_weight_), kind="stable")[:2]
@@ -329,13 +263,13 @@ def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> SourcePoints:
     labels = labels[:MOST_POINTS]
     n_drawn = max(min(POINTS_PER_CLASS, MOST_POINTS // len(labels)), 1)
     synthetic, drawn = clf.sample(n_drawn, classes=labels.tolist(), random_state=0)
-    return SourcePoints(
-        columns=columns,
-        real=np.asarray(clf.transform(some), dtype=np.float64)[:, columns],
-        real_y=y[rows],
-        synthetic=np.asarray(synthetic, dtype=np.float64)[:, columns],
-        synthetic_y=np.searchsorted(clf.classes_, drawn),
-    )
+    return {
+        "columns": columns,
+        "real": np.asarray(clf.transform(some), dtype=np.float64)[:, columns],
+        "real_y": y[rows],
+        "synthetic": np.asarray(synthetic, dtype=np.float64)[:, columns],
+        "synthetic_y": np.searchsorted(clf.classes_, drawn),
+    }
 
 
 def measure_numbers(reg: ECRTRegressor, X: Any, target: Target, *, title: str) -> Measured:
@@ -407,7 +341,7 @@ def measure_labels(clf: ECRTClassifier, X: Any, target: Target, *, title: str) -
             "n_sources": len(clf.signal_weight_),
             "head": clf.head_name_,
             "augmentation_weight": float(clf.parts_["augmentation"].weight),
-            "class_prior": clf.class_prior if isinstance(clf.class_prior, str) else "given",
+            "class_prior": _prior_name(clf),
             "thresholds": "one half" if clf.thresholds_ is None else "highest F1",
         },
         candidates={name: {"held-out loss": float(loss)} for name, loss in history["head_candidates"].items()},

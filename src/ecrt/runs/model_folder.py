@@ -50,7 +50,7 @@ from ecrt.estimators import load
 from ecrt.estimators.base import log_prior_of
 from ecrt.estimators.inputs import resolve_device
 from ecrt.io.model_files import package_versions
-from ecrt.runs.config import ESTIMATORS, Decision, FitConfig, Target, TaskName, labelled, read_config, read_target
+from ecrt.runs.config import ESTIMATORS, FitConfig, Target, TaskName, decide, labelled, read_config, read_target
 from ecrt.runs.evaluation import Evaluation, Measured, measure
 from ecrt.training import interrupted_at_once, stop_requested
 
@@ -178,7 +178,7 @@ def fit_file(
         raise InputError(f"image_size={config.image_size} is for a folder of images, which {path.name} is not.")
     data = read_data(
         path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size,
-        options=config.reading,
+        options=config,
     )  # fmt: skip
     data = labelled(data)
     target = read_target(data, config.target, config.task)
@@ -336,7 +336,6 @@ def _summary(path: Path, data: DataFile, target: Target) -> str:
 
 PREDICTED, CARD_FILE = "predicted", "MODEL_CARD.md"
 MOST_NAMES = 1_000_000
-MOST_PROBLEMS = 12
 WRITERS = {".csv": "to_csv", ".parquet": "to_parquet", ".jsonl": "to_json"}
 
 
@@ -351,8 +350,8 @@ class FittedRun:
     columns: tuple[ColumnReading, ...] = ()
 
     @property
-    def decision(self) -> Decision:
-        """How probabilities of classes become labels."""
+    def decision(self) -> tuple[float, int] | None:
+        """From which probability on which class is predicted, if it is not the most probable one."""
         return self.config.decision(self.model.classes_, self.model.class_counts_)
 
     def read(
@@ -370,7 +369,6 @@ class FittedRun:
             path, target=target, ids=self.config.id, image_size=self.config.image_size, columns=self.columns,
             options=options, allow_unreadable=allow_unreadable,
         )  # fmt: skip
-        self._warn_of_problems(data)
         names = getattr(self.model, "feature_names_in_", None)
         if isinstance(data.X, pd.DataFrame) and names is None:
             raise InputError("The model was not fitted on a table with named columns.")
@@ -380,15 +378,6 @@ class FittedRun:
         if isinstance(data.X, Images) != of_images:
             raise InputError(f"{path.name} is not the kind of data that the model was fitted on.")
         return data
-
-    def _warn_of_problems(self, data: DataFile) -> None:
-        """Warn, column by column, of what the model cannot use, and of gaps where there were none."""
-        whole = {column.name for column in self.columns if not column.missing}
-        named = [problem for problem in data.problems if problem.share or problem.name in whole]
-        for problem in named[:MOST_PROBLEMS]:
-            warn_user(f"Column {problem}.")
-        if len(named) > MOST_PROBLEMS:
-            warn_user(f"{len(named) - MOST_PROBLEMS} more columns are not as in the fit.")
 
     def predict(self, path: Path, **how: Any) -> pd.DataFrame:
         """Ids, then what is predicted: a label with the probability of each class, labels of each row, or numbers.
@@ -414,7 +403,7 @@ class FittedRun:
         probabilities = model.predict_proba(X)
         if self.task == "classification":
             names = model.classes_
-            predicted: Any = self.decision.labels(probabilities, names)
+            predicted: Any = names[decide(probabilities, self.decision)]
         else:
             predicted = [LABEL_SEPARATOR.join(names[row]) for row in np.asarray(model.predict(X)).astype(bool)]
         found = pd.DataFrame(probabilities, columns=[f"p_{name}" for name in names])
@@ -435,34 +424,25 @@ class FittedRun:
             found = measure(self.model, data.X, target, title=path.name)
             decided = self._decided(data.X, target.y) if self.task == "classification" else {}
         subject = f"Figures are of the saved model, on the rows of {path.name}, whether it was fitted on them or not."
-        return replace(found, subject=subject, columns=tuple(column_rows(self._as_read(data)))), decided
-
-    def _as_read(self, data: DataFile) -> list[ColumnReading]:
-        """How the columns of a new file were read: as in the fit, and what is not as it was."""
-        problems = {problem.name: problem for problem in data.problems}
-        found = []
-        for column in self.columns:
-            if column.is_used:
-                problem = problems.get(column.name)
-                note = str(problem).removeprefix(f"{column.name!r}: ") if problem and problem.share else ""
-                found.append(msgspec.structs.replace(column, missing=problem.missing if problem else 0, note=note))
-        return found
+        return replace(
+            found, subject=subject, columns=tuple(column_rows([column for column in data.columns if column.is_used]))
+        ), decided
 
     def _decided(self, X: Any, y: Any) -> dict[str, float]:
         """What the threshold gives, if there is one."""
-        decision, costs = self.decision, self.config.costs
-        if decision.threshold is None:
+        if self.decision is None:
             return {}
-        positive = self.model.classes_[decision.positive]
-        predicted = decision.labels(self.model.predict_proba(X), self.model.classes_) == positive
-        (right_no, false_alarms), (misses, hits) = confusion_matrix(y == positive, predicted, labels=[False, True])
+        threshold, place = self.decision
+        predicted = decide(self.model.predict_proba(X), self.decision) == place
+        truth = y == self.model.classes_[place]
+        (right_no, false_alarms), (misses, hits) = confusion_matrix(truth, predicted, labels=[False, True])
         figures = {
-            "threshold": decision.threshold,
+            "threshold": threshold,
             "recall": hits / max(hits + misses, 1),
             "precision": hits / max(hits + false_alarms, 1),
             "false_alarm_rate": false_alarms / max(false_alarms + right_no, 1),
         }
-        if costs is not None:
+        if (costs := self.config.costs) is not None:
             figures["cost_per_row"] = (costs["miss"] * misses + costs["false_alarm"] * false_alarms) / len(y)
         return {name: float(value) for name, value in figures.items()}
 
