@@ -11,7 +11,7 @@ from ecrt import BaselineClassifier, ECRTClassifier, Encoder, LinearHead
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.nn import AutoEncoder, MLPEncoder
 from ecrt.rivals import synthetic_rows
-from ecrt.rivals.second_steps import TwoStepFitter
+from ecrt.rivals.heads import TwoStepFitter
 from ecrt.stages import Flow, Linear, NoDemixing, demix, encode
 from ecrt.stages.holdout import Watched, across_halves, halves, head_folds
 from ecrt.training import TrainingConfig
@@ -172,7 +172,7 @@ def test_a_second_step_is_judged_by_rows_that_did_not_choose_the_first():
     watched = Watched(losses_on, np.full(30, 1 / 30), halves(np.arange(30) // 10))
     fitter = TwoStepFitter(GivenHeads(heads), lambda sample, setting, head: head, (0.0,))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ecrt.rivals.second_steps.copy.deepcopy", copied)
+        patch.setattr("ecrt.rivals.heads.copy.deepcopy", copied)
         ((_, head),) = fitter.path(None, watched)
     best = [
         min(losses.values(), key=lambda one: one[side].mean()) for side in (~watched.sides[0][0], watched.sides[0][0])

@@ -7,7 +7,7 @@ import torch
 
 from ecrt.losses import cross_entropy, make_class_loss, mix, mixed_loss
 from ecrt.rivals import VAT
-from ecrt.rivals.risks import (
+from ecrt.rivals.heads import (
     bernoulli_divergence,
     isda_shift,
     kl_divergence,

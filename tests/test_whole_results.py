@@ -130,7 +130,7 @@ FITTED = {
     "classifier": (ECRTClassifier(demixing="linear", head="linear", random_state=0), "ecrt.estimators.classifier"),
     "regressor": (ECRTRegressor(demixing="linear", head="linear", random_state=0), "ecrt.estimators.regressor"),
     "transformer": (ECRTTransformer(random_state=0), "ecrt.estimators.transformer"),
-    "baseline": (BaselineClassifier(random_state=0), "ecrt.rivals.classifier"),
+    "baseline": (BaselineClassifier(random_state=0), "ecrt.rivals.base"),
 }
 STAGES = {
     "classifier": ["array_items", "transfer", "ECRTClassifier._keep_examples"],

@@ -9,12 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from imblearn import FunctionSampler
 from imblearn.pipeline import make_pipeline
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.linear_model import LogisticRegression
-from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
 from ecrt.data import TableEncoder
@@ -22,7 +20,6 @@ from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier
 from ecrt.rivals import BaselineClassifier, Rival, known_rivals
 from ecrt.rivals.base import Choice, Number, Space
-from ecrt.rivals.synthetic_rows import smote
 from ecrt.stages import LinearHead, MLPHead, Parametric
 
 Array = NDArray[np.float64]
@@ -76,11 +73,6 @@ HEAD: Space = {
     "weight_decay": Choice((None, 1e-4, 1e-3, 1e-2, 0.1, 1.0), None),
     "learning_rate": Number(5e-4, 8e-3, first=2e-3, log=True),
 }
-MLP: Space = {
-    "hidden_layers": Choice(("32", "100", "100-100"), "100"),
-    "alpha": Number(1e-6, 10.0, first=1e-4, log=True),
-    "learning_rate_init": Number(3e-4, 1e-2, first=1e-3, log=True),
-}
 
 
 def _of_rival(kind: type[Rival]) -> Method:
@@ -131,23 +123,6 @@ def _logistic_regression(parameters: Parameters, seed: int) -> Any:
     return make_pipeline(TableReader(), StandardScaler(), model)
 
 
-def _mlp(parameters: Parameters, seed: int) -> Any:
-    options = dict(parameters)
-    # A choice must be a plain value, so hidden layers are chosen by name.
-    layers = tuple(int(size) for size in options.pop("hidden_layers").split("-"))
-    sampler = []
-    if (k_neighbors := options.pop("k_neighbors", None)) is not None:
-        sampler = [FunctionSampler(func=_with_smote, kw_args={"k_neighbors": k_neighbors, "seed": seed})]
-    model = MLPClassifier(random_state=seed, hidden_layer_sizes=layers, **options)
-    return make_pipeline(TableReader(), StandardScaler(), *sampler, model)
-
-
-def _with_smote(X: Array, y: NDArray[np.int64], *, k_neighbors: int, seed: int) -> tuple[Array, NDArray[np.int64]]:
-    """Rows with those that SMOTE makes; unlike imbalanced-learn's, ours takes classes of any size."""
-    made, classes = smote(X, y, np.random.default_rng(seed), k_neighbors)
-    return np.concatenate([X, made]), np.concatenate([y, classes])
-
-
 OTHERS: dict[str, Method] = {
     "ecrt": Method(
         label="ECRT",
@@ -168,13 +143,6 @@ OTHERS: dict[str, Method] = {
         build=_logistic_regression,
         space={"C": Number(1e-4, 1e3, first=1.0, log=True)},
         reference="scikit-learn's LogisticRegression with class_weight='balanced'.",
-    ),
-    "mlp": Method(label="MLP", build=_mlp, space=MLP, prior="training", reference="scikit-learn's MLPClassifier."),
-    "smote-mlp": Method(
-        label="SMOTE + MLP",
-        build=_mlp,
-        space={"k_neighbors": Number(1, 10, first=5), **MLP},
-        reference="Chawla et al., JAIR 2002, before scikit-learn's MLPClassifier.",
     ),
 }
 """Methods that are no rivals."""

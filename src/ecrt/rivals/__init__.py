@@ -8,8 +8,7 @@ import pkgutil
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ecrt.rivals.base import Rival, known_rivals
-from ecrt.rivals.classifier import BaselineClassifier
+from ecrt.rivals.base import BaselineClassifier, Rival, known_rivals
 
 __all__ = ["BaselineClassifier", "Rival", "known_rivals"]  # and every rival, by the name of its class
 

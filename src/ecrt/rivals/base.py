@@ -1,29 +1,51 @@
-"""What a rival is: a part with hooks into the usual fit of a head. Hooks that are not overridden change nothing."""
+"""What a rival is, a part with hooks into the usual fit of a head, and the scikit-learn classifier that fits it."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from functools import partial
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import clone
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import _fit_context, clone
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from ecrt.data import ClassRoles
+from ecrt.data.minority import minority_mask
 from ecrt.errors import InputError
-from ecrt.estimators.base import Session
+from ecrt.estimators.base import ClassProbabilities, EstimatorBase, Minority, Prior, Session, all_or_nothing
+from ecrt.estimators.saved import CLASSES, INPUT, check_classes, declare, refuse
+from ecrt.flows import Demixer, LinearDemixing, SharedPrior
+from ecrt.io import attributes as saved
 from ecrt.losses import LossName, LossRule
 from ecrt.metrics import shift_prior
 from ecrt.nn import BalancedHead
-from ecrt.stages import Augmentation, Encoder, EncodeResult, LinearHead, MLPHead, NoAugmentation, Part, Role, Synthetic
+from ecrt.stages import (
+    ENCODER,
+    Augmentation,
+    Encoder,
+    EncodeResult,
+    LinearHead,
+    MLPHead,
+    NoAugmentation,
+    NoDemixing,
+    Part,
+    Role,
+    Synthetic,
+    demix,
+    head_outputs,
+    sources_of,
+    transfer,
+)
 from ecrt.stages.choosing import Draw
 from ecrt.stages.heads import BatchRisk, HeadFitter, HeadLoss, NetworkHead, Target, plain_risk
-from ecrt.stages.parts import known_parts
-from ecrt.stages.targets import ClassTarget
+from ecrt.stages.parts import Rule, changed_options, known_parts, refuse_idle
+from ecrt.stages.targets import ClassTarget, temperature_of, without_prior
 from ecrt.training import Progress
 
 Array = NDArray[np.float64]
@@ -246,5 +268,224 @@ def known_rivals() -> dict[str, type[Rival]]:
     return cast(dict[str, type[Rival]], known_parts(Rival))
 
 
-METHOD = Role((), open_to=Rival)
-"""What the parameter ``method`` of ``BaselineClassifier`` takes."""
+METHOD, HEAD = Role((), open_to=Rival), Role((LinearHead, MLPHead))
+"""What the parameters ``method`` and ``head`` of ``BaselineClassifier`` take."""
+
+
+# --- the classifier --------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
+class BaselineClassifier(ClassProbabilities, EstimatorBase):
+    """Other people's methods for imbalanced classes, on the same encoders, heads, training and priors as ECRT.
+
+    Features are scaled and a head learns from them, with its weight decay or its epochs chosen on held-out rows, where
+    every class has the same weight. With an encoder that is trained, methods that are losses, ``"mixup"``, ``"smote"``,
+    ``"post-hoc"`` and ``"tau-norm"`` train it together with a linear head; the others act on its features, of rows that
+    it has not seen.
+
+    Parameters
+    ----------
+    method : str or Rival, default="erm"
+        A loss (``"erm"``, ``"hinge"``, ``"weighted"``, ``"class-balanced"``, ``"focal"``, ``"ldam"``, ``"ldam-drw"``,
+        ``"logit-adjusted"``); another risk in training (``"mixup"``, ``"remix"``, ``"vat"``, ``"isda"``); synthetic
+        rows (``"smote"``, ``"feature-smote"``, ``"distribution-calibration"``, ``"cgan"``, ``"flow-augmentation"``); a
+        second step (``"crt"``, ``"tau-norm"``, ``"post-hoc"``); or a model (``"lda"``, ``"qda"``,
+        ``"gradient-boosting"``, ``"balanced-forest"``). Parts of ``ecrt.rivals`` have the options of the methods, such
+        as ``LDAM(largest_margin=1.0)``; ``docs/rivals.md`` describes them. A rival of your own is a subclass of
+        ``ecrt.rivals.Rival``.
+    scaling : {"columns", "one"}, default="columns"
+        Features are divided each by its own spread, or all by one: principal components and other embeddings, whose
+        small columns are mostly noise, are better left in proportion. A trained encoder's head reads them as they are.
+    head : {"linear", "mlp"}, LinearHead or MLPHead, default="linear"
+        Network on the features. Where its loss is ``"auto"``, that is the loss which the method was published with.
+    minority : "auto", "all", int, labels or callable, default="auto"
+        Who is minority, for distribution calibration and augmentation by the flow.
+    class_prior : {"balanced", "training"} or array, default="balanced"
+        Prior that predictions assume. The scores of every method are stored for equally frequent classes, and the log
+        prior is added. ``"erm"`` under ``"balanced"`` is post-hoc logit adjustment: for plain ERM ask for
+        ``"training"``.
+    encoder : {"identity", "mlp", "resnet18", "autoencoder"}, nn.Module or Encoder, default="identity"
+        As in ``ECRTClassifier``. With ``holdout=0``, methods that train it with a head see all rows for all epochs.
+    validation_fraction, device, verbose, random_state
+        As in ``ECRTClassifier``.
+
+    Attributes
+    ----------
+    classes_, class_counts_, table_, encoder_ : as in ``ECRTClassifier``.
+    minority_classes_ : labels called minority.
+    end_to_end_ : whether the head was trained with the encoder.
+    demixer_ : scales features; it leaves them as they are where ``end_to_end_``.
+    nonnegative_ : columns of the features that were never negative.
+    head_, model_ : what predicts: a network, which ``save`` can keep, or a model of another library, which it cannot.
+    model_counts_ : rows of each class that such a model was fitted on.
+    history_ : what was tried on held-out rows, and the losses of a trained encoder.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> X, y = make_classification(300, n_classes=3, n_informative=6, weights=[.6, .3, .1], random_state=0)
+    >>> BaselineClassifier(method="logit-adjusted", random_state=0).fit(X, y).predict_proba(X).shape
+    (300, 3)
+    """
+
+    _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER, "method": METHOD, "head": HEAD}
+    method: str | Rival = "erm"
+    scaling: Literal["columns", "one"] = "columns"
+    head: str | LinearHead | MLPHead = "linear"
+    minority: Minority = "auto"
+    class_prior: Prior = "balanced"
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
+    def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> BaselineClassifier:
+        """Learn from X and y, which may be all that ``ECRTClassifier`` takes, with one label for each row."""
+        self._check_parts(self._rules())
+        items, labels = self._read_classes(X, y)
+        counts = np.bincount(labels, minlength=len(self.classes_))
+        everyone = np.ones(len(counts), dtype=bool)
+        minority = minority_mask(counts, self.classes_, self.minority)
+        roles = ClassRoles(
+            counts=counts, minority=minority, augmented=minority, encoded_on=everyone, demixed_on=everyone
+        )
+        self._keep_counts(counts, multilabel=False)
+        self.minority_classes_ = self.classes_[minority]
+        self.model_: Any = None
+        self.head_: Any = None
+        self.history_: dict[str, Any] = {}
+        self.end_to_end_ = self._end_to_end
+        with self._session() as session:
+            if self.end_to_end_:
+                self._train_encoder(items, labels, roles, session)
+                return self
+            rival, encoded = self.rival, self._encode(items, labels, roles, session)
+            self.history_ |= {"encoder": encoded.history}
+            if len(encoded.unseen) == 0 and not rival.learns_from_encoded_rows:
+                raise InputError(f"holdout=0 leaves no row for {rival!r} to learn from: set holdout above 0.")
+            rows = np.arange(len(labels)) if rival.learns_from_encoded_rows else encoded.learn_rows
+            self.nonnegative_: NDArray[np.bool_] = np.all(encoded.features[rows] >= 0, axis=0)
+            z = rival.transform(encoded.features[rows], self.nonnegative_)
+            if rival.overrides("fit_model"):
+                self._fit_model(z, labels[rows], roles, session)
+            else:
+                self._fit_head(z, labels[rows], encoded.fresh[rows], roles, session)
+        return self
+
+    @property
+    def rival(self) -> Rival:
+        """The method as a part."""
+        return self._parts("method")[0]
+
+    @property
+    def network(self) -> NetworkHead:
+        """The head as the rival trains it."""
+        return self.rival.head(self._parts("head")[0])
+
+    @property
+    def _end_to_end(self) -> bool:
+        """Whether there is an encoder to train and the method trains it with its own head."""
+        return self.rival.trains_encoder and self._encoder.supervised
+
+    def _check_parts(self, rules: Iterable[Rule] = ()) -> None:
+        """Raise an error if an option has no effect, or a value that is not allowed or is the choice of the method."""
+        rival, head = self.rival, self._parts("head")[0]
+        name = type(rival).__name__
+        self._encoder.check()
+        rival.check()
+        if rival.overrides("loss"):
+            if {"loss", "loss_options"} & changed_options(head):
+                raise InputError(f"{name} is a loss itself: leave the loss of the head out, or choose another method.")
+            if self._end_to_end and {"loss", "loss_options"} & changed_options(self._encoder):
+                raise InputError(f"{name} is a loss itself: leave the loss of the encoder out.")
+        if self._encoder.learn_from == "majority":
+            raise InputError("Encoder: rivals learn from all classes. Leave learn_from='majority' out.")
+        if head.mixup > 0:
+            raise InputError("Mixup is a method here: use method=Mixup(alpha=...), and leave mixup of the head out.")
+        if rival.overrides("synthetic") and head.class_mass != "training":
+            raise InputError(f"{name} makes all classes equally large: leave class_mass of the head out.")
+        refuse_idle(self, rules)
+        if not (rival.overrides("fit_model") or self._end_to_end):
+            self.network.check()
+            _ = self.network.class_loss
+
+    def _rules(self) -> Iterator[Rule]:
+        """Options that have an effect only with some others."""
+        rival, end = self.rival, self._end_to_end
+        own_head = not rival.overrides("fit_model") and not end
+        yield "head", own_head, "a method with a head, and no trained encoder"
+        yield "validation_fraction", own_head, "a method that fits a head"
+        scaled = not (end or rival.scale_free)
+        yield "scaling", scaled, "a method that depends on it: neither trees nor an encoder's own head do"
+
+    def _train_encoder(self, items: Dataset[Any], labels: Labels, roles: ClassRoles, session: Session) -> None:
+        """Train encoder and linear head together."""
+        rival = self.rival
+        config = rival.encoder(self._encoder)
+        oversample = rival.oversample(items, labels, session.rng)
+        encoded = self._encode(items, labels, roles, session, config, oversample=oversample)
+        self.head_ = rival.adapt(_balanced_head(encoded, labels, config), encoded, labels)
+        n_features = encoded.features.shape[1]
+        self.demixer_ = Demixer(LinearDemixing.identity(n_features), SharedPrior()).eval()
+        self.nonnegative_ = np.zeros(n_features, dtype=bool)
+        self.history_ |= {"encoder": encoded.history}
+
+    def _fit_model(self, z: Array, y: Labels, roles: ClassRoles, session: Session) -> None:
+        rows = np.arange(len(y))
+        standard = demix(
+            z, y, train_rows=rows, held_out_rows=rows[:0], demixed_on=roles.demixed_on,
+            config=NoDemixing(scaling=self.scaling), **vars(session),
+        )  # fmt: skip
+        self.demixer_ = standard.demixer
+        seed = int(session.rng.integers(2**31))
+        self.model_ = self.rival.fit_model(standard.learned, y, session.rng, seed)
+        self.model_counts_ = np.bincount(y, minlength=len(roles.counts))
+
+    def _fit_head(self, z: Array, y: Labels, fresh: NDArray[np.bool_], roles: ClassRoles, session: Session) -> None:
+        rival = self.rival
+        result = transfer(
+            z, y, roles=roles, candidates=[NoDemixing(scaling=self.scaling)], heads=[self.network],
+            augmentation=rival.synthetic_mass, validation=self.validation_fraction, fresh=fresh,
+            draw_from=partial(rival.draw_from, roles=roles, session=session) if rival.draws else None, **vars(session),
+        )  # fmt: skip
+        self.demixer_, self.head_ = result.demixed.demixer, result.head
+        # Where the encoder has learned from every row, as it may for cRT, none is left to judge the head.
+        judged = {"head_candidates": result.choice.candidates, "held_out": result.choice.held_out}
+        self.history_ |= {"head_setting": result.choice.setting, **(judged if fresh.any() else {})}
+
+    def _scores(self, X: Any) -> Array:
+        """Balanced scores plus log class prior."""
+        features = self.rival.transform(self._features(X), self.nonnegative_)
+        inputs = sources_of(self.demixer_, features)
+        if self.model_ is None:
+            return head_outputs(self.head_, inputs) + self.log_class_prior_
+        return self.rival.scores(self.model_, inputs, self.model_counts_) + self.log_class_prior_
+
+
+def _balanced_head(encoded: EncodeResult, labels: Labels, config: Encoder) -> BalancedHead:
+    """The encoder's head; of an improper loss at the temperature of rows that the encoder has not looked at."""
+    head: Any = encoded.head
+    head = head.double().cpu().eval()
+    if not encoded.fresh.any() or config.class_loss.proper:
+        return head
+    prior_m = config.class_loss.prior(torch.from_numpy(encoded.head_counts))
+    z, y = torch.from_numpy(encoded.features[encoded.fresh]), labels[encoded.fresh]
+    tempered = without_prior(head.head, prior_m, temperature_of(head.head, prior_m, z, y))
+    return tempered if isinstance(tempered, BalancedHead) else BalancedHead(tempered, torch.zeros_like(head.log_mass_m))
+
+
+def _check_saved(clf: BaselineClassifier) -> None:
+    refuse("A rival takes one label for each row.", when=clf.multilabel_)
+    check_classes(clf)
+    _ = clf.log_class_prior_
+
+
+SAVED = {
+    **CLASSES,
+    **INPUT,
+    "head_": saved.HeadNetwork("classes"),
+    "model_": saved.Value(None),
+    "multilabel_": saved.Value(bool),
+    "end_to_end_": saved.Value(bool),
+    "nonnegative_": saved.Array("features", bool),
+}
+declare(BaselineClassifier, SAVED, _check_saved)

@@ -301,20 +301,17 @@ class GAN(nn.Module):
 
     def generate(self, noise_nk: Tensor, y_n: Tensor) -> Tensor:
         """Fake rows of the classes given."""
-        fake_nd: Tensor = self.generator(torch.cat([noise_nk, self.generator_label(y_n)], dim=1))
-        return fake_nd
+        return self.generator(torch.cat([noise_nk, self.generator_label(y_n)], dim=1))
 
     def judge(self, z_nd: Tensor, y_n: Tensor) -> Tensor:
         """Scores of rows, high for those that seem real members of their class."""
-        scores_n: Tensor = self.discriminator(torch.cat([z_nd, self.discriminator_label(y_n)], dim=1)).squeeze(1)
-        return scores_n
+        return self.discriminator(torch.cat([z_nd, self.discriminator_label(y_n)], dim=1)).squeeze(1)
 
     def judge_fixed(self, z_nd: Tensor, y_n: Tensor) -> Tensor:
         """The same scores, without a gradient for the discriminator: what its opponent learns from."""
         fixed = {name: parameter.detach() for name, parameter in self.discriminator.named_parameters()}
         inputs = torch.cat([z_nd, self.discriminator_label(y_n).detach()], dim=1)
-        scores_n: Tensor = torch.func.functional_call(self.discriminator, fixed, (inputs,)).squeeze(1)
-        return scores_n
+        return torch.func.functional_call(self.discriminator, fixed, (inputs,)).squeeze(1)
 
 
 def discriminator_loss(real_n: Tensor, fake_n: Tensor) -> Tensor:
@@ -384,8 +381,7 @@ class FlowAugmentation(Rival):
     @property
     def synthetic_mass(self) -> Augmentation:
         """The augmentation itself."""
-        part: Augmentation = self._parts("augmentation")[0]
-        return part
+        return self._parts("augmentation")[0]
 
     def draw_from(
         self, z: Array, y: Labels, train_rows: Labels, held_out_rows: Labels, roles: ClassRoles, session: Session
