@@ -31,7 +31,7 @@ from ecrt.estimators.inputs import resolve_device
 from ecrt.losses import label_odds, row_mass
 from ecrt.metrics import bce_per_row, best_thresholds, multilabel_metrics, top_k_accuracy
 from ecrt.randomness import seeded
-from ecrt.rivals import ConditionalGAN, risks
+from ecrt.rivals import ConditionalGAN, heads
 from ecrt.stages import (
     Augmentation,
     DemixResult,
@@ -226,7 +226,7 @@ class LabelRival:
         augmentation: Augmentation = parts["augmentation"]
         if self.method == VAT:
             augmentation = NoAugmentation()
-            head = risks.VAT(epsilon=self.options["epsilon"]).head(head)
+            head = heads.VAT(epsilon=self.options["epsilon"]).head(head)
         session = Session(rng, device, Progress())
         wanted = np.repeat(np.flatnonzero(roles.augmented & (roles.counts > 0)), self.options.get("n_synthetic", 0))
 
