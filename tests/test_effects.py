@@ -83,6 +83,8 @@ def test_an_option_changes_the_model_or_is_refused(kind, mode, given):
         (ECRTClassifier(encoder=Encoder("identity", holdout=0.3)), False, "holdout=0.3 .* a network that is trained"),
         (ECRTClassifier(encoder=Encoder(a_module(), train=False, n_features=3)), False, "n_features=3"),
         (ECRTClassifier(encoder=Encoder("autoencoder", loss="ldam")), False, "loss='ldam' .* trained on classes"),
+        (ECRTClassifier(encoder=Encoder("autoencoder", precision="bfloat16")), False, "precision='bfloat16'"),
+        (ECRTClassifier(head=LinearHead(loss_options={"tau": 1.5})), True, "tau is for rows with one class each"),
         (ECRTClassifier(selection=PseudoMinority(trials=9, budget=5)), False, "budget=5"),
         (ECRTClassifier(minority="all", augmentation=Borrowed()), False, "none has residuals to lend"),
         (ECRTClassifier(encoder=Encoder("mlp", momentum=0.5)), False, "momentum=0.5 .* optimizer='sgd'"),

@@ -19,6 +19,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from ecrt.data import ClassRoles, stratified_holdout, with_lost_groups
+from ecrt.errors import InputError
 from ecrt.losses import (
     ABSENT,
     PRESENT,
@@ -312,6 +313,8 @@ class LabelTarget(_Rows):
         """The loss of all labels of a row, synthetic rows with one label each."""
         name = self.loss_name(head)
         options = check_loss(name, head.loss_options)
+        if options.get("tau", 1.0) != 1:
+            raise InputError(f"{type(head).__name__}: tau is for rows with one class each; leave it out here.")
         share = 1 - self.augmentation.weight * (self.roles.augmented & (self.roles.counts > 0))
         real_share_m = torch.from_numpy(share).float().to(self.device)
         if name == "focal":
