@@ -21,7 +21,7 @@ from ecrt.data.column_decisions import decide_columns
 from ecrt.data.columns import read_columns
 from ecrt.disk import typed
 from ecrt.errors import BadContentError, ECRTWarning, InputError
-from ecrt.runs import write_predictions
+from ecrt.runs.model_folder import write_predictions
 
 ROWS = 60
 RNG = np.random.default_rng(0)

@@ -18,7 +18,8 @@ from ecrt.data import rare_feature_data
 from ecrt.diagnostics import MinorityGap
 from ecrt.report import diagnosis_table, recommendation_text, write_diagnosis_page
 from ecrt.report.pages import page_of
-from ecrt.runs import Diagnosis, read_classes
+from ecrt.runs import Diagnosis
+from ecrt.runs.config import read_classes
 from ecrt.runs.diagnosis import best_transfer_options
 from pages import Outline
 from test_model_page import browser  # noqa: F401

@@ -49,12 +49,14 @@ def test_both_priors_agree_with_the_classifier(
         fitted.set_params(class_prior=prior)
         try:
             assert evaluated.metrics[prior]["top1"] == pytest.approx(fitted.score(X, y))
-            np.testing.assert_allclose(evaluated.log_proba[prior], fitted.predict_log_proba(X), rtol=1e-5, atol=1e-5)
-            assert (fitted.classes_[evaluated.predicted[prior]] == fitted.predict(X)).all()
-            np.testing.assert_allclose(evaluated.confidence[prior], fitted.predict_proba(X).max(axis=1))
+            np.testing.assert_allclose(
+                evaluated.arrays[f"log_proba.{prior}"], fitted.predict_log_proba(X), rtol=1e-5, atol=1e-5
+            )
+            assert (fitted.classes_[evaluated.arrays[f"predicted.{prior}"]] == fitted.predict(X)).all()
+            np.testing.assert_allclose(evaluated.arrays[f"confidence.{prior}"], fitted.predict_proba(X).max(axis=1))
             again = evaluate(fitted, X, y)  # the numbers do not depend on the prior that predict assumes
             assert again.metrics["training"] == pytest.approx(evaluated.metrics["training"])
-            assert again.model["class_prior"] == prior
+            assert again.facts["class_prior"] == prior
         finally:
             fitted.set_params(class_prior="balanced")
 
@@ -67,20 +69,20 @@ def test_a_prior_of_ones_own_changes_nothing(
         again = evaluate(fitted, table[0][400:], table[1][400:])
     finally:
         fitted.set_params(class_prior="balanced")
-    assert again.model["class_prior"] == "given"
+    assert again.facts["class_prior"] == "given"
     for prior in ("balanced", "training"):
         assert again.metrics[prior] == pytest.approx(evaluated.metrics[prior])
 
 
 def test_guessing_is_the_training_frequencies(evaluated: Evaluation) -> None:
-    shares = evaluated.classes["counts"] / evaluated.classes["counts"].sum()
+    shares = evaluated.arrays["counts"] / evaluated.arrays["counts"].sum()
     guessing = evaluated.metrics["guessing"]
     assert guessing["balanced_accuracy"] == pytest.approx(1 / 4)
     assert guessing["nll"] == pytest.approx(-np.log(shares[evaluated.y]).mean())
 
 
 def test_facts_of_model_and_classes(fitted: ECRTClassifier, evaluated: Evaluation) -> None:
-    classes, model = evaluated.classes, evaluated.model
+    classes, model = evaluated.arrays, evaluated.facts
     assert classes["labels"].tolist() == ["a", "b", "c", "rare"]
     assert classes["counts"].tolist() == fitted.class_counts_.tolist()
     assert classes["minority"].tolist() == [False, False, False, True]
@@ -93,8 +95,8 @@ def test_facts_of_model_and_classes(fitted: ECRTClassifier, evaluated: Evaluatio
 
 
 def test_points_are_few_and_of_the_right_classes(fitted: ECRTClassifier, evaluated: Evaluation) -> None:
-    points = evaluated.points
-    assert points["columns"].tolist() == np.argsort(-fitted.signal_weight_)[:2].tolist()
+    points = evaluated.arrays
+    assert points["sources"].tolist() == np.argsort(-fitted.signal_weight_)[:2].tolist()
     assert points["real"].shape == (300, 2)
     assert set(points["synthetic_y"]) == {3}
     assert len(points["synthetic"]) == 500
@@ -109,7 +111,7 @@ def test_unknown_labels_are_counted_and_said(fitted: ECRTClassifier, table: tupl
     rest = evaluate(fitted, X[4:], y[4:])
     assert found.metrics["balanced"]["nll"] == pytest.approx(rest.metrics["balanced"]["nll"])
     assert found.metrics["balanced"]["top1"] == pytest.approx(rest.metrics["balanced"]["top1"] * 296 / 300)
-    assert (found.points["real_y"] >= 0).all()
+    assert (found.arrays["real_y"] >= 0).all()
 
 
 def test_labels_none_of_which_is_known_are_refused(
@@ -137,13 +139,11 @@ def test_files_hold_everything(evaluated: Evaluation, tmp_path: Path) -> None:
     again, arrays = read_json(tmp_path / "new" / "metrics.json"), read_arrays(tmp_path / "new" / "evaluation.npz")
     assert again["title"] == "A table"
     assert again["unknown_labels"] == {}
-    for name in ("model", "metrics", "groups"):
+    for name in ("facts", "metrics", "groups"):
         assert again[name] == plain(getattr(evaluated, name))
-    np.testing.assert_array_equal(arrays["y"], evaluated.y)
-    for part in ("classes", "points", "predicted", "confidence", "log_proba"):
-        held = getattr(evaluated, part)
-        for name, values in held.items():
-            np.testing.assert_array_equal(arrays[f"{part}.{name}"], values)
+    assert arrays.keys() == evaluated.arrays.keys() >= {"y", "counts", "predicted.balanced", "log_proba.training"}
+    for name, values in evaluated.arrays.items():
+        np.testing.assert_array_equal(arrays[name], values)
 
 
 def test_json_is_strict_and_small(evaluated: Evaluation, tmp_path: Path) -> None:

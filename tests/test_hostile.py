@@ -17,7 +17,7 @@ from ecrt.cli import Terminal
 from ecrt.disk import parse_yaml, plain_bytes, read_arrays, read_json, read_text, read_yaml, typed
 from ecrt.errors import BadContentError, InputError, ModelFileError
 from ecrt.flows import Dense, LowRank
-from ecrt.runs import read_config
+from ecrt.runs.config import read_config
 from ecrt.runs.model_folder import TARGET_FILE, seal_run
 from ecrt.training import History
 from hostile_folders import ESCAPES, archives, fitted_runs, forged_columns, run, try_crafted

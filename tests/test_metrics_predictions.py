@@ -384,7 +384,7 @@ def test_the_file_of_an_evaluation_is_read(tmp_path: Path) -> None:
     shifted = shift_prior(log_proba, np.ones(7), COUNTS)
     np.savez(
         tmp_path / "evaluation.npz",
-        **{"log_proba.balanced": log_proba, "log_proba.training": shifted, "y": y, "classes.counts": COUNTS},
+        **{"log_proba.balanced": log_proba, "log_proba.training": shifted, "y": y, "counts": COUNTS},
     )
     for name, figures in measure_predictions(tmp_path / "evaluation.npz").items():
         expected = prediction_metrics(log_proba, y, COUNTS, prior=name, assumed="balanced")

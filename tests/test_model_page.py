@@ -47,45 +47,38 @@ def made(labels: list[str], n_rows: int = 240, *, seed: int = 0, **changes: Any)
     }
     predicted = {prior: log_proba[prior].argmax(axis=1) for prior in ("balanced", "training")}
     minority = np.arange(n) >= max(n - 2, 1)
-    parts: dict[str, Any] = {
-        "title": "Made up",
-        "model": {
+    drawn = np.flatnonzero(minority)[:2]
+    arrays = {
+        "y": y, "labels": np.array(labels, dtype=np.str_), "counts": counts, "minority": minority,
+        "demixed_on": ~minority, "n_examples": counts, "max_correlation": np.full(n, 0.05), "hsic": np.full(n, 0.02),
+        "log_likelihood": np.full(n, -3.0), "real": rng.normal(size=(n_rows, 2)), "real_y": y,
+        "sources": np.array([2, 0]), "synthetic": rng.normal(size=(30 * len(drawn), 2)),
+        "synthetic_y": np.repeat(drawn, 30),
+    }  # fmt: skip
+    for prior, values in predicted.items():
+        arrays |= {f"predicted.{prior}": values, f"confidence.{prior}": np.exp(log_proba[prior].max(axis=1))}
+    found = Evaluation(
+        task="classification",
+        title="Made up",
+        facts={
             "demixing": "flow", "head": "linear", "head_setting": 0.003,
             "demixing_held_out": {"linear": 0.9, "flow": 0.7},
             "head_candidates": {"linear 0.03": 0.8, "linear 0.003": 0.7},
             "n_sources": 3, "augmentation": "parametric", "augmentation_weight": 0.5, "class_prior": "balanced",
             "round_trip_error": 1e-6, "enough_classes": True, "smallest_singular_value": 0.4, "versions": {"ecrt": "1"},
         },
-        "classes": {
-            "labels": np.array(labels, dtype=np.str_), "counts": counts, "minority": minority, "demixed_on": ~minority,
-            "n_examples": counts, "max_correlation": np.full(n, 0.05), "hsic": np.full(n, 0.02),
-            "log_likelihood": np.full(n, -3.0),
-        },
-        "points": {
-            "columns": np.array([2, 0]), "real": rng.normal(size=(n_rows, 2)), "real_y": y,
-            "synthetic": rng.normal(size=(60, 2)), "synthetic_y": np.repeat(np.flatnonzero(minority)[:2], 30)[:60],
-        }
-        if minority.sum() > 1
-        else {
-            "columns": np.array([0, 1]), "real": rng.normal(size=(n_rows, 2)), "real_y": y,
-            "synthetic": rng.normal(size=(30, 2)), "synthetic_y": np.full(30, n - 1),
-        },
-        "training": {"encoder": TRAINED, "restarts": [Restart(1, 0.4, TRAINED), Restart(1, 0.5, TRAINED)]},
-        "y": y,
-        "unknown_labels": {},
-        "metrics": {
+        training={"encoder": TRAINED, "restarts": [Restart(1, 0.4, TRAINED), Restart(1, 0.5, TRAINED)]},
+        metrics={
             name: single_numbers(prediction_metrics(values, y, counts, prior="balanced"))  # as they are
             for name, values in log_proba.items()
         },
-        "groups": {
+        groups={
             prior: group_recalls(class_scores(y, values, len(counts))["recall"], counts)
             for prior, values in predicted.items()
         },
-        "predicted": predicted,
-        "confidence": {prior: np.exp(log_proba[prior].max(axis=1)) for prior in predicted},
-        "log_proba": {},
-    }  # fmt: skip
-    return Evaluation(**parts | changes)
+        arrays=arrays,
+    )  # fmt: skip
+    return replace(found, **changes)
 
 
 def render(evaluation: Evaluation) -> str:
@@ -178,7 +171,7 @@ def test_numbers_on_the_page_are_those_of_the_files(awkward: Evaluation, page: s
     for prior in ("balanced", "training"):
         for value in awkward.metrics[prior].values():
             assert f">{value:.3f}<" in page
-        for value in class_scores(awkward.y, awkward.predicted[prior], len(LABELS))["recall"]:
+        for value in class_scores(awkward.y, awkward.arrays[f"predicted.{prior}"], len(LABELS))["recall"]:
             assert f">{value:.3f}<" in page
 
 
@@ -190,12 +183,14 @@ def test_unknown_labels_are_said(page: str) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_headline_names_the_weakest_class(awkward: Evaluation, page: str) -> None:
-    recall = class_scores(awkward.y, awkward.predicted["training"], len(LABELS))["recall"]
+    recall = class_scores(awkward.y, awkward.arrays["predicted.training"], len(LABELS))["recall"]
     weakest = LABELS[int(recall.argmin())][:20]
     (verdict,) = re.findall(r'<div class="verdict under-training">.*?</div>', page, re.DOTALL)
     assert weakest in Outline(verdict).text.partition("Weakest: ")[2].partition(" rows right")[0]
     perfect = made(["a", "b", "c"])
-    perfect = replace(perfect, predicted=dict.fromkeys(("balanced", "training"), perfect.y))
+    perfect = replace(
+        perfect, arrays=perfect.arrays | dict.fromkeys(("predicted.balanced", "predicted.training"), perfect.y)
+    )
     assert render(perfect).count("No test row of a known class is missed.") == 2
 
 
@@ -221,7 +216,7 @@ def test_the_summary_holds_numbers_and_codes_and_no_sentences(awkward: Evaluatio
 def test_the_prior_of_predict_is_shown_first() -> None:
     evaluation = made(["a", "b", "c"])
     assert 'value="balanced" checked' in render(evaluation)
-    trained = replace(evaluation, model=dict(evaluation.model, class_prior="training"))
+    trained = replace(evaluation, facts=dict(evaluation.facts, class_prior="training"))
     assert 'value="training" checked' in render(trained)
 
 
@@ -267,7 +262,7 @@ def test_confusion_changes_form_with_the_number_of_classes(n_classes: int) -> No
 
 def test_the_matrix_counts_rows_of_known_labels() -> None:
     evaluation = made(["a", "b", "c"], n_rows=50)
-    unknown = replace(evaluation, y=np.where(np.arange(50) < 4, -1, evaluation.y))
+    unknown = replace(evaluation, arrays=dict(evaluation.arrays, y=np.where(np.arange(50) < 4, -1, evaluation.y)))
     (panel,) = page_of(unknown)[1]["confusion-balanced"]
     numbers = [int(text) for text in re.findall(r"<text[^>]*>(\d+)</text>", panel)]
     assert sum(numbers) == 46
@@ -280,19 +275,15 @@ def test_what_is_missing_is_left_out_or_said() -> None:
     bare = replace(
         evaluation,
         title="",
-        y=y,
-        model=dict(
-            evaluation.model, demixing="linear", demixing_held_out={"linear": 0.9}, n_sources=1, class_prior="given",
+        facts=dict(
+            evaluation.facts, demixing="linear", demixing_held_out={"linear": 0.9}, n_sources=1, class_prior="given",
             augmentation_weight=0.0, round_trip_error=float("nan"), enough_classes=False, smallest_singular_value=0.0,
         ),
-        classes=dict(
-            evaluation.classes, minority=~everyone, demixed_on=everyone, max_correlation=np.full(4, np.nan),
-            hsic=np.full(4, np.nan),
+        arrays=dict(
+            evaluation.arrays, y=y, minority=~everyone, demixed_on=everyone, max_correlation=np.full(4, np.nan),
+            hsic=np.full(4, np.nan), sources=np.array([0]), real=np.zeros((len(y), 1)), real_y=y,
+            synthetic=np.ones((8, 1)), synthetic_y=np.repeat(np.arange(4), 2),
         ),
-        points={
-            "columns": np.array([0]), "real": np.zeros((len(y), 1)), "real_y": y, "synthetic": np.ones((8, 1)),
-            "synthetic_y": np.repeat(np.arange(4), 2),
-        },
         training={"encoder": None, "restarts": []},
     )  # fmt: skip
     outline = Outline(render(bare))
@@ -317,7 +308,7 @@ def test_failed_restarts_are_said() -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_equally_frequent_classes_need_no_bands() -> None:
     evaluation = made([str(index) for index in range(40)], n_rows=400)
-    equal = replace(evaluation, classes=dict(evaluation.classes, counts=np.full(40, 5)))
+    equal = replace(evaluation, arrays=dict(evaluation.arrays, counts=np.full(40, 5)))
     assert "no frequent class can take rows from a rare one" in render(equal)
 
 
@@ -345,30 +336,30 @@ def _answers(evaluation: Evaluation) -> dict[str, str]:
 
 def test_findings_answer_each_question() -> None:
     good = made([f"class {index}" for index in range(9)])
-    good = replace(good, classes=dict(good.classes, n_examples=np.full(9, 300)))
+    good = replace(good, arrays=dict(good.arrays, n_examples=np.full(9, 300)))
     assert set(_answers(good).values()) == {"yes"}
 
-    classes = dict(good.classes, max_correlation=np.where(good.classes["minority"], 0.9, 0.05))
-    unseen = _answers(replace(good, classes=classes))
+    classes = dict(good.arrays, max_correlation=np.where(good.arrays["minority"], 0.9, 0.05))
+    unseen = _answers(replace(good, arrays=classes))
     assert unseen["independence-unseen"] == "no"
     assert unseen["independence-seen"] == "yes"
 
-    slight = _answers(replace(good, classes=dict(good.classes, max_correlation=np.full(9, 0.25))))
+    slight = _answers(replace(good, arrays=dict(good.arrays, max_correlation=np.full(9, 0.25))))
     assert slight["independence-seen"] == "partly"
 
-    few = dict(good.classes, n_examples=np.full(9, 5), max_correlation=np.full(9, 0.6))
-    blind = _answers(replace(good, classes=few))
+    few = dict(good.arrays, n_examples=np.full(9, 5), max_correlation=np.full(9, 0.6))
+    blind = _answers(replace(good, arrays=few))
     assert blind["independence-unseen"] == "cannot tell"
 
-    far = dict(good.classes, log_likelihood=np.where(good.classes["minority"], -30.0, -3.0))
-    assert _answers(replace(good, classes=far))["likelihood"] == "no"
+    far = dict(good.arrays, log_likelihood=np.where(good.arrays["minority"], -30.0, -3.0))
+    assert _answers(replace(good, arrays=far))["likelihood"] == "no"
 
-    model = dict(good.model, round_trip_error=0.3, enough_classes=False, smallest_singular_value=0.0, demixing="linear")
-    bad = _answers(replace(good, model=model))
+    model = dict(good.facts, round_trip_error=0.3, enough_classes=False, smallest_singular_value=0.0, demixing="linear")
+    bad = _answers(replace(good, facts=model))
     assert bad["round-trip"] == "no"
     assert bad["theory"] == "no"
     assert bad["flow"] == "no"
-    shared = _answers(replace(good, model=dict(good.model, smallest_singular_value=0.0)))
+    shared = _answers(replace(good, facts=dict(good.facts, smallest_singular_value=0.0)))
     assert shared["theory"] == "no"
 
 
@@ -388,11 +379,11 @@ QUESTIONS = {
 def test_findings_are_shown_and_what_does_not_hold_comes_with_advice(correlation: float, fine: bool) -> None:
     evaluation = made(["a", "b", "c", "d"])
     classes = dict(
-        evaluation.classes, n_examples=np.full(4, 300), max_correlation=np.full(4, correlation),
+        evaluation.arrays, n_examples=np.full(4, 300), max_correlation=np.full(4, correlation),
         log_likelihood=np.array([-3.0, -3.0, -3.0, -3.0 if fine else -30.0]),
     )  # fmt: skip
-    model = dict(evaluation.model, round_trip_error=1e-6 if fine else 0.3, enough_classes=fine)
-    evaluation = replace(evaluation, classes=classes, model=model)
+    model = dict(evaluation.facts, round_trip_error=1e-6 if fine else 0.3, enough_classes=fine)
+    evaluation = replace(evaluation, arrays=classes, facts=model)
     articles = [Outline(text).text for text in re.findall(r"<article>.*?</article>", render(evaluation), re.DOTALL)]
     found = findings(evaluation)
     assert list(found) == list(QUESTIONS)

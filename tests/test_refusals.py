@@ -12,7 +12,7 @@ from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, Encoder, Inp
 from ecrt.data import ReadOptions
 from ecrt.data.column_decisions import decide_columns
 from ecrt.data.files import read_data
-from ecrt.runs import read_config
+from ecrt.runs.config import read_config
 from ecrt.runs.model_folder import fit_file
 
 RNG = np.random.default_rng(0)

@@ -18,8 +18,8 @@ import ecrt
 from ecrt.cli import app
 from ecrt.data import DataFile
 from ecrt.errors import InputError
-from ecrt.runs import FitConfig, open_run, read_config
-from ecrt.runs.config import decide, labelled, read_target
+from ecrt.runs.config import FitConfig, decide, labelled, read_config, read_target
+from ecrt.runs.model_folder import open_run
 from ecrt.training import _run_epoch
 
 QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]

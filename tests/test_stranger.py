@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ecrt.cli import app
-from ecrt.runs import open_run
+from ecrt.runs.model_folder import open_run
 from stranger_files import make_files
 
 QUICK = ["--set", "model.demixing=none", "--set", "model.head=linear", "--set", "test_size=0"]

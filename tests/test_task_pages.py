@@ -48,10 +48,10 @@ def test_what_is_written_is_read(kind, request, tmp_path):
     again = read_json(tmp_path / "metrics.json")
     arrays = read_arrays(tmp_path / "evaluation.npz")
     assert (again["task"], again["rows"]) == (found.task, len(found.y))
-    assert arrays.keys() == {f"arrays.{name}" for name in found.arrays}
+    assert arrays.keys() == found.arrays.keys()
     for name, values in found.arrays.items():
-        np.testing.assert_array_equal(arrays[f"arrays.{name}"], values)
-    for name in ("title", "names", "candidates", "chosen", "facts", "versions", "metrics"):
+        np.testing.assert_array_equal(arrays[name], values)
+    for name in ("title", "names", "facts", "groups", "metrics"):
         assert again[name] == plain(getattr(found, name))
 
 

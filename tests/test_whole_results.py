@@ -279,7 +279,7 @@ def test_an_interrupt_that_a_library_takes_for_its_own_error_is_told_as_one(monk
         except KeyboardInterrupt:
             raise InputError("the file cannot be read") from None
 
-    monkeypatch.setattr("ecrt.runs.card_of", read)
+    monkeypatch.setattr("ecrt.runs.model_folder.card_of", read)
     monkeypatch.setattr(sys, "argv", ["ecrt", "inspect", "model"])
     with pytest.raises(SystemExit, match="130"):
         cli.main()

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ecrt.data import LABEL_SEPARATOR, Split
+from ecrt.data import LABEL_SEPARATOR
+from ecrt.data.imbalance import Split
 from ecrt.errors import InputError
 from paper.data.catalogue import CATALOGUE
 

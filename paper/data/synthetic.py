@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ecrt.data import GaussianSources
+from ecrt.data.imbalance import GaussianSources
 
 
 def extreme_sources(n_classes: int, rng: np.random.Generator) -> GaussianSources:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ecrt.data import ClassRoles, SyntheticData, assign_roles, toy_sources
+from ecrt.data import ClassRoles, assign_roles, toy_sources
+from ecrt.data.imbalance import SyntheticData
 from ecrt.diagnostics.sources import mean_correlation_coefficient
 from ecrt.stages import Augmentation, Flow, MLPHead, NoAugmentation, Parametric, Permutation
 from paper.data.synthetic import extreme_sources

@@ -15,7 +15,8 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
-from ecrt.data import GaussianSources, SyntheticData, assign_roles
+from ecrt.data import assign_roles
+from ecrt.data.imbalance import GaussianSources, SyntheticData
 from ecrt.data.minority import ClassRoles
 from ecrt.diagnostics.sources import mean_correlation_coefficient
 from ecrt.estimators import ECRTClassifier

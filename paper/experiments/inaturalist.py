@@ -25,7 +25,8 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from sklearn.model_selection import train_test_split
 
-from ecrt.data import ClassRoles, Split, assign_roles
+from ecrt.data import ClassRoles, assign_roles
+from ecrt.data.imbalance import Split
 from ecrt.errors import ECRTWarning
 from ecrt.metrics import PriorName, mean_over_classes, prediction_metrics, top_k_hits
 from ecrt.stages import DemixResult, Linear, LinearHead, Parametric, Permutation, augment_classes

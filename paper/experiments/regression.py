@@ -16,7 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.decomposition import FastICA
 
-from ecrt.data import TableEncoder, henon
+from ecrt.data import TableEncoder
+from ecrt.data.imbalance import henon
 from ecrt.diagnostics.sources import mean_correlation_coefficient
 from ecrt.errors import InputError
 from ecrt.estimators.regressor import ECRTRegressor

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
 
-from ecrt.data import Split, exponential_imbalance, step_imbalance, toy_sources
-from ecrt.data.imbalance import rare_feature_data
+from ecrt.data import exponential_imbalance, step_imbalance, toy_sources
+from ecrt.data.imbalance import Split, rare_feature_data
 from ecrt.errors import ECRTWarning
 from ecrt.estimators import ECRTClassifier
 from ecrt.metrics import prediction_metrics

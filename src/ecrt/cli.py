@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # at run time it would take seconds
     from ecrt.comparison import Comparison
     from ecrt.data import ColumnReading, ReadOptions
     from ecrt.metrics import PriorName
-    from ecrt.runs import Evaluation, Measured
+    from ecrt.runs import Evaluation
 
 
 # --- the terminal: what is printed, errors in one line, and signals ---------------------------------------------------
@@ -239,7 +239,8 @@ def fit(
 ) -> None:
     """Fit a model on a file; write it, its figures and a report to a folder."""
     from ecrt.report import write_model_page
-    from ecrt.runs import fit_file, open_output, publish_run, read_config, read_costs, read_prior
+    from ecrt.runs.config import read_config, read_costs, read_prior
+    from ecrt.runs.model_folder import fit_file, open_output, publish_run
     from ecrt.training import stop_on_interrupt
 
     target = target or (["y"] if file.suffix == ".npz" else None)
@@ -287,7 +288,8 @@ def predict(
     allow_unreadable: AllowUnreadable = False,
 ) -> None:
     """Predict the rows of a file: ids, the label, and the probability of each class."""
-    from ecrt.runs import check_predictions, open_run, read_costs, read_prior, write_predictions
+    from ecrt.runs.config import read_costs, read_prior
+    from ecrt.runs.model_folder import check_predictions, open_run, write_predictions
 
     check_predictions(output, file)
     run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
@@ -310,7 +312,8 @@ def evaluate(
 ) -> None:
     """Measure a model on labelled data it has not seen."""
     from ecrt.report import write_model_page
-    from ecrt.runs import open_report, open_run, read_costs, read_prior
+    from ecrt.runs.config import read_costs, read_prior
+    from ecrt.runs.model_folder import open_report, open_run
 
     with nullcontext() if output is None else open_report(output) as new:
         run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
@@ -328,7 +331,7 @@ def inspect(model: Model) -> None:
     """Describe a model: data, classes, choices, diagnostics."""
     from rich.markdown import Markdown
 
-    from ecrt.runs import card_of
+    from ecrt.runs.model_folder import card_of
 
     card = card_of(model)
     Terminal().print(Markdown(card, hyperlinks=False) if len(card) <= LONGEST_CARD else card)
@@ -361,7 +364,7 @@ def compare(
 
     from ecrt.comparison import compare, dask_cluster
     from ecrt.report import write_comparison_page
-    from ecrt.runs import read_classes
+    from ecrt.runs.config import read_classes
     from ecrt.training import BarProgress
 
     options = _reading(encoding, decimal, na, types)
@@ -394,7 +397,9 @@ def diagnose(
 ) -> None:
     """Find out whether transfer helps on a table, by how much, and why."""
     from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_diagnosis_page
-    from ecrt.runs import diagnose, open_report, read_classes
+    from ecrt.runs import diagnose
+    from ecrt.runs.config import read_classes
+    from ecrt.runs.model_folder import open_report
 
     options = _reading(encoding, decimal, na, types)
     with open_report(output) as new:
@@ -477,7 +482,7 @@ def _print_columns(columns: Sequence[ColumnReading]) -> None:
         )
 
 
-def _print_metrics(found: Evaluation | Measured, decided: dict[str, float] | None = None) -> None:
+def _print_metrics(found: Evaluation, decided: dict[str, float] | None = None) -> None:
     """Print the figures of an evaluation as a table."""
     from ecrt.report import summary_table
 

@@ -299,9 +299,8 @@ def read_predictions(path: str | Path) -> Predictions:
     path = Path(path)
     arrays = read_arrays(path, MOST_BYTES)
     for name in PRIORS:  # evaluation.npz holds the same predictions under each prior
-        if f"log_proba.{name}" in arrays and "classes.counts" in arrays:
-            arrays |= {"log_proba": arrays[f"log_proba.{name}"], "counts": arrays["classes.counts"]}
-            arrays["prior"] = np.asarray(name)
+        if f"log_proba.{name}" in arrays:
+            arrays |= {"log_proba": arrays[f"log_proba.{name}"], "prior": np.asarray(name)}
     missing = sorted({"log_proba", "y", "counts", "prior"} - set(arrays))
     if missing:
         raise InputError(f"{path} holds no {missing}; it has {sorted(arrays)}.")

@@ -9,11 +9,7 @@ from ecrt.data.columns import HEADINGS, ColumnReading, ColumnRow, ReadOptions, c
 from ecrt.data.files import LABEL_SEPARATOR, DataFile, read_data
 from ecrt.data.images import ImageList, Images, open_image, read_image_list
 from ecrt.data.imbalance import (
-    GaussianSources,
-    Split,
-    SyntheticData,
     exponential_imbalance,
-    henon,
     imbalanced_digits,
     indicator_of,
     rare_feature_data,
@@ -24,28 +20,23 @@ from ecrt.data.imbalance import (
     with_lost_groups,
 )
 from ecrt.data.minority import ClassRoles, MinorityRule, assign_roles, minority_mask
-from ecrt.data.tables import Column, TableEncoder
+from ecrt.data.tables import TableEncoder
 
 __all__ = [
     "HEADINGS",
     "LABEL_SEPARATOR",
     "ClassRoles",
-    "Column",
     "ColumnReading",
     "ColumnRow",
     "DataFile",
-    "GaussianSources",
     "ImageList",
     "Images",
     "MinorityRule",
     "ReadOptions",
-    "Split",
-    "SyntheticData",
     "TableEncoder",
     "assign_roles",
     "column_rows",
     "exponential_imbalance",
-    "henon",
     "imbalanced_digits",
     "indicator_of",
     "minority_mask",

@@ -20,6 +20,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -422,7 +423,8 @@ def read_data(
     file = TableFile(path, options.encoding)
     table = file.read()
     types = options.types if columns is None else {}
-    _check_uses(path, list(table.columns), types, target=target, ids=ids, aside=aside, drop=drop)
+    uses = {"the target": target, "an id (--id)": ids, "group, time or seen": aside, "dropped (--drop)": drop}
+    _check_uses(path, list(table.columns), types, uses)
     known = {reading.name: reading for reading in columns or () if reading.role == "target"}
     labels = [
         read_target_column(table[name], options, separator=file.separator, reading=known.get(name)) for name in target
@@ -468,27 +470,16 @@ def read_data(
     )
 
 
-def _check_uses(
-    path: Path,
-    known: list[str],
-    types: Iterable[str],
-    *,
-    target: Sequence[str],
-    ids: Sequence[str],
-    aside: Sequence[str],
-    drop: Sequence[str],
-) -> None:
+def _check_uses(path: Path, known: list[str], types: Iterable[str], uses: dict[str, Sequence[str]]) -> None:
     """Each column must be there, and have one use: two options with the same column cannot both be meant."""
-    uses = {"the target": target, "an id (--id)": ids, "group, time or seen": aside, "dropped (--drop)": drop}
-    for name in [*target, *ids, *aside, *drop, *types]:
+    for name in [*chain(*uses.values()), *types]:
         if name not in known:
             raise InputError(f"{path.name} has no column {name!r}{_suggestion(name, known)}")
         found = [use for use, names in uses.items() for one in names if one == name]
         if len(found) > 1:
             raise InputError(f"{path.name}: column {name!r} is given as {' and '.join(found)}. Name it once.")
-    without = sorted({*types} & {*ids, *drop})
-    if without:
-        raise InputError(f"--types {without[0]} has no effect: the column is named by --id or --drop.")
+        if name in types and any("--" in use for use in found):
+            raise InputError(f"--types {name} has no effect: the column is named by --id or --drop.")
 
 
 def _side_by_side(targets: list[Labels]) -> Labels | None:

@@ -61,7 +61,7 @@ AROUND = [(0, 0), (0, 9), (0, -9), (2, 0), (-2, 0), (2, 9), (-2, -9), (0, 18), (
 
 def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
     """Turn an evaluation into what the page shows."""
-    model, points = evaluation.model, evaluation.points
+    model, arrays = evaluation.facts, evaluation.arrays
     flows, encoder = evaluation.training["restarts"], evaluation.training["encoder"]
     return {
         "title": evaluation.title,
@@ -74,8 +74,8 @@ def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
         "metrics": _metric_table(evaluation),
         "groups": _group_table(evaluation),
         "views": [_view(evaluation, prior) for prior in PRIORS],
-        "n_points_columns": len(points["columns"]),
-        "n_drawn": len(np.unique(points["synthetic_y"])),
+        "n_points_columns": len(arrays["sources"]),
+        "n_drawn": len(np.unique(arrays["synthetic_y"])),
         "n_shown": len(drawn_classes(evaluation)),
         "n_curves": len(flows) + (encoder is not None),
         "n_flows": len(flows),
@@ -87,8 +87,8 @@ def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
 
 def drawn_classes(evaluation: Evaluation) -> Labels:
     """Classes with synthetic samples that get their own panel: those with the fewest training samples."""
-    drawn = np.unique(evaluation.points["synthetic_y"])
-    order = np.argsort(evaluation.classes["counts"][drawn], kind="stable")
+    drawn = np.unique(evaluation.arrays["synthetic_y"])
+    order = np.argsort(evaluation.arrays["counts"][drawn], kind="stable")
     return np.sort(drawn[order[:MOST_RARE_PANELS]])
 
 
@@ -103,7 +103,7 @@ def frequency_bands(counts: Labels, most: int = 6) -> Labels:
 
 def _data(evaluation: Evaluation) -> dict[str, Any]:
     """What the model learned from, and what it was tested on."""
-    classes, y = evaluation.classes, evaluation.y
+    classes, y = evaluation.arrays, evaluation.y
     tested = np.bincount(y[y >= 0], minlength=len(classes["labels"]))
     return {
         "train_rows": int(classes["counts"].sum()),
@@ -129,7 +129,7 @@ def _nearer_prior(test: Array, training: Array) -> str:
 
 def _view(evaluation: Evaluation, prior: str) -> dict[str, Any]:
     """What the page shows under one prior."""
-    classes, y, predicted = evaluation.classes, evaluation.y, evaluation.predicted[prior]
+    classes, y, predicted = evaluation.arrays, evaluation.y, evaluation.under(prior, "predicted")
     n, known = len(classes["labels"]), y >= 0
     scores, pairs = class_scores(y, predicted, n), confused_pairs(y, predicted)
     recall, support = scores["recall"], scores["support"]
@@ -155,7 +155,7 @@ def _view(evaluation: Evaluation, prior: str) -> dict[str, Any]:
         "weakest": weakest if n > LONG_TABLE else None,
         "confusion": "bands" if n > MOST_MATRIX_CLASSES else "matrix" if n > MOST_NUMBERED else "numbers",
         "pairs": _pair_table(classes["labels"], support, pairs, f"pairs-{prior}") if n > 2 else None,
-        "overconfidence": float(evaluation.confidence[prior][known].mean() - (predicted == y)[known].mean()),
+        "overconfidence": float(evaluation.under(prior, "confidence")[known].mean() - (predicted == y)[known].mean()),
     }  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def _group_table(evaluation: Evaluation) -> Table:
 
 def _class_table(evaluation: Evaluation, prior: str, scores: dict[str, Array], order: Labels, target: Labels) -> Table:
     """Classes in their order, with the class that each is most often taken for."""
-    classes = evaluation.classes
+    classes = evaluation.arrays
     columns = {
         "Class": map(label_cell, classes["labels"][order], np.where(classes["minority"], "rare", "")[order]),
         "Training rows": classes["counts"][order],
@@ -211,8 +211,8 @@ def _pair_table(labels: NDArray[np.str_], support: Array, pairs: dict[str, Label
 
 def _independence_table(evaluation: Evaluation) -> Table:
     """Dependence left between the sources of each class, beside what chance gives."""
-    of, some = evaluation.classes, slice(MOST_ROWS)
-    chance = [chance_correlation(int(n), evaluation.model["n_sources"]) for n in of["n_examples"][some]]
+    of, some = evaluation.arrays, slice(MOST_ROWS)
+    chance = [chance_correlation(int(n), evaluation.facts["n_sources"]) for n in of["n_examples"][some]]
     columns = {
         "Class": map(label_cell, of["labels"][some]),
         "Learned from": np.where(of["demixed_on"], "yes", "no")[some],
@@ -244,7 +244,7 @@ def chance_correlation(n_samples: int, n_sources: int) -> float:
 
 def findings(evaluation: Evaluation) -> dict[str, Finding]:
     """All findings, the most telling first."""
-    seen, model = evaluation.classes["demixed_on"], evaluation.model
+    seen, model = evaluation.arrays["demixed_on"], evaluation.facts
     found = {"independence-unseen": _independence(evaluation, ~seen)} if (~seen).any() else {}
     found["independence-seen"] = _independence(evaluation, seen)
     if (~seen).any():
@@ -264,7 +264,7 @@ def findings(evaluation: Evaluation) -> dict[str, Finding]:
 
 
 def _independence(evaluation: Evaluation, mask: Mask) -> Finding:
-    classes, n_sources = evaluation.classes, evaluation.model["n_sources"]
+    classes, n_sources = evaluation.arrays, evaluation.facts["n_sources"]
     rows = np.flatnonzero(mask & np.isfinite(classes["max_correlation"]))
     numbers: dict[str, Any] = {"n_sources": n_sources, "n_classes": int(mask.sum()), "measured": len(rows)}
     if n_sources < 2:
@@ -286,12 +286,12 @@ def _independence(evaluation: Evaluation, mask: Mask) -> Finding:
 
 
 def _likelihood(evaluation: Evaluation, seen: Mask) -> Finding:
-    value = evaluation.classes["log_likelihood"]
+    value = evaluation.arrays["log_likelihood"]
     known = np.isfinite(value)
     if not (seen & known).any() or not (~seen & known).any():
         return Finding("cannot tell")
     here, there = float(np.median(value[seen & known])), float(np.median(value[~seen & known]))
-    gap = (here - there) / evaluation.model["n_sources"]
+    gap = (here - there) / evaluation.facts["n_sources"]
     return Finding(
         "yes" if gap < 0.5 else "partly" if gap < 2 else "no", {"seen": here, "unseen": there, "lower_by": gap}
     )
@@ -302,9 +302,9 @@ def _likelihood(evaluation: Evaluation, seen: Mask) -> Finding:
 
 def class_plots(evaluation: Evaluation) -> Plots:
     """Every figure of the page."""
-    model = evaluation.model
+    model = evaluation.facts
     # Without two sources, and samples to measure them on, there is no dependence to show.
-    known = model["n_sources"] > 1 and bool(np.isfinite(evaluation.classes["max_correlation"]).any())
+    known = model["n_sources"] > 1 and bool(np.isfinite(evaluation.arrays["max_correlation"]).any())
     plots: dict[str, list[str]] = {
         "sources": source_panels(evaluation),
         "curves": curve_panels(evaluation),
@@ -321,8 +321,10 @@ def class_plots(evaluation: Evaluation) -> Plots:
 
 def frequency_panels(evaluation: Evaluation, prior: str) -> list[str]:
     """Recall and F1 of every class against its training samples."""
-    n = len(evaluation.classes["labels"])
-    scores = {name: class_scores(evaluation.y, predicted, n) for name, predicted in evaluation.predicted.items()}
+    n = len(evaluation.arrays["labels"])
+    scores: dict[str, dict[str, Array]] = {
+        name: class_scores(evaluation.y, evaluation.under(name, "predicted"), n) for name in PRIORS
+    }
     lowest = np.nanmin([found[key] for found in scores.values() for key in ("recall", "f1")])
     floor = max(np.floor(10 * lowest) / 10 - 0.1, 0.0) if lowest > 0.5 else 0.0  # the same under every prior
     return [
@@ -332,7 +334,7 @@ def frequency_panels(evaluation: Evaluation, prior: str) -> list[str]:
 
 
 def _frequency(axes: Axes, evaluation: Evaluation, values: Array, title: str, floor: float) -> None:
-    of = evaluation.classes
+    of = evaluation.arrays
     drawing.count_scatter(axes, of["counts"], values, of["minority"], of["labels"].tolist(), title=title, floor=floor)
     axes.set_xlabel("training samples of the class (log scale)")
     low, high = axes.get_xlim()
@@ -349,7 +351,7 @@ def _frequency(axes: Axes, evaluation: Evaluation, values: Array, title: str, fl
 
 def confusion_panels(evaluation: Evaluation, prior: str) -> list[str]:
     """Where rows of each class go; with many classes, rows of bands of classes (none if all are equally frequent)."""
-    classes, y, predicted = evaluation.classes, evaluation.y, evaluation.predicted[prior]
+    classes, y, predicted = evaluation.arrays, evaluation.y, evaluation.under(prior, "predicted")
     n = len(classes["labels"])
     if n <= MOST_MATRIX_CLASSES:
         rows = confusion_matrix(y, predicted, labels=np.arange(n))  # without labels that are not known
@@ -397,8 +399,8 @@ def _matrix(
 
 def _reliability(upper: Axes, lower: Axes, evaluation: Evaluation, prior: str) -> None:
     """Accuracy against confidence with 95 % intervals, over the number of rows at each confidence."""
-    known = evaluation.y >= 0
-    bins = reliability_bins(evaluation.confidence[prior][known], (evaluation.predicted[prior] == evaluation.y)[known])
+    known, right = evaluation.y >= 0, evaluation.under(prior, "predicted") == evaluation.y
+    bins = reliability_bins(evaluation.under(prior, "confidence")[known], right[known])
     filled, n_bins = bins["count"] > 0, len(bins["count"])
     x, accuracy, n = (bins[name][filled] for name in ("confidence", "accuracy", "count"))
     intervals = [
@@ -418,10 +420,10 @@ def _reliability(upper: Axes, lower: Axes, evaluation: Evaluation, prior: str) -
 
 def source_panels(evaluation: Evaluation) -> list[str]:
     """Test rows of all classes, then for some rare classes their test rows and their synthetic samples."""
-    points = evaluation.points
+    points = evaluation.arrays
     real, synthetic = (_two_columns(part) for part in (points["real"], points["synthetic"]))
     low, high = drawing.limits(np.concatenate([real, synthetic]))
-    names = [f"source {column + 1}" for column in points["columns"]] + ["spread at random, no meaning"]
+    names = [f"source {column + 1}" for column in points["sources"]] + ["spread at random, no meaning"]
     around: dict[str, Any] = {"low": low, "high": high, "xlabel": names[0], "ylabel": names[1]}
     panels = [svg(_all_sources, "sources", evaluation, real, around)]
     for index in drawn_classes(evaluation).tolist():
@@ -431,7 +433,7 @@ def source_panels(evaluation: Evaluation) -> list[str]:
 
 
 def _all_sources(axes: Axes, evaluation: Evaluation, real: Array, around: dict[str, Any]) -> None:
-    classes, y = evaluation.classes, evaluation.points["real_y"]
+    classes, y = evaluation.arrays, evaluation.arrays["real_y"]
     present = np.unique(y)
     named = len(present) <= MOST_COLOURED
     if named:
@@ -452,7 +454,7 @@ def _all_sources(axes: Axes, evaluation: Evaluation, real: Array, around: dict[s
 def _class_sources(
     axes: Axes, evaluation: Evaluation, real: Array, drawn: Array, index: int, around: dict[str, Any]
 ) -> None:
-    mine = evaluation.points["real_y"] == index
+    mine = evaluation.arrays["real_y"] == index
     shown: list[tuple[Array, str, dict[str, Any]]] = [
         (real[~mine], "other classes", {"s": 6, "color": GREY, "alpha": 0.3, "linewidths": 0}),
         (drawn, "synthetic", {"s": 12, "color": OTHERS, "alpha": 0.7, "linewidths": 0}),
@@ -460,8 +462,8 @@ def _class_sources(
     ]
     for points, label, style in shown:
         axes.scatter(points[:, 0], points[:, 1], label=label, rasterized=True, **style)
-    name = short_label(str(evaluation.classes["labels"][index]), 20)
-    drawing.frame(axes, **around, title=f"{name}: {evaluation.classes['counts'][index]} in training")
+    name = short_label(str(evaluation.arrays["labels"][index]), 20)
+    drawing.frame(axes, **around, title=f"{name}: {evaluation.arrays['counts'][index]} in training")
     drawing.legend_below(axes)
 
 
@@ -495,7 +497,7 @@ def _curve(axes: Axes, history: History, title: str) -> None:
 
 def _dependence(axes: Axes, evaluation: Evaluation) -> None:
     """Largest correlation between two sources within each class, beside what chance alone gives."""
-    classes = evaluation.classes
+    classes = evaluation.arrays
     known = np.isfinite(classes["max_correlation"])
     style = {"s": 26, "alpha": 0.75, "clip_on": False, "zorder": 3, "rasterized": len(known) > 500}
     seen, unseen = known & classes["demixed_on"], known & ~classes["demixed_on"]
@@ -504,7 +506,7 @@ def _dependence(axes: Axes, evaluation: Evaluation) -> None:
     drawing.count_axis(axes, classes["n_examples"][known])
     grid = np.unique(np.geomspace(*axes.get_xlim(), 60).round())
     grid = grid[grid >= 3]
-    chance = [chance_correlation(int(size), evaluation.model["n_sources"]) for size in grid]
+    chance = [chance_correlation(int(size), evaluation.facts["n_sources"]) for size in grid]
     axes.plot(grid, chance, label="by chance", **DOTTED)
     axes.set(title="Dependence left between sources", ylabel="largest correlation of two sources")
     axes.set(ylim=(0, 1.02), xlabel="training samples measured on (log scale)")

@@ -14,10 +14,10 @@ from ecrt.report.labels import label_plots, summarise_labels
 from ecrt.report.regression import regression_plots, summarise_regression
 from ecrt.report.rendering import Plots, fill
 from ecrt.runs.diagnosis import Diagnosis
-from ecrt.runs.evaluation import Evaluation, Measured
+from ecrt.runs.evaluation import Evaluation
 
 
-def write_model_page(found: Evaluation | Measured, folder: str | Path) -> Path:
+def write_model_page(found: Evaluation, folder: str | Path) -> Path:
     """Write ``report.html``, and its figures to ``plots``, to a folder; gives the path of the page."""
     plots = Path(folder) / "plots"
     plots.mkdir(parents=True, exist_ok=True)
@@ -41,21 +41,21 @@ def write_diagnosis_page(found: Diagnosis, folder: str | Path) -> Path:
     return _write(found, found.write(folder).parent)[0]
 
 
-def _write(found: Evaluation | Measured | Comparison | Diagnosis, folder: Path) -> tuple[Path, Plots]:
+def _write(found: Evaluation | Comparison | Diagnosis, folder: Path) -> tuple[Path, Plots]:
     text, plots = page_of(found)
     write_text(folder / "report.html", text, errors="xmlcharrefreplace")
     return folder / "report.html", plots
 
 
-def page_of(found: Evaluation | Measured | Comparison | Diagnosis) -> tuple[str, Plots]:
+def page_of(found: Evaluation | Comparison | Diagnosis) -> tuple[str, Plots]:
     """The page of results of any kind, as text, and its figures."""
     summary: dict[str, Any]
     match found:
-        case Evaluation():
+        case Evaluation(task="classification"):
             template, summary, plots = "classes.html", summarise_classes(found), class_plots(found)
-        case Measured(task="regression"):
+        case Evaluation(task="regression"):
             template, summary, plots = "regression.html", summarise_regression(found), regression_plots(found)
-        case Measured():
+        case Evaluation():
             template, summary, plots = "labels.html", summarise_labels(found), label_plots(found)
         case Comparison():
             template, summary, plots = "comparison.html", summarise_comparison(found), comparison_plots(found)

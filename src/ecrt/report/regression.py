@@ -11,13 +11,13 @@ from ecrt.metrics import FREQUENCY_GROUPS, frequency_group
 from ecrt.report.drawing import DOTTED, GREY, MINORITY, OTHERS, PALETTE, count_axis, legend_below, scatter_groups, svg
 from ecrt.report.rendering import Plots, short, units
 from ecrt.report.tables import Cell, Table, column_table, number_cell
-from ecrt.runs.evaluation import Measured
+from ecrt.runs.evaluation import Evaluation
 
 MOST_OUTPUTS, WORST, MOST_POINTS = 4, 10, 4000
 COLOURS = {"many": OTHERS, "medium": PALETTE[3], "few": MINORITY}
 
 
-def summarise_regression(found: Measured) -> dict[str, Any]:
+def summarise_regression(found: Evaluation) -> dict[str, Any]:
     """Turn the figures of a regression into what its page shows."""
     error = found.arrays["predicted"] - found.y
     few = error[found.arrays["group"] == "few"]
@@ -25,7 +25,7 @@ def summarise_regression(found: Measured) -> dict[str, Any]:
         "title": found.title,
         "subject": found.subject,
         "facts": found.facts,
-        "versions": found.versions,
+        "versions": found.facts["versions"],
         "columns": column_table(found.columns),
         "test": found.metrics["all"],
         "guessing": found.metrics["guessing"],
@@ -39,7 +39,7 @@ def summarise_regression(found: Measured) -> dict[str, Any]:
     }
 
 
-def _error_table(found: Measured) -> Table:
+def _error_table(found: Evaluation) -> Table:
     error, groups = found.arrays["predicted"] - found.y, found.arrays["group"]
     names = ("all", *FREQUENCY_GROUPS, "guessing")
     rows = [error if name == "all" else error[groups == name] for name in names]
@@ -53,7 +53,7 @@ def _error_table(found: Measured) -> Table:
     return Table.of(columns, "errors")
 
 
-def _worst_table(found: Measured) -> Table:
+def _worst_table(found: Evaluation) -> Table:
     truth, predicted = found.y, found.arrays["predicted"]
     size = np.abs(predicted - truth)
     at = np.unravel_index(np.argsort(-size, axis=None, kind="stable")[:WORST], size.shape)
@@ -69,9 +69,9 @@ def _worst_table(found: Measured) -> Table:
     return Table.of(columns, "worst", sortable=True)
 
 
-def _tried_table(found: Measured) -> Table:
-    tried = found.candidates
-    names = [Cell(name, note="chosen" if name == found.chosen else "") for name in tried]
+def _tried_table(found: Evaluation) -> Table:
+    tried = found.facts["candidates"]
+    names = [Cell(name, note="chosen" if name == found.facts["chosen"] else "") for name in tried]
     losses = {
         heading: [number_cell(losses.get(key), 4) for losses in tried.values()]
         for heading, key in (("Held-out loss ↓", "all"), ("Rare targets ↓", "rare"))
@@ -83,7 +83,7 @@ def _cell(value: float) -> Cell:
     return Cell(units(float(value)), float(value))
 
 
-def regression_plots(found: Measured) -> Plots:
+def regression_plots(found: Evaluation) -> Plots:
     """Every figure of the page."""
     outputs = range(min(found.y.shape[1], MOST_OUTPUTS))
     return {
@@ -95,7 +95,7 @@ def regression_plots(found: Measured) -> Plots:
     }
 
 
-def _agreement(axes: Axes, found: Measured, output: int) -> None:
+def _agreement(axes: Axes, found: Evaluation, output: int) -> None:
     """Predicted against true targets of one output."""
     some = np.sort(np.random.default_rng(0).permutation(len(found.y))[:MOST_POINTS])
     truth, predicted = (found.arrays[name][some, output] for name in ("y", "predicted"))
@@ -108,7 +108,7 @@ def _agreement(axes: Axes, found: Measured, output: int) -> None:
     legend_below(axes)
 
 
-def _region_errors(found: Measured) -> tuple[Any, Any, Any]:
+def _region_errors(found: Evaluation) -> tuple[Any, Any, Any]:
     """Regions of the target with test rows, their mean absolute errors, and their colours."""
     counts, region = found.arrays["counts"], found.arrays["region"]
     error = np.abs(found.arrays["predicted"] - found.y).mean(axis=1)
@@ -118,7 +118,7 @@ def _region_errors(found: Measured) -> tuple[Any, Any, Any]:
     return tested, mae, [COLOURS[name] for name in frequency_group(counts[tested]).tolist()]
 
 
-def _by_rows(axes: Axes, found: Measured) -> None:
+def _by_rows(axes: Axes, found: Evaluation) -> None:
     tested, mae, colours = _region_errors(found)
     counts = np.maximum(found.arrays["counts"][tested], 1)
     axes.scatter(counts, mae, s=26, color=colours, linewidths=0, zorder=3)
@@ -127,7 +127,7 @@ def _by_rows(axes: Axes, found: Measured) -> None:
     axes.set(title="By training rows", xlabel="training rows in the region (log scale)", ylabel="mean absolute error")
 
 
-def _along_target(upper: Axes, lower: Axes, found: Measured) -> None:
+def _along_target(upper: Axes, lower: Axes, found: Evaluation) -> None:
     tested, mae, colours = _region_errors(found)
     counts, edges = found.arrays["counts"], found.arrays["edges"]
     middle, width = (edges[1:] + edges[:-1]) / 2, 0.9 * (edges[1] - edges[0])

@@ -225,6 +225,9 @@ def _truth(frame: pd.DataFrame) -> NDArray[np.int64] | None:
 OWN_OPTIONS = {"class_prior", "device", "random_state", "verbose"}
 """Options of the estimator that are settings of the run."""
 
+MODEL_OPTIONS = set().union(*(estimator._get_param_names() for estimator in ESTIMATORS.values())) - OWN_OPTIONS
+"""What can be set under ``model``, whatever the task."""
+
 LISTS = ("target", "id", "drop", "na")
 """Settings that hold several names; a single one needs no list."""
 
@@ -234,7 +237,7 @@ LONGEST_SHOWN = 100
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig(ReadOptions):
-    """A fit, whole: with the same file it gives the same model. How the file is written is set as in ``ReadOptions``.
+    """A fit, whole: with the same file it gives the same model.
 
     Attributes
     ----------
@@ -243,6 +246,7 @@ class FitConfig(ReadOptions):
     task : classification, multilabel or regression; found from the target if not given.
     id : columns that name rows, kept for the output and not learned from.
     drop : columns to leave out.
+    encoding, decimal, na, types : how the file is written, if it cannot be found out: see ``ReadOptions``.
     seed, device : of the estimator.
     class_prior : ``"balanced"``, ``"training"``, or a number for each class; if not given, balanced without costs and
         training with them.
@@ -385,11 +389,6 @@ def _checked(settings: dict[str, Any]) -> FitConfig:
         raise InputError(f"{name}={_short(settings.get(name))}: {problem[0].lower()}{problem[1:]}.") from None
 
 
-def _model_options() -> set[str]:
-    """What can be set under ``model``."""
-    return set().union(*(estimator._get_param_names() for estimator in ESTIMATORS.values())) - OWN_OPTIONS
-
-
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
@@ -398,7 +397,7 @@ def _short(value: Any) -> str:
 def _refuse_unknown(settings: dict[str, Any], known: set[str], prefix: str) -> None:
     for name in settings:
         if name not in known:
-            below = {} if prefix else {option: f"model.{option}" for option in _model_options()}
+            below = {} if prefix else {option: f"model.{option}" for option in MODEL_OPTIONS}
             names = below | {one: prefix + one for one in known}
             close = difflib.get_close_matches(str(name)[:LONGEST_SHOWN], names, n=1)
             prefixed = prefix + str(name)[:LONGEST_SHOWN]

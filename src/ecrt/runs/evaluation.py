@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,7 +33,7 @@ from ecrt.metrics import (
     single_numbers,
     target_groups,
 )
-from ecrt.runs.config import Target
+from ecrt.runs.config import Target, TaskName
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -41,123 +41,72 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TaskResults:
-    """A model on test rows, whatever its task.
+class Evaluation:
+    """A model on test rows.
 
     Attributes
     ----------
-    title : what the data are.
+    task, title : what the model predicts, and what the data are.
+    names : of the labels of a multi-label model, or of the targets of a regression.
+    metrics : figures by class prior, or by group of rows, the main one first; "guessing" needs no look at the row.
+    groups : scores of classes with many, medium and few training rows, for each prior; or of labels.
+    facts : what was chosen, by name, all that was tried with its held-out figures, and versions of packages. The class
+        prior is "given" for an array.
+    training : losses of every epoch: ``encoder``, if one was trained, and ``restarts`` of flows, the kept one first.
+    arrays : of every test row ``y``, for classes an index, -1 where the class was not in training, and ``predicted``.
+
+        Classes and labels have training rows (``counts``) and ``minority``, labels a ``threshold`` (a probability) and
+        scores. Classes have their ``labels``, what the diagnostics found on ``n_examples`` training rows, and for each
+        prior, as in ``predicted.balanced``, ``predicted``, its ``confidence``, and ``log_proba``, unless they are too
+        many to store. Of the two ``sources`` with most signal (or one) there are points: test rows (``real``,
+        ``real_y``), and samples drawn of the minority classes, or of all if none is minority.
+
+        A regression has ``edges`` and ``counts`` of regions of the target, and the ``region`` and ``group`` of rows.
+    unknown_labels : labels that the model does not know, and their rows.
     subject : a sentence on which model this is, and what it has to do with the saved one.
     columns : how columns were read, rows of ``ecrt.data.column_rows``.
-    metrics : figures by group of rows or by class prior; "guessing" is what needs no look at the row.
-    training : losses of every epoch: ``encoder``, if one was trained, and ``restarts`` of flows, the kept one first.
-    unknown_labels : labels that the model does not know, and their rows.
     """
 
+    task: TaskName
     title: str
     metrics: dict[str, dict[str, float]]
+    groups: dict[str, dict[str, Any]]
+    facts: dict[str, Any]
     training: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    names: tuple[str, ...] = ()
     unknown_labels: dict[str, int] = field(default_factory=dict)
     subject: str = ""
     columns: tuple[tuple[str, ...], ...] = ()
-
-    def write(self, folder: str | Path) -> None:
-        """Write ``metrics.json``, for readers, and ``evaluation.npz``, without pickles."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        arrays: dict[str, NDArray[Any]] = {}
-        n_rows = len(self.y)  # type: ignore[attr-defined]  # of the subclasses
-        document = {"format": 2, "rows": n_rows, **_without_arrays(self, "", arrays)}
-        write_json(folder / "metrics.json", document, indent=2)
-        write_arrays(folder / "evaluation.npz", arrays)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Evaluation(TaskResults):
-    """A classifier on test rows.
-
-    Attributes
-    ----------
-    model : what was chosen and tried, by name; ``class_prior`` is "given" for an array.
-    classes : arrays with an entry for each class: labels as text, training samples (``counts``), ``minority``, whether
-        de-mixing learned from it, and what the diagnostics found, on ``n_examples`` training samples.
-    points : of the two sources with most signal (or one), whose ``columns`` are named: test rows (``real``, ``real_y``)
-        and samples drawn for the minority classes, or for all classes if none is minority.
-    y : class index of each row, -1 for a label that was not in training.
-    metrics : for each prior, the numbers of ``prediction_metrics``; and, as "guessing", those of the training
-        frequencies given for every row.
-    groups : for each prior, recall of classes with many, medium and few training samples.
-    predicted, confidence : for each prior, the top class of each row and its probability.
-    log_proba : for each prior, as float32; empty where they are too many to store.
-    """
-
-    task: Literal["classification"] = "classification"
-    model: dict[str, Any]
-    classes: dict[str, NDArray[Any]]
-    points: dict[str, NDArray[Any]]
-    y: Labels
-    groups: dict[str, dict[str, dict[str, float]]]
-    predicted: dict[str, Labels]
-    confidence: dict[str, Array]
-    log_proba: dict[str, NDArray[np.float32]]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Measured(TaskResults):
-    """A regressor, or a multi-label model, on test rows.
-
-    Attributes
-    ----------
-    names : of the targets, or of the labels.
-    metrics : figures of groups of rows, the main one first.
-    groups : of labels with many, medium and few training rows, their number and mean scores.
-    facts : what was chosen, by name.
-    candidates : held-out figures of all that was tried.
-    chosen : which of these it is.
-    versions : of the packages that matter.
-    arrays : of every test row ``y`` and ``predicted``. Of a regression also ``edges`` and ``counts``, regions of the
-        target with their training rows, and of every test row its ``region`` and ``group``; of labels their training
-        rows (``counts``), ``minority``, ``threshold`` (a probability) and scores.
-    """
-
-    task: Literal["regression", "multilabel"]
-    names: tuple[str, ...]
-    groups: dict[str, dict[str, float]]
-    facts: dict[str, str | float]
-    candidates: dict[str, dict[str, float]]
-    chosen: str
-    versions: dict[str, str]
-    arrays: dict[str, NDArray[Any]]
 
     @property
     def y(self) -> NDArray[Any]:
         """The truth of each test row."""
         return self.arrays["y"]
 
+    def under(self, prior: str, name: str) -> NDArray[Any]:
+        """One of the arrays that there are for each prior."""
+        return self.arrays[f"{name}.{prior}"]
 
-def _without_arrays(value: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
-    """A value with null for its arrays, which are put aside under their path."""
-    if isinstance(value, np.ndarray):
-        arrays[name] = value
-        return None
-    value = vars(value) if is_dataclass(value) else value
-    begin = f"{name}." if name else ""
-    if isinstance(value, dict):
-        return {str(key): _without_arrays(entry, f"{begin}{key}", arrays) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_arrays(entry, f"{begin}{place}", arrays) for place, entry in enumerate(value)]
-    return value
+    def write(self, folder: str | Path) -> None:
+        """Write ``metrics.json``, for readers, and ``evaluation.npz``, without pickles."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        facts = {name: value for name, value in vars(self).items() if name != "arrays"}
+        write_json(folder / "metrics.json", {"format": 3, "rows": len(self.y), **facts}, indent=2)
+        write_arrays(folder / "evaluation.npz", self.arrays)
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 TRAINED = ("encoder", "restarts")
+DIAGNOSED = ("max_correlation", "hsic", "log_likelihood")
 MOST_POINTS, POINTS_PER_CLASS = 2000, 500
 MOST_LOG_PROBABILITIES = 20_000_000
 """Beyond this many numbers log-probabilities are not stored: predictions, confidences and metrics are."""
 
 
-def measure(estimator: Any, X: Any, target: Target, *, title: str) -> Evaluation | Measured:
+def measure(estimator: Any, X: Any, target: Target, *, title: str) -> Evaluation:
     """How good the model is on test rows."""
     if target.task == "classification":
         return evaluate(estimator, X, target.y, title=title)
@@ -197,55 +146,48 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
     }
     found["guessing"] = prediction_metrics(guessing, truth, counts, prior="training")
     stored = log_proba if scores.size <= MOST_LOG_PROBABILITIES else {}
+    history, diagnosed, augmentation = clf.history_, clf.diagnostics_, clf.parts_["augmentation"]
+    by_prior = {
+        "predicted": {prior: values.argmax(axis=1) for prior, values in log_proba.items()},
+        "confidence": {prior: np.exp(values.max(axis=1)) for prior, values in log_proba.items()},
+        "log_proba": {prior: values.astype(np.float32) for prior, values in stored.items()},
+    }
     return Evaluation(
+        task="classification",
         title=title,
-        model=_model_facts(clf),
-        classes=_class_facts(clf, counts),
-        points=_source_points(clf, X, truth),
-        training={name: clf.history_[name] for name in TRAINED},
-        y=truth,
-        unknown_labels=dict(Counter(str(label) for label in labels if label not in index_of)),
         metrics={name: single_numbers(figures) for name, figures in found.items()},
         groups={prior: found[prior]["by_group"] for prior in PRIORS},
-        predicted={prior: values.argmax(axis=1) for prior, values in log_proba.items()},
-        confidence={prior: np.exp(values.max(axis=1)) for prior, values in log_proba.items()},
-        log_proba={prior: values.astype(np.float32) for prior, values in stored.items()},
+        facts={
+            "demixing": clf.demixing_,
+            "head": clf.head_name_,
+            **{name: history[name] for name in ("head_setting", "demixing_held_out", "head_candidates")},
+            "n_sources": len(clf.signal_weight_),
+            "augmentation": augmentation.kind,
+            "augmentation_weight": float(augmentation.weight),
+            "class_prior": _prior_name(clf),
+            "round_trip_error": float(diagnosed.round_trip_error),
+            "enough_classes": bool(diagnosed.enough_classes),
+            "smallest_singular_value": float(diagnosed.smallest_singular_value),
+            "versions": package_versions(),
+        },
+        training={name: history[name] for name in TRAINED},
+        arrays={
+            "y": truth,
+            "labels": np.array(list(map(str, index_of)), dtype=np.str_),
+            "counts": counts,
+            "minority": np.isin(clf.classes_, clf.minority_classes_),
+            "demixed_on": np.isin(clf.classes_, clf.demixed_on_),
+            "n_examples": np.array([entry.n_samples for entry in diagnosed.classes], dtype=np.int64),
+            **{name: np.array([getattr(entry, name) for entry in diagnosed.classes], float) for name in DIAGNOSED},
+            **{f"{name}.{prior}": values[prior] for name, values in by_prior.items() for prior in values},
+            **_source_points(clf, X, truth),
+        },
+        unknown_labels=dict(Counter(str(label) for label in labels if label not in index_of)),
     )
-
-
-def _model_facts(clf: ECRTClassifier) -> dict[str, Any]:
-    found, history = clf.diagnostics_, clf.history_
-    augmentation = clf.parts_["augmentation"]
-    return {
-        "demixing": clf.demixing_,
-        "head": clf.head_name_,
-        **{name: history[name] for name in ("head_setting", "demixing_held_out", "head_candidates")},
-        "n_sources": len(clf.signal_weight_),
-        "augmentation": augmentation.kind,
-        "augmentation_weight": float(augmentation.weight),
-        "class_prior": _prior_name(clf),
-        "round_trip_error": float(found.round_trip_error),
-        "enough_classes": bool(found.enough_classes),
-        "smallest_singular_value": float(found.smallest_singular_value),
-        "versions": package_versions(),
-    }
 
 
 def _prior_name(clf: ECRTClassifier) -> str:
     return clf.class_prior if isinstance(clf.class_prior, str) else "given"
-
-
-def _class_facts(clf: ECRTClassifier, counts: Labels) -> dict[str, NDArray[Any]]:
-    found = clf.diagnostics_.classes
-    measured = ("max_correlation", "hsic", "log_likelihood")
-    return {
-        "labels": np.array([str(label) for label in clf.classes_.tolist()], dtype=np.str_),
-        "counts": counts,
-        "minority": np.isin(clf.classes_, clf.minority_classes_),
-        "demixed_on": np.isin(clf.classes_, clf.demixed_on_),
-        "n_examples": np.array([entry.n_samples for entry in found], dtype=np.int64),
-        **{name: np.array([getattr(entry, name) for entry in found], dtype=np.float64) for name in measured},
-    }
 
 
 def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> dict[str, NDArray[Any]]:
@@ -264,7 +206,7 @@ def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> dict[str, NDArray[
     n_drawn = max(min(POINTS_PER_CLASS, MOST_POINTS // len(labels)), 1)
     synthetic, drawn = clf.sample(n_drawn, classes=labels.tolist(), random_state=0)
     return {
-        "columns": columns,
+        "sources": columns,
         "real": np.asarray(clf.transform(some), dtype=np.float64)[:, columns],
         "real_y": y[rows],
         "synthetic": np.asarray(synthetic, dtype=np.float64)[:, columns],
@@ -272,7 +214,7 @@ def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> dict[str, NDArray[
     }
 
 
-def measure_numbers(reg: ECRTRegressor, X: Any, target: Target, *, title: str) -> Measured:
+def measure_numbers(reg: ECRTRegressor, X: Any, target: Target, *, title: str) -> Evaluation:
     """Errors of a regressor, where training targets were many, medium and few; the mean of training as guess."""
     regions = reg.regions_
     truth = target.y.reshape(len(target.y), -1)
@@ -281,7 +223,7 @@ def measure_numbers(reg: ECRTRegressor, X: Any, target: Target, *, title: str) -
     metrics = regression_metrics(predicted, truth, regions)
     metrics["guessing"] = regression_metrics(guess, truth, regions)["all"]
     history: dict[str, Any] = reg.history_
-    return Measured(
+    return Evaluation(
         task="regression",
         title=title,
         names=target.names,
@@ -294,11 +236,11 @@ def measure_numbers(reg: ECRTRegressor, X: Any, target: Target, *, title: str) -
             "loss": reg.loss_,
             "region_mass": float(reg.region_mass_),
             "augmentation": reg.augmentation_,
+            "candidates": history["candidates"],
+            "chosen": history.get("chosen", ""),
+            "versions": package_versions(),
         },
-        candidates=history["candidates"],
-        chosen=history.get("chosen", ""),
         training={name: history[name] for name in TRAINED},
-        versions=package_versions(),
         arrays={
             "y": truth,
             "predicted": predicted,
@@ -310,7 +252,7 @@ def measure_numbers(reg: ECRTRegressor, X: Any, target: Target, *, title: str) -
     )
 
 
-def measure_labels(clf: ECRTClassifier, X: Any, target: Target, *, title: str) -> Measured:
+def measure_labels(clf: ECRTClassifier, X: Any, target: Target, *, title: str) -> Evaluation:
     """Scores of every label, with training frequencies as guess; labels that the model does not know are missed."""
     present = target.y.astype(bool)
     others = np.column_stack([np.zeros((len(present), 0), dtype=bool), *target.unknown.values()])
@@ -327,7 +269,7 @@ def measure_labels(clf: ECRTClassifier, X: Any, target: Target, *, title: str) -
         means = {key: mean_of_finite(values[mine]) for key, values in scores.items() if key != "support"}
         groups[name] = {"labels": float(mine.sum()), **means}
     history: dict[str, Any] = clf.history_
-    return Measured(
+    return Evaluation(
         task="multilabel",
         title=title,
         names=target.names,
@@ -343,11 +285,11 @@ def measure_labels(clf: ECRTClassifier, X: Any, target: Target, *, title: str) -
             "augmentation_weight": float(clf.parts_["augmentation"].weight),
             "class_prior": _prior_name(clf),
             "thresholds": "one half" if clf.thresholds_ is None else "highest F1",
+            "candidates": {name: {"held-out loss": float(loss)} for name, loss in history["head_candidates"].items()},
+            "chosen": f"{clf.head_name_} {history['head_setting']:g}",
+            "versions": package_versions(),
         },
-        candidates={name: {"held-out loss": float(loss)} for name, loss in history["head_candidates"].items()},
-        chosen=f"{clf.head_name_} {history['head_setting']:g}",
         training={name: history[name] for name in TRAINED},
-        versions=package_versions(),
         unknown_labels={label: int(rows.sum()) for label, rows in target.unknown.items()},
         arrays={
             "y": present,

@@ -51,7 +51,7 @@ from ecrt.estimators.base import log_prior_of
 from ecrt.estimators.inputs import resolve_device
 from ecrt.io.model_files import package_versions
 from ecrt.runs.config import ESTIMATORS, FitConfig, Target, TaskName, decide, labelled, read_config, read_target
-from ecrt.runs.evaluation import Evaluation, Measured, measure
+from ecrt.runs.evaluation import Evaluation, measure
 from ecrt.training import interrupted_at_once, stop_requested
 
 MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE = "model", "config.yaml", "target.json", "run.json"
@@ -161,7 +161,7 @@ def fit_file(
     say: Callable[[str], None],
     show: Callable[[Sequence[ColumnReading]], None] = lambda columns: None,
     verbose: bool = True,
-) -> tuple[Evaluation | Measured | None, str]:
+) -> tuple[Evaluation | None, str]:
     """Fit a model on a file and write model, settings, history and figures to a folder, all of them at the end.
 
     The saved model is fitted on all rows, with the parts (de-mixing, head and the rest) that the tested one chose.
@@ -191,7 +191,7 @@ def fit_file(
     model = _make_estimator(data, target, config, verbose=verbose)
     train_rows, test_rows = stratified_holdout(_strata(target), config.test_size, np.random.default_rng(config.seed))
 
-    found: Evaluation | Measured | None = None
+    found: Evaluation | None = None
     if len(test_rows):
         say(f"Fitting on {len(train_rows)} rows, to be tested on the other {len(test_rows)}.")
         if target.task == "classification":
@@ -215,8 +215,7 @@ def fit_file(
     if interrupted:
         model.interrupted_ = interrupted
     write_text(output / CONFIG_FILE, config.as_yaml())
-    stored = {"task": target.task, "names": target.names, "columns": msgspec.to_builtins(data.columns)}
-    write_json(output / TARGET_FILE, stored)
+    write_json(output / TARGET_FILE, msgspec.to_builtins(_TargetFile(target.task, target.names, data.columns)))
     write_json(output / VERSIONS_FILE, {"python": platform.python_version()} | package_versions())
     if found is not None:
         found.write(output)
@@ -305,9 +304,9 @@ def _fit(model: Any, X: Any, y: Any) -> None:
         model.fit(X, y)
 
 
-def _card_figures(found: Evaluation | Measured, config: FitConfig) -> tuple[dict[str, float], str]:
+def _card_figures(found: Evaluation, config: FitConfig) -> tuple[dict[str, float], str]:
     """The figures that the model's card shows, and what they are of."""
-    if isinstance(found, Evaluation):
+    if found.task == "classification":
         prior = "training" if config.prior == "training" else "balanced"
         return found.metrics[prior], f"{found.subject} They are under the {prior} class prior."
     main = next(iter(found.metrics.values()))
@@ -410,7 +409,7 @@ class FittedRun:
         found.insert(0, PREDICTED, predicted)
         return found
 
-    def evaluate(self, path: Path, **how: Any) -> tuple[Evaluation | Measured, dict[str, float]]:
+    def evaluate(self, path: Path, **how: Any) -> tuple[Evaluation, dict[str, float]]:
         """Measure the model on labelled rows; with a threshold or costs, also what that decision gives.
 
         Parameters
