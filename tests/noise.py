@@ -234,7 +234,7 @@ CONFIGURATIONS: dict[str, Callable[[int], Advantages]] = {
         f"rival {method}": rival(method)
         for method in (
             "erm", "hinge", "weighted", "class-balanced", "focal", "ldam", "ldam-drw", "logit-adjusted",
-            "mixup", "remix", "vat", "smote", "distribution-calibration",
+            "mixup", "remix", "vat", "isda", "smote", "distribution-calibration",
             "flow-augmentation", "crt", "tau-norm", "post-hoc",
         )
     },

@@ -1,14 +1,15 @@
-"""Mixup, virtual adversarial training and the GAN's losses, against loops and closed forms."""
+"""Mixup, virtual adversarial training, ISDA and the GAN's losses, against loops and closed forms."""
 
 import math
 
 import pytest
 import torch
 
-from ecrt.losses import make_class_loss, mix, mixed_loss
+from ecrt.losses import cross_entropy, make_class_loss, mix, mixed_loss
 from ecrt.rivals import VAT
 from ecrt.rivals.heads import (
     bernoulli_divergence,
+    isda_shift,
     kl_divergence,
     remix_label_share,
 )
@@ -69,6 +70,41 @@ def test_remix_gives_the_rare_label_its_way():
     partner = torch.tensor([10, 10, 300, 300, 90])
     found = remix_label_share(share, count, partner, kappa=3.0, tau=0.5)
     assert found.tolist() == pytest.approx([0.0, 0.6, 0.4, 1.0, 0.4])
+
+
+@both_dtypes
+def test_isda_is_its_loop(dtype):
+    weight, features = random(M, D, dtype=dtype), random(B, D, dtype=dtype, seed=1)
+    root = random(M, D, D, dtype=dtype, seed=2)
+    covariance = root @ root.transpose(1, 2)
+    logits = features @ weight.T
+    found = cross_entropy(logits + 0.35 * isda_shift(weight, covariance)[Y], Y)
+    w, sigma = weight.tolist(), covariance.tolist()
+    for i, y in enumerate(Y.tolist()):
+        total = 0.0
+        for m in range(M):
+            square = 0.0
+            for a in range(D):
+                for b in range(D):
+                    square += (w[m][a] - w[y][a]) * sigma[y][a][b] * (w[m][b] - w[y][b])
+            total += math.exp(logits[i, m].item() - logits[i, y].item() + 0.35 * square)
+        assert found[i].item() == pytest.approx(math.log(total), rel=1e-4 if dtype == torch.float32 else 1e-10)
+
+
+def test_isda_with_variances_is_isda_with_diagonal_covariances():
+    weight, variance = random(M, D, dtype=torch.float64), random(M, D, dtype=torch.float64, seed=1) ** 2
+    torch.testing.assert_close(isda_shift(weight, variance), isda_shift(weight, torch.diag_embed(variance)))
+
+
+def test_isda_bounds_the_loss_of_features_drawn_with_that_covariance():
+    weight, z = random(M, D, dtype=torch.float64), random(1, D, dtype=torch.float64, seed=1)
+    root = 0.5 * random(M, D, D, dtype=torch.float64, seed=2)
+    shift = isda_shift(weight, root @ root.transpose(1, 2))
+    bound = cross_entropy(z @ weight.T + 0.5 * shift[1], torch.tensor([1]))
+    noise = random(20_000, D, dtype=torch.float64, seed=3) @ root[1].T
+    drawn = make_class_loss("cross-entropy", torch.ones(M))((z + noise) @ weight.T, torch.ones(20_000).long()).mean()
+    plain = make_class_loss("cross-entropy", torch.ones(M))(z @ weight.T, torch.tensor([1]))
+    assert plain.item() < drawn.item() < bound.item()
 
 
 @both_dtypes

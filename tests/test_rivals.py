@@ -167,7 +167,7 @@ def test_any_loss_goes_with_a_method_that_is_none(table, loss):
     assert np.isfinite(clf.predict_log_proba(table[0])).all()
 
 
-@pytest.mark.parametrize("method", ["ldam-drw", "mixup", "smote", "post-hoc", "tau-norm", "crt", "vat", "qda"])
+@pytest.mark.parametrize("method", ["ldam-drw", "mixup", "smote", "post-hoc", "tau-norm", "crt", "isda", "qda"])
 def test_an_encoder_is_trained_end_to_end_or_first(table, method):
     clf = make(
         method, encoder=Encoder("mlp", epochs=20, n_features=4, holdout=0.3, batch_size=16, learning_rate=5e-3),

@@ -142,7 +142,7 @@ FITS: dict[str, Any] = {
     "many rows": (of_many_rows, FLOW),
 } | {
     f"rival {method}": (of_a_rival, {"method": method, "head": MLPHead(epochs=2)})
-    for method in ("mixup", "remix", "vat", "ldam-drw", "smote", "flow-augmentation")
+    for method in ("mixup", "remix", "vat", "isda", "ldam-drw", "smote", "flow-augmentation")
 } | {
     "rival crt": (of_a_rival, {"method": "crt", "head": MLPHead(epochs=2, weight_decay=0.01)}),
     "rival cgan": (of_a_rival, {"method": ConditionalGAN(n_steps=50), "head": MLPHead(epochs=2)}),

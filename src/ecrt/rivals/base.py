@@ -288,7 +288,7 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
     ----------
     method : str or Rival, default="erm"
         A loss (``"erm"``, ``"hinge"``, ``"weighted"``, ``"class-balanced"``, ``"focal"``, ``"ldam"``, ``"ldam-drw"``,
-        ``"logit-adjusted"``); another risk in training (``"mixup"``, ``"remix"``, ``"vat"``); synthetic
+        ``"logit-adjusted"``); another risk in training (``"mixup"``, ``"remix"``, ``"vat"``, ``"isda"``); synthetic
         rows (``"smote"``, ``"feature-smote"``, ``"distribution-calibration"``, ``"cgan"``, ``"flow-augmentation"``); a
         second step (``"crt"``, ``"tau-norm"``, ``"post-hoc"``); or a model (``"lda"``, ``"qda"``,
         ``"gradient-boosting"``, ``"balanced-forest"``). Parts of ``ecrt.rivals`` have the options of the methods, such

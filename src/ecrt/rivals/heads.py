@@ -47,6 +47,9 @@ Divergence = Callable[[Tensor, Tensor], Tensor]
 
 BetaParameter = Annotated[float, Interval(Real, 0, 1e6, closed="right")]
 
+MOST_COVARIANCES = 4_000_000
+"""ISDA takes the class covariances in full up to this many entries in all, and variances alone beyond."""
+
 NORM_POWERS = tuple(np.linspace(0, 1, 11).round(1).tolist())
 """Powers tried by tau-normalisation."""
 
@@ -383,6 +386,91 @@ def bernoulli_divergence(reference_nm: Tensor, logits_nm: Tensor) -> Tensor:
         log_p_nm = nn.functional.logsigmoid(sign * reference_nm)
         total_n = total_n + (log_p_nm.exp() * (log_p_nm - nn.functional.logsigmoid(sign * logits_nm))).sum(1)
     return total_n
+
+
+# --- implicit semantic data augmentation -----------------------------------------------------------------------------
+
+
+class ISDA(Rival):
+    """Features blurred by the covariance of their class, in closed form.
+
+    Parameters
+    ----------
+    strength : float, default=0.5
+        Of the blur at the end of training; it grows from 0.
+
+    References
+    ----------
+    Wang, Pan, Song, Zhang, Wu, Huang: Implicit semantic data augmentation for deep networks, NeurIPS 2019.
+    """
+
+    kind = "isda"
+    label = "ISDA"
+    tuned: ClassVar[Space | None] = {"strength": Number(0.05, 2.0, log=True)}
+
+    strength: NonNegative = 0.5
+
+    def risk(self, loss: HeadLoss, counts_m: Tensor) -> BatchRisk:
+        """The loss of logits that are shifted by the covariances."""
+        return ISDARisk(loss, len(counts_m), self.strength)
+
+
+def isda_shift(weight_md: Tensor, covariance: Tensor) -> Tensor:
+    r""":math:`(w_m - w_y)^\top \Sigma_y (w_m - w_y)`, a row for each y and a column for each m.
+
+    With half of it times lambda added to the logits, cross-entropy is an upper bound of its expectation when features
+    are drawn from :math:`N(z, \lambda \Sigma_y)` (Wang et al., 2019, Eq. 6).
+
+    Parameters
+    ----------
+    weight_md : last layer, a row for each class.
+    covariance : of the features that enter it, for each class: ``(M, d, d)``, or ``(M, d)`` for variances alone.
+    """
+    if covariance.ndim == 2:
+        image_ymd = covariance[:, None] * weight_md[None]
+    else:
+        image_ymd = torch.einsum("yde,me->ymd", covariance, weight_md)
+    squares_ym = torch.einsum("ymd,md->ym", image_ymd, weight_md)
+    cross_ym = torch.einsum("ymd,yd->ym", image_ymd, weight_md)
+    own_y1 = squares_ym.diagonal()[:, None]
+    return squares_ym - 2 * cross_ym + own_y1
+
+
+@dataclass
+class ISDARisk:
+    """ISDA: class covariances of what enters the last layer, taken anew over all rows once an epoch.
+
+    The strength grows from 0 with the share of training done, as in the paper. Its authors update covariances by
+    batches; all rows are at hand here.
+    """
+
+    loss: HeadLoss
+    n_classes: int
+    strength: float
+    calls: int = field(default=0, init=False)
+    covariance: Tensor | None = field(default=None, init=False)
+
+    def __call__(self, head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
+        """Weighted losses of the rows."""
+        body, last = last_layer(head)
+        if self.calls % max(1, len(sample.y) // len(rows)) == 0 or self.covariance is None:
+            self.covariance = self._covariances(body, sample)
+        self.calls += 1
+        y = sample.y[rows]
+        shift_ym = isda_shift(last.weight, self.covariance)
+        logits = last(body(sample.s[rows])) + 0.5 * self.strength * done * shift_ym[y]
+        return self.loss(logits, y, done) * sample.weight[rows]
+
+    @torch.no_grad()
+    def _covariances(self, body: Function, sample: HeadSample) -> Tensor:
+        z = body(sample.s)
+        counts = torch.bincount(sample.y, minlength=self.n_classes).to(z).clamp(min=1)
+        mean = z.new_zeros(self.n_classes, z.shape[1]).index_add_(0, sample.y, z) / counts[:, None]
+        centred = z - mean[sample.y]
+        if self.n_classes * z.shape[1] ** 2 > MOST_COVARIANCES:
+            return torch.zeros_like(mean).index_add_(0, sample.y, centred**2) / counts[:, None]
+        by_class = [centred[sample.y == label] for label in range(self.n_classes)]
+        return torch.stack([rows.T @ rows / max(len(rows), 1) for rows in by_class])
 
 
 # --- second steps ----------------------------------------------------------------------------------------------------
