@@ -42,15 +42,12 @@ def seeded(seed: int) -> Iterator[None]:
     Building modules, dropout, a module of the user's: whatever torch is asked for without a generator. The state of
     the process is neither read nor changed, so blocks that run at the same time, and the caller, do not notice.
     """
-    token = _generators.set(_Generators(seed))
-    try:
-        if _redirection.get() is None:
-            with _Redirection() as mode, _set(_redirection, mode):  # type: ignore[no-untyped-call]
-                yield
-        else:
+    with _set(_generators, _Generators(seed)):
+        if _redirection.get() is not None:
             yield
-    finally:
-        _generators.reset(token)
+            return
+        with _Redirection() as mode, _set(_redirection, mode):  # type: ignore[no-untyped-call]
+            yield
 
 
 def generator_on(device: torch.device) -> torch.Generator | None:
@@ -107,25 +104,19 @@ class _Redirection(TorchDispatchMode):
         generators = _generators.get()
         if torch.Tag.nondeterministic_seeded not in func.tags or generators is None:
             return func(*args, **kwargs)
-        if _argument(func, args, kwargs, "generator") is not None:
+        names = [argument.name for argument in func._schema.arguments]
+        if (dict(zip(names, args, strict=False)) | kwargs).get("generator") is not None:
             return func(*args, **kwargs)
         device = next((value.device for value in args if isinstance(value, Tensor)), None)
         device = torch.device(kwargs.get("device") or device or "cpu")
         if device.type == "meta":  # has no values
             return func(*args, **kwargs)
         generator = generators.on(device)
-        if any(argument.name == "generator" for argument in func._schema.arguments):
+        if "generator" in names:
             return func(*args, **kwargs | {"generator": generator})
         if func in _TWINS:
             return _TWINS[func](*args, **kwargs, generator=generator)
         return _lend(generator, lambda: func(*args, **kwargs))
-
-
-def _argument(func: Any, args: Any, kwargs: Any, name: str) -> Any:
-    for place, argument in enumerate(func._schema.arguments):
-        if argument.name == name and place < len(args):
-            return args[place]
-    return kwargs.get(name)
 
 
 def _dropout(input: Tensor, p: float, train: bool | None, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -121,7 +121,8 @@ def to_plain(value: Any, where: str) -> Any:
         return {"$array": array_to_plain(np.asarray(value), where)}
     name = type(value).__name__
     if type(value) is _known(name):
-        fields = {field: to_plain(getattr(value, field), f"{where}, {field}") for field in _field_names(value)}
+        names = [field.name for field in dataclasses.fields(value)]
+        fields = {field: to_plain(getattr(value, field), f"{where}, {field}") for field in names}
         return {"$object": {"kind": name, "fields": fields}}
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
@@ -160,16 +161,12 @@ def _known(name: str) -> type[Any] | None:
     return OBJECTS.get(name) or next((one for one in part_classes(Part) if one.__name__ == name), None)
 
 
-def _field_names(record: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(record)]
-
-
 def _object(described: _Object, where: str, module: nn.Module | None) -> Any:
     kind = _known(described.kind)
     if kind is None:
         raise BadContentError(f"{where} holds an object of unknown kind {described.kind[:60]!r}.")
-    names = _field_names(kind)
-    if described.fields.keys() != set(names):
+    names = {field.name for field in dataclasses.fields(kind)}
+    if described.fields.keys() != names:
         raise BadContentError(f"{where} holds a {described.kind} with other fields than {sorted(names)}.")
     fields = {name: from_plain(item, f"{where}.{name}", module) for name, item in described.fields.items()}
     if not hasattr(kind, "check"):
@@ -522,7 +519,7 @@ def _layer_sizes(store: TensorStore, prefix: str) -> tuple[int, ...]:
     return (shapes[0][1], *(shape[0] for shape in shapes))
 
 
-class _EncoderRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class _EncoderRecord(msgspec.Struct, forbid_unknown_fields=True):
     kind: Literal["identity", "mlp", "autoencoder", "resnet18", "own"]
     name: str = ""
 
@@ -535,16 +532,16 @@ class EncoderNetwork(Kind):
         """Its name, and tensors."""
         _pack_state(value, name, store)
         kind = ENCODERS.get(type(value)) if store.own_encoder is None else None
-        record = _EncoderRecord("own", type(value).__name__) if kind is None else _EncoderRecord(cast(Any, kind))
-        return msgspec.to_builtins(record)
+        return {"kind": "own", "name": type(value).__name__} if kind is None else {"kind": kind}
 
     def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
         """Built anew, or a copy of the user's own with the saved tensors."""
         record: _EncoderRecord = typed(plain, _EncoderRecord, name)
         kind, given = record.kind, store.own_encoder
         if kind == "own" and given is None:
-            advice = "Pass that as encoder=."
-            raise BadContentError(f"It was fitted with your own encoder ({record.name[:80]!r}).", advice)
+            raise BadContentError(
+                f"It was fitted with your own encoder ({record.name[:80]!r}).", "Pass that as encoder=."
+            )
         if kind != "own" and given is not None:
             raise BadContentError(f"It has a built-in encoder ({kind!r}).", "Do not pass encoder=.")
         if given is not None:
