@@ -180,5 +180,4 @@ def test_every_unit_comes_after_all_its_inputs(d, hidden):
                 new = weight[order.starts[number][k] : order.starts[number][k + 1]]
                 assert (new[:, known[number][k + 1] :] == 0).all()
         for k in range(d):
-            assert (ordered.shift_weight[k, order.starts[-1][k] :] == 0).all()
-            assert (ordered.scale_weight[k, order.starts[-1][k] :] == 0).all()
+            assert (ordered.outer_weight[k, :, order.starts[-1][k] :] == 0).all()

@@ -547,16 +547,14 @@ class OrderedBlock:
     ----------
     order : that order.
     weights, biases : of the hidden layers; a unit's inputs come first in its row, zeros follow.
-    shift_weight, scale_weight, shift_bias, scale_bias : of the last layer, a row for each feature.
+    outer_weight, outer_bias : of the last layer, for each feature a row for its shift and one for its scale.
     """
 
     order: DependencyOrder
     weights: tuple[Tensor, ...]
     biases: tuple[Tensor, ...]
-    shift_weight: Tensor
-    scale_weight: Tensor
-    shift_bias: Tensor
-    scale_bias: Tensor
+    outer_weight: Tensor
+    outer_bias: Tensor
 
 
 Inverse = Callable[[OrderedBlock, Tensor, float], Tensor]
@@ -597,9 +595,9 @@ def ordered_block(block: Any, order: DependencyOrder) -> OrderedBlock:
     ]
     biases = [layer.bias[outputs] for layer, outputs in zip(hidden, units, strict=True)]
     # zuko interleaves: shift and scale of the first feature, of the second, and so on.
-    shift_weight, scale_weight = (last.mask * last.weight).unflatten(0, (-1, 2))[features][..., units[-1]].unbind(1)
-    shift_bias, scale_bias = last.bias.unflatten(0, (-1, 2))[features].unbind(1)
-    return OrderedBlock(order, tuple(weights), tuple(biases), shift_weight, scale_weight, shift_bias, scale_bias)
+    outer_weight = (last.mask * last.weight).unflatten(0, (-1, 2))[features][..., units[-1]]
+    outer_bias = last.bias.unflatten(0, (-1, 2))[features]
+    return OrderedBlock(order, tuple(weights), tuple(biases), outer_weight, outer_bias)
 
 
 @torch.no_grad()
@@ -612,8 +610,7 @@ def invert_plain(block: OrderedBlock, s_nd: Tensor, log_scale_bound: float) -> T
     known = [0] * len(layers)
     for k, feature in enumerate(block.order.features.tolist()):
         seen = slice(0, known[-1])
-        shift_n = block.shift_bias[k] + block.shift_weight[k, seen] @ layers[-1][seen]
-        scale_n = block.scale_bias[k] + block.scale_weight[k, seen] @ layers[-1][seen]
+        shift_n, scale_n = torch.addmm(block.outer_bias[k, :, None], block.outer_weight[k, :, seen], layers[-1][seen])
         z_dn[k] = (s_dn[feature] - shift_n) * torch.exp(-scale_n / (1 + (scale_n / log_scale_bound).abs()))
         known[0] = k + 1
         for number, (weight, bias, starts) in enumerate(
@@ -644,8 +641,8 @@ def invert_compiled(block: OrderedBlock, s_nd: Tensor, log_scale_bound: float) -
         np.stack(block.order.starts),
         torch.cat([weight.flatten() for weight in block.weights]).cpu().numpy(),
         torch.cat(block.biases).cpu().numpy(),
-        torch.stack([block.shift_weight, block.scale_weight], 1).cpu().numpy(),
-        torch.stack([block.shift_bias, block.scale_bias], 1).cpu().numpy(),
+        block.outer_weight.cpu().contiguous().numpy(),
+        block.outer_bias.cpu().contiguous().numpy(),
     )
     return torch.from_numpy(found).to(s_nd.device)
 
