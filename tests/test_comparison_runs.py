@@ -91,7 +91,7 @@ def test_figures_are_those_of_the_predictions_on_disk(tmp_path: Path) -> None:
             assert found.methods[name].metrics["training"]["nll"][seed] == pytest.approx(loss)
             recall = (stored.log_proba.argmax(axis=1)[stored.y == 2] == 2).mean()
             assert found.methods[name].recalls["balanced"][seed][2] == pytest.approx(recall)
-    assert found.methods["bayes"].trials == [{"finished": 3, "failed": 0, "cut": 0}] * 3
+    assert found.methods["bayes"].trials == [{"finished": 3, "failed": 0}] * 3
     assert "nll_scaled" in found.methods["bayes"].metrics["balanced"]
 
 
@@ -308,12 +308,9 @@ def test_command_splits_by_a_column(csv: Path, tmp_path: Path, option: str, colu
         (["--target", "kind", "--methods", "balanced-forst"], "did you mean 'balanced-forest'"),
         (["--target", "kind", "--group", "plto"], "did you mean 'plot'"),
         (["--target", "a"], "numbers with decimals, which are not classes"),
-        (["--target", "kind", "--cluster", "tcp://127.0.0.1:9", "--methods", "bayes"], "No Dask scheduler answers"),
     ],
 )
 def test_command_says_what_is_wrong(csv: Path, tmp_path: Path, words: list[str], message: str) -> None:
-    if "--cluster" in words:
-        pytest.importorskip("distributed", reason="Dask is not installed")
     result = command(csv, *words, "-o", tmp_path / "out")
     assert result.exit_code == 1
     assert message in " ".join(result.output.split())

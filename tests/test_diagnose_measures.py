@@ -10,14 +10,14 @@ import pytest
 from ecrt.data import rare_feature_data
 from ecrt.diagnostics import (
     class_dependence,
-    class_grids,
     feature_memorisation,
+    hsic,
+    hsic_test,
     minority_gap,
     source_gaussianity,
     source_stability,
     unique_feature,
 )
-from ecrt.diagnostics.sources import hsic, hsic_test
 from ecrt.metrics import holm
 
 LEVEL = 0.05
@@ -30,7 +30,7 @@ def rng_of(seed: int) -> np.random.Generator:
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch):
     """A fifth of the draws will do to tell 0.025 from 0.05."""
-    monkeypatch.setattr(importlib.import_module("ecrt.diagnostics.features"), "DRAWS", 39)
+    monkeypatch.setattr(importlib.import_module("ecrt.diagnostics"), "GROUPS_DRAWN", 39)
 
 
 def too_many(n_tests: int) -> int:
@@ -73,12 +73,10 @@ def test_dependence_shows_mixed_features_and_independent_sources():
     s = rng.standard_normal((len(y), 3)) + 2 * rng.standard_normal((5, 3))[y]
     z = s @ np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1.0]])
     found = class_dependence(z, s, y, np.array(list("abcde")), np.arange(5) >= 3, rng)
-    by_label = {one.label: one for one in found.classes}
-    assert [one.label for one in found.dependent(after=False)] == ["d", "a", "b", "c"]  # rare classes first
-    assert found.dependent() == []
-    assert not by_label["e"].tested  # five rows
-    assert np.isnan(by_label["e"].p_s)
-    assert by_label["d"].minority
+    assert found["label"][found["p_z"] < LEVEL].tolist() == ["d", "a", "b", "c"]  # rare classes first
+    assert not (found["p_s"] < LEVEL).any()
+    assert found["label"][found["p_s"].isna()].tolist() == ["e"]  # five rows
+    assert set(found["label"][found["minority"]]) == {"d", "e"}
 
 
 def test_dependence_corrects_for_the_number_of_classes():
@@ -86,8 +84,8 @@ def test_dependence_corrects_for_the_number_of_classes():
     y = np.repeat(np.arange(30), 15)
     s = rng.standard_normal((len(y), 3))
     found = class_dependence(s, s, y, np.arange(30), np.zeros(30, dtype=bool), rng)
-    assert len(found.classes) == 20  # the most that are tested
-    assert found.dependent() == []
+    assert len(found) == 20  # the most that are tested
+    assert not (found["p_s"] < LEVEL).any()
     assert holm([0.01] * 20) == [0.2] * 20
 
 
@@ -102,7 +100,7 @@ def test_gaussianity_holds_its_level_in_small_classes():
         rng = rng_of(seed)
         scale = rng.uniform(0.5, 2, (40, 2))[y]
         found = source_gaussianity(scale * rng.standard_normal((len(y), 2)), y, rng)
-        rejected += any(one.p_value < LEVEL for one in found.sources)
+        rejected += (found.sources["p_value"] < LEVEL).any()
     assert rejected <= too_many(15)
 
 
@@ -111,15 +109,15 @@ def test_gaussianity_names_the_skewed_source():
     y = np.repeat(np.arange(4), 60)
     s = np.column_stack([rng.standard_normal(240), rng.exponential(size=240), rng.standard_normal(240)])
     found = source_gaussianity(s, y, rng)
-    assert [one.source for one in found.strong] == [1]
-    assert found.sources[0].skewness > 1
+    assert found.strong["source"].tolist() == [1]
+    assert found.sources["skewness"].iloc[0] > 1
     assert found.n_classes == 4
     assert found.quantiles.shape == (100, 4)
 
 
 def test_gaussianity_cannot_tell_from_tiny_classes():
     y = np.repeat(np.arange(10), 5)
-    assert source_gaussianity(rng_of(0).standard_normal((50, 2)), y, rng_of(0)).sources == ()
+    assert source_gaussianity(rng_of(0).standard_normal((50, 2)), y, rng_of(0)).sources.empty
 
 
 def test_stability_knows_order_sign_and_stretching():
@@ -129,18 +127,6 @@ def test_stability_knows_order_sign_and_stretching():
     other = source_stability([s, rng_of(1).standard_normal((200, 3))])
     assert min(other) < 0.3
     assert source_stability([s]) == ()
-
-
-def test_grids_of_few_rows_are_coarse():
-    y = np.repeat(np.arange(4), [300, 200, 3, 1])
-    s = rng_of(0).standard_normal((len(y), 5))
-    grids = class_grids(s, y, np.array(["x", "many", "three", "one"]), np.arange(4) > 0, np.ones(5))
-    assert [grid.label for grid in grids] == ["one", "three", "many"]
-    assert [grid.distinct for grid in grids] == [1, 3, 200]
-    assert [grid.coarse for grid in grids] == [True, True, False]
-    rounded = class_grids(np.round(s), y, np.arange(4), np.arange(4) == 1, np.ones(5))
-    assert rounded[0].distinct < 10  # values, not rows, make the grid
-    assert rounded[0].coarse
 
 
 # --- memorised rows -----------------------------------------------------------------------------------------------

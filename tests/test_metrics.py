@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, log_loss, top_k_accuracy_score
 
-from ecrt.diagnostics.sources import hsic, max_abs_correlation, mean_correlation_coefficient
+from ecrt.diagnostics import hsic, max_abs_correlation, mean_correlation_coefficient
 from ecrt.metrics import mean_over_classes, nll_per_sample, top_k_hits
 from ecrt.stages.holdout import better_under_weights
 

@@ -66,7 +66,7 @@ def test_page_runs_nothing_and_loads_nothing(kind, request, tmp_path):
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert {"nan", "None"}.isdisjoint(re.findall(r">([^<]*)</td>", text))
-    assert len(list((tmp_path / "plots").glob("*.svg"))) == (3 if kind == "numbers" else 4)
+    assert len(list((tmp_path / "plots").glob("*.svg"))) == (2 if kind == "numbers" else 3)
 
 
 def test_errors_by_region_are_those_of_the_rows(numbers, tmp_path):

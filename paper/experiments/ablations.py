@@ -15,7 +15,7 @@ import numpy as np
 
 from ecrt.data import ClassRoles, assign_roles, toy_sources
 from ecrt.data.imbalance import SyntheticData
-from ecrt.diagnostics.sources import mean_correlation_coefficient
+from ecrt.diagnostics import mean_correlation_coefficient
 from ecrt.stages import Augmentation, Flow, MLPHead, NoAugmentation, Parametric, Permutation
 from paper.data.synthetic import extreme_sources
 from paper.experiments.one_flow import Predictor, balanced_log_proba, find_sources, score, split

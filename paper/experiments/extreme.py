@@ -18,7 +18,7 @@ from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from ecrt.data import assign_roles
 from ecrt.data.imbalance import GaussianSources, SyntheticData
 from ecrt.data.minority import ClassRoles
-from ecrt.diagnostics.sources import mean_correlation_coefficient
+from ecrt.diagnostics import mean_correlation_coefficient
 from ecrt.estimators import ECRTClassifier
 from ecrt.rivals import VAT, Rival
 from ecrt.stages import AUGMENTATION, Flow, GaussianHead, MLPHead, NoDemixing

@@ -34,7 +34,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from ecrt.data import ClassRoles, assign_roles
-from ecrt.diagnostics.sources import max_abs_correlation
+from ecrt.diagnostics import max_abs_correlation
 from ecrt.errors import InputError
 from ecrt.metrics import PriorName, fit_temperature, prediction_metrics, single_numbers
 from ecrt.nn import MLP, StandardiseChannels

@@ -18,7 +18,7 @@ from sklearn.decomposition import FastICA
 
 from ecrt.data import TableEncoder
 from ecrt.data.imbalance import henon
-from ecrt.diagnostics.sources import mean_correlation_coefficient
+from ecrt.diagnostics import mean_correlation_coefficient
 from ecrt.errors import InputError
 from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.metrics import regression_metrics

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ecrt.data import stratified_holdout, toy_sources
-from ecrt.diagnostics.sources import max_abs_correlation, mean_correlation_coefficient
+from ecrt.diagnostics import max_abs_correlation, mean_correlation_coefficient
 from ecrt.estimators import ECRTClassifier
 from ecrt.flows import MaskedFlow
 from ecrt.metrics import prediction_metrics

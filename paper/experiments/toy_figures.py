@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ecrt.augmentation import parametric, permutation
 from ecrt.data import assign_roles, toy_sources
 from ecrt.data.imbalance import SyntheticData, henon
-from ecrt.diagnostics.sources import max_abs_correlation, mean_correlation_coefficient
+from ecrt.diagnostics import max_abs_correlation, mean_correlation_coefficient
 from ecrt.metrics import PRIORS, nll_per_sample
 from ecrt.stages import Augmentation, DemixResult, Flow, MLPHead, NoDemixing, Parametric, Permutation
 from paper.experiments.mmd import mmd_rbf

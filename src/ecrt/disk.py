@@ -441,12 +441,13 @@ def write_json(file: str | os.PathLike[str], content: Any, indent: int | None = 
 
 
 def plain(value: Any, without: Collection[str] = ()) -> Any:
-    """A value as JSON has it: dataclasses and arrays too; numbers that are not finite are null, the rest is text.
+    """A value as JSON has it: dataclasses, arrays and data frames too; numbers beyond float are null, the rest text.
 
     Parameters
     ----------
     without : names of entries to leave out, at any depth.
     """
+    value = value.to_dict("records") if hasattr(value, "to_dict") else value  # a data frame
     value = vars(value) if is_dataclass(value) else value.item() if isinstance(value, np.generic) else value
     if isinstance(value, dict):
         return {str(name): plain(entry, without) for name, entry in value.items() if name not in without}

@@ -594,11 +594,6 @@ class Estimate:
     half_width: float | None
     p_value: float | None
 
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Lower and upper end."""
-        return None if self.half_width is None else (self.mean - self.half_width, self.mean + self.half_width)
-
     def text(self, decimals: int = 3) -> str:
         """Mean ± half-width, rounded."""
         mean = f"{self.mean:.{decimals}f}"

@@ -1,12 +1,11 @@
 """Methods on the same splits of one table, tuned in the same way, and tested for more than noise.
 
-``methods`` says what can be compared, and ``splits`` which rows are trained on and tested. ``tuning`` finds the
-settings of one method on one split. ``protocol`` runs every method on every split, and ``results`` keeps the runs on
-disk, measures them and tests the differences.
+``methods`` says what can be compared, and ``splits`` which rows are trained on and tested. ``protocol`` tunes and fits
+every method on every split and keeps the runs on disk. ``results`` tests the differences.
 """
 
 from ecrt.comparison.methods import DEFAULT_METHODS, METHODS, Method, choose_methods
-from ecrt.comparison.protocol import compare, dask_cluster
+from ecrt.comparison.protocol import compare
 from ecrt.comparison.results import MEASURES, SHOWN, Comparison, MethodResult
 
 __all__ = [
@@ -19,5 +18,4 @@ __all__ = [
     "MethodResult",
     "choose_methods",
     "compare",
-    "dask_cluster",
 ]

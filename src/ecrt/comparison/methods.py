@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from imblearn.pipeline import make_pipeline
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ecrt.data import TableEncoder

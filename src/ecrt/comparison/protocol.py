@@ -1,18 +1,21 @@
-"""Compare methods on one table: the same splits, the same tuning, and tests for more than noise."""
+"""Compare methods on one table: the same splits, the same tuning by Optuna, and every run kept on disk.
+
+Settings are judged on inner validation rows alone. A comparison that was killed goes on where it stopped.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
@@ -20,16 +23,14 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ecrt.comparison.methods import METHODS, Method, choose_methods
-from ecrt.comparison.results import MEASURES, Comparison, Run, Store, choose_measure, collect
+from ecrt.comparison.results import MEASURES, Comparison, MethodResult, choose_measure
 from ecrt.comparison.splits import Split, make_splits, warnings_of
-from ecrt.comparison.tuning import Objective, Validation, error_text, optuna_library, seed_from, tune
 from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows
-from ecrt.disk import locked
+from ecrt.disk import locked, plain, read_arrays, read_json, remove_litter, write_arrays, write_json
 from ecrt.errors import InputError, warn_user
 from ecrt.io.model_files import package_versions
-from ecrt.metrics import PRIORS, Predictions, PriorName, class_prior_of, shift_prior
-from ecrt.rivals import BaselineClassifier
-from ecrt.stages import MLPHead
+from ecrt.metrics import PRIORS, Predictions, PriorName, class_prior_of, read_predictions, shift_prior
+from ecrt.rivals.base import Choice, Space
 from ecrt.threads import one_thread
 from ecrt.training import Progress
 
@@ -39,6 +40,19 @@ TRIALS = 10
 """Trials for each method and split, where neither their number nor their time is given."""
 
 REFERENCE = "logit-adjusted"
+
+STARTUP_TRIALS = 5
+"""Trials drawn at random before those that went well say where to look (Optuna's TPE)."""
+
+MOST_TRIALS = 500
+MOST_BYTES = 16 * 2**30
+Validation = tuple[NDArray[np.float64], NDArray[np.int64]]
+"""Log-probabilities under the balanced prior, and class indices, of the rows that a trial was judged on."""
+
+Objective = Callable[[Mapping[str, Any]], tuple[float, Validation]]
+
+SETTINGS_FILE = "comparison.json"
+RUN_FILE, SECONDS_FILE, PREDICTIONS_FILE = "run.json", "seconds.json", "predictions.npz"
 
 
 def compare(
@@ -76,8 +90,8 @@ def compare(
     seeds : number of outer splits.
     groups : rows of one group are never on both sides of a split.
     times : numbers or dates; training rows always come before test rows.
-    trials, budget : for each method and split, the number of settings to try (10 if neither is given) or the seconds to
-        spend on them. With a number, the same call gives the same result.
+    trials, budget : for each method and split, the number of settings to try (10 if neither is given) or the seconds
+        after which no further one is tried. With a number, the same call gives the same result.
     test_size : share of the rows that are tested, and of the training rows that settings are judged on.
     reference : the method to beat; logit adjustment, or the first one.
     output : folder for predictions and results. The same call on the same folder goes on where it was stopped.
@@ -118,6 +132,7 @@ def compare(
     data = {
         "rows": len(table), "columns": table.shape[1], "classes": labels, "counts": np.bincount(codes).tolist(),
         "test_rows": np.mean(tested, axis=0).tolist(),
+        "test_to_train": float(np.mean([len(split.test) / len(split.train) for split in splits])),
         "reading": [list(row) for row in (column_rows(reading) if reading else columns)],
     }  # fmt: skip
     remarks = warnings_of(table, codes, splits, labels)
@@ -131,46 +146,6 @@ def compare(
         found = collect(store, settings, data, remarks, codes, splits)
         found.write(store.folder)
     return found
-
-
-def fingerprint(X: pd.DataFrame, *columns: ArrayLike | None) -> str:
-    """A short text that differs when a cell, a column's name or kind, or one of the other columns differs."""
-    digest = hashlib.sha256()
-    for name, kind in zip(X.columns, X.dtypes, strict=True):
-        digest.update(f"{name}\0{kind}\0".encode())
-    digest.update(pd.util.hash_pandas_object(X, index=False).to_numpy().tobytes())
-    for column in columns:
-        digest.update(b"\1")
-        if column is not None:
-            digest.update(pd.util.hash_array(np.asarray(column, dtype=object)).tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _run_all(
-    store: Store, X: pd.DataFrame, y: Rows, splits: Sequence[Split], settings: Mapping[str, Any], jobs: int | None,
-    progress: Progress,
-) -> None:  # fmt: skip
-    """Every run that is not on disk yet; each is written as soon as it is done."""
-    runs = [(name, seed) for seed in range(len(splits)) for name in settings["methods"]]
-    tasks = [task for task in runs if not store.is_finished(*task)]
-    finished = len(runs) - len(tasks)
-    progress.start(f"compare: runs{f' ({finished} done before)' if finished else ''}", len(tasks))
-    running: dict[tuple[str, int], None] = {}
-
-    def calls() -> Iterator[Any]:
-        for name, seed in tasks:
-            running[name, seed] = None  # joblib takes a task when a process is free for it
-            folder = store.run_folder(name, seed)
-            folder.mkdir(parents=True, exist_ok=True)
-            yield joblib.delayed(run)(name, seed, X, y, splits[seed], settings, folder)
-
-    parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
-    for done in parallel(calls()):
-        store.write_run(done)
-        running.pop((done.method, done.seed), None)
-        names_now = ", ".join(f"{name} {seed}" for name, seed in list(running)[:4])
-        progress.advance(f"running: {names_now}" if names_now else "")
-    progress.finish()
 
 
 def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64], list[ColumnRow]]:
@@ -201,6 +176,77 @@ def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64], l
     return encoder.typed(X), [str(label) for label in classes], codes.astype(np.int64), rows
 
 
+def fingerprint(X: pd.DataFrame, *columns: ArrayLike | None) -> str:
+    """A short text that differs when a cell, a column's name or kind, or one of the other columns differs."""
+    digest = hashlib.sha256()
+    for name, kind in zip(X.columns, X.dtypes, strict=True):
+        digest.update(f"{name}\0{kind}\0".encode())
+    digest.update(pd.util.hash_pandas_object(X, index=False).to_numpy().tobytes())
+    for column in columns:
+        digest.update(b"\1")
+        if column is not None:
+            digest.update(pd.util.hash_array(np.asarray(column, dtype=object)).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _run_all(
+    store: Store, X: pd.DataFrame, y: Rows, splits: Sequence[Split], settings: Mapping[str, Any], jobs: int | None,
+    progress: Progress,
+) -> None:  # fmt: skip
+    """Every run that is not on disk yet; each is written as soon as it is done."""
+    runs = [(name, seed) for seed in range(len(splits)) for name in settings["methods"]]
+    tasks = [task for task in runs if not store.is_finished(*task)]
+    finished = len(runs) - len(tasks)
+    progress.start(f"compare: runs{f' ({finished} done before)' if finished else ''}", len(tasks))
+
+    def calls() -> Iterator[Any]:
+        for name, seed in tasks:  # joblib takes a task when a process is free for it
+            folder = store.run_folder(name, seed)
+            folder.mkdir(parents=True, exist_ok=True)
+            yield joblib.delayed(run)(name, seed, X, y, splits[seed], settings, folder)
+
+    parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
+    for done in parallel(calls()):
+        store.write_run(done)
+        progress.advance(f"last: {done.method} {done.seed}")
+    progress.finish()
+
+
+def collect(
+    store: Store, settings: dict[str, Any], data: dict[str, Any], warnings: list[str], y: NDArray[np.int64],
+    splits: Sequence[Split],
+) -> Comparison:  # fmt: skip
+    """Measure the predictions on disk; their columns are the classes of the training rows of their split."""
+    methods: dict[str, MethodResult] = {}
+    times: dict[str, list[dict[str, float]]] = {}
+    for name in settings["methods"]:
+        runs = [store.read_run(name, seed) for seed in range(len(splits))]
+        tuned, times[name] = [run.tuned for run in runs], [run.seconds for run in runs]
+        metrics: dict[str, dict[str, list[float]]] = {}
+        recalls: dict[str, NDArray[np.float64]] = {}
+        error = next((one.error for one in tuned if one.error), "")
+        for prior in () if error else PRIORS:
+            found = [run.predictions.metrics(prior) for run in runs if run.predictions is not None]
+            names = [metric for metric in MEASURES if any(metric in one for one in found)]
+            metrics[prior] = {metric: [one.get(metric, np.nan) for one in found] for metric in names}
+            recalls[prior] = np.full((len(splits), len(data["classes"])), np.nan)
+            for row, one, split in zip(recalls[prior], found, splits, strict=True):
+                row[np.unique(y[split.train])[one["by_class"]["class"]]] = one["by_class"]["recall"]
+        methods[name] = MethodResult(
+            label=METHODS[name].label,
+            error=error,
+            parameters=[one.parameters for one in tuned],
+            validation=[one.validation for one in tuned],
+            trials=[one.trials for one in tuned],
+            metrics=metrics,
+            recalls=recalls,
+        )
+    return Comparison(settings=settings, data=data, warnings=warnings, methods=methods, times=times)
+
+
+# --- one run: a method on one split -----------------------------------------------------------------------------------
+
+
 def run(name: str, seed: int, X: pd.DataFrame, y: Rows, split: Split, settings: Mapping[str, Any], folder: Path) -> Run:
     """Tune a method on one split, fit it on all training rows and predict; a run that fails has no predictions."""
     method, started = METHODS[name], time.perf_counter()
@@ -209,8 +255,6 @@ def run(name: str, seed: int, X: pd.DataFrame, y: Rows, split: Split, settings: 
     with alone, one_thread(), warnings.catch_warnings():
         # Warnings of libraries about one fit of hundreds do not help the user. Failures are recorded.
         warnings.simplefilter("ignore")
-        if settings["budget"] is not None:
-            _load_all()
         tuned, validation, seconds = tune(
             method,
             _objective(method, seed, X, y, split, settings),
@@ -234,13 +278,6 @@ def run(name: str, seed: int, X: pd.DataFrame, y: Rows, split: Split, settings: 
         "refit": round(time.perf_counter() - refitting, 3),
     }
     return Run(name, seed, tuned, took, predictions)
-
-
-@cache
-def _load_all() -> None:
-    """Fit a tiny network once in a process: torch loads much of itself then, and no trial should pay for that."""
-    X = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["a", "b"])
-    BaselineClassifier(head=MLPHead(epochs=1), device="cpu", random_state=0).fit(X, np.arange(40) % 2)
 
 
 def _objective(
@@ -280,22 +317,240 @@ def _fit_predict(
     )
 
 
-@contextmanager
-def dask_cluster(address: str | None) -> Iterator[None]:
-    """Within this block joblib sends its tasks to the Dask scheduler at an address; ``None`` changes nothing.
+# --- tuning -----------------------------------------------------------------------------------------------------------
 
-    The workers need the same packages. One thread for each is best: ``dask worker ADDRESS --nthreads 1``.
+
+def tune(
+    method: Method,
+    objective: Objective,
+    *,
+    higher_is_better: bool,
+    seed: int,
+    trials: int | None,
+    budget: float | None,
+    folder: Path | None = None,
+) -> tuple[Tuned, Validation | None, float]:
+    """Try settings until their number or their time is out; gives the best, its predictions, and the seconds of all.
+
+    Every trial draws from a sampler that is seeded by its number, so that it does not matter whether the trials before
+    it were read from disk or just made. The trial that runs when a budget ends is the last one.
+
+    Parameters
+    ----------
+    objective : the metric of a setting on validation rows, and its predictions there.
+    trials, budget : one of them is given: how many trials, or for how many seconds.
+    folder : where trials are kept, if anywhere.
     """
-    if address is None:
-        yield
-        return
+    optuna = optuna_library()
+    space = _distributions(optuna, method.space)
+    study = optuna.create_study(direction="maximize" if higher_is_better else "minimize")
+    for start in method.starts:
+        study.enqueue_trial(start)
+    done: list[Trial] = []
+    best: tuple[Trial, Validation | None] | None = None
+    while len(done) < (trials or MOST_TRIALS) and (budget is None or sum(one.seconds for one in done) < budget):
+        began = time.perf_counter()  # drawing a setting is part of tuning
+        sampler_seed = seed_from(seed, len(done))
+        study.sampler = optuna.samplers.TPESampler(seed=sampler_seed, n_startup_trials=STARTUP_TRIALS)
+        asked = study.ask(fixed_distributions=space)
+        # A worker on another machine may not see the folder, and keeps nothing.
+        file = folder / f"trial-{len(done):03d}.json" if folder is not None and folder.is_dir() else None
+        if file is not None and file.is_file():
+            trial, validation = Trial.read(file)
+        else:
+            trial, validation = _try(objective, dict(asked.params), began)
+            if file is not None:
+                trial.write(file, validation)
+        done.append(trial)
+        if trial.value is None:
+            study.tell(asked, state=optuna.trial.TrialState.FAIL)
+            continue
+        study.tell(asked, trial.value)
+        if study.best_trial.number == asked.number:  # of equal values the earliest: starts are the usual settings
+            best = trial, validation
+    failed = [trial.error for trial in done if trial.error]
+    tuned = Tuned(
+        parameters=method.starts[0] if best is None else best[0].parameters,
+        validation=None if best is None else best[0].value,
+        trials={"finished": len(done) - len(failed), "failed": len(failed)},
+        error=failed[0] if best is None else "",
+    )
+    return tuned, None if best is None else best[1], round(sum(trial.seconds for trial in done), 3)
+
+
+def _try(objective: Objective, parameters: dict[str, Any], began: float) -> tuple[Trial, Validation | None]:
+    value, validation, error = None, None, ""
     try:
-        from distributed import Client
+        value, validation = objective(parameters)
+        if not np.isfinite(value):
+            value, error = None, "the metric is not finite"
+    except Exception as fault:  # a setting that fails costs one trial, not the comparison
+        error = error_text(fault)
+    seconds = round(time.perf_counter() - began, 3)
+    return Trial(parameters=parameters, value=value, error=error, seconds=seconds), validation
+
+
+def seed_from(*numbers: int) -> int:
+    """A seed for each sequence of numbers, the same for two of them only by chance."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+
+def error_text(fault: Exception) -> str:
+    """An error of a library, on one line."""
+    return f"{type(fault).__name__}: {' '.join(str(fault).split())}"
+
+
+def optuna_library() -> Any:
+    """Optuna, silenced; it is an extra, so an error says how to get it."""
+    try:
+        import optuna
     except ImportError as error:
-        raise InputError("A cluster needs Dask: pip install 'ecrt[cluster]'.") from error
-    try:
-        client = Client(address, timeout="5s")  # type: ignore[no-untyped-call]
-    except (OSError, TimeoutError, ValueError) as error:
-        raise InputError(f"No Dask scheduler answers at {address}: {error}") from error
-    with client, joblib.parallel_config(backend="dask"):
-        yield
+        raise InputError("Tuning needs Optuna: pip install 'ecrt[compare]'.") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _distributions(optuna: Any, space: Space) -> dict[str, Any]:
+    kinds, found = optuna.distributions, {}
+    for name, part in space.items():
+        if isinstance(part, Choice):
+            found[name] = kinds.CategoricalDistribution(part.values)
+        else:
+            kind = kinds.IntDistribution if isinstance(part.low, int) else kinds.FloatDistribution
+            found[name] = kind(part.low, part.high, log=part.log)
+    return found
+
+
+# --- what is kept on disk ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One setting that was tried, its metric on validation rows, and what went wrong if it has none."""
+
+    parameters: dict[str, Any]
+    value: float | None
+    error: str
+    seconds: float
+
+    def write(self, file: Path, validation: Validation | None) -> None:
+        """Keep the trial and its predictions of validation rows; the record comes last."""
+        if validation is not None:
+            write_arrays(_validation_file(file), {"log_proba": validation[0], "y": validation[1]})
+        write_json(file, self)
+
+    @classmethod
+    def read(cls, file: Path) -> tuple[Trial, Validation | None]:
+        """A trial, and its predictions of validation rows unless it failed."""
+        trial: Trial = read_json(file, cls)
+        if trial.value is None:
+            return trial, None
+        arrays = read_arrays(_validation_file(file), MOST_BYTES)
+        if not {"log_proba", "y"} <= arrays.keys():
+            raise InputError(f"{_validation_file(file)} holds no validation rows.")
+        return trial, (arrays["log_proba"], arrays["y"])
+
+
+def _validation_file(trial: Path) -> Path:
+    return trial.with_name(trial.name.replace("trial-", "validation-")).with_suffix(".npz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """The best setting, the metric that it reached on validation rows, how trials ended, and what went wrong."""
+
+    parameters: dict[str, Any]
+    validation: float | None
+    trials: dict[str, int]
+    error: str
+
+
+class Run(NamedTuple):
+    """One method on one seed: what tuning chose, the seconds that it took, and predictions unless it failed."""
+
+    method: str
+    seed: int
+    tuned: Tuned
+    seconds: dict[str, float]
+    predictions: Predictions | None
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder of a comparison: whole files only, so that a run killed at any moment goes on where it stopped."""
+
+    folder: Path
+
+    def run_folder(self, method: str, seed: int) -> Path:
+        """The folder of one method on one seed."""
+        return self.folder / "runs" / method / f"seed-{seed}"
+
+    def claim(self, settings: Mapping[str, Any]) -> None:
+        """Take the folder for these settings, or go on with it; other settings, or other files, are refused.
+
+        The folder must be held, so that what killed runs had half written can be removed first.
+        """
+        for folder in (self.folder, *self.folder.glob("runs/*/*")):
+            remove_litter(folder)
+        file = self.folder / SETTINGS_FILE
+        wanted = plain(settings)
+        if not file.is_file():
+            if any(self.folder.iterdir()):
+                raise InputError(f"The folder {self.folder} holds other files. Choose another.")
+            write_json(file, wanted)
+            return
+        before = read_json(file, dict[str, Any])
+        differing = [name for name in {**before, **wanted} if before.get(name) != wanted.get(name)]
+        if differing:
+            changes = [f"{name}: {_short(before.get(name))}, now {_short(wanted.get(name))}" for name in differing]
+            raise InputError(
+                f"The folder {self.folder} holds a comparison with other settings or data ({'; '.join(changes)}). "
+                "Choose another folder, or give the same command to go on with that one."
+            )
+
+    def is_finished(self, method: str, seed: int) -> bool:
+        """Whether a run is on disk, whole; runs and trials that cannot be read are named, and made again."""
+        folder = self.run_folder(method, seed)
+        if (folder / RUN_FILE).is_file():
+            try:
+                self.read_run(method, seed)
+            except InputError as error:
+                warn_user(f"{error} This run is made again.")
+            else:
+                _remove_validation(folder)
+                return True
+        for file in sorted(folder.glob("trial-*.json")):
+            try:
+                Trial.read(file)
+            except InputError as error:
+                warn_user(f"{error} This trial is made again.")
+                file.unlink()
+        return False
+
+    def write_run(self, run: Run) -> None:
+        """Write a finished run; the record comes last, since it says that the rest is there."""
+        folder = self.run_folder(run.method, run.seed)
+        if run.predictions is not None:
+            run.predictions.write(folder / PREDICTIONS_FILE)
+        write_json(folder / SECONDS_FILE, run.seconds)
+        write_json(folder / RUN_FILE, run.tuned)
+        _remove_validation(folder)
+
+    def read_run(self, method: str, seed: int) -> Run:
+        """What ``write_run`` has written."""
+        folder = self.run_folder(method, seed)
+        tuned: Tuned = read_json(folder / RUN_FILE, Tuned)
+        seconds: dict[str, float] = read_json(folder / SECONDS_FILE, dict[str, float])
+        predictions = None if tuned.error else read_predictions(folder / PREDICTIONS_FILE)
+        return Run(method, seed, tuned, seconds, predictions)
+
+
+def _remove_validation(folder: Path) -> None:
+    """Of a finished run: the best trial's is among its predictions."""
+    for trial in folder.glob("validation-*.npz"):
+        trial.unlink(missing_ok=True)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:59] + "…"

@@ -1,36 +1,26 @@
-"""What a comparison leaves on disk, and what it found: figures of every run, and tests of differences."""
+"""What a comparison found: figures of every run, and tests of differences."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ecrt.comparison.methods import METHODS
-from ecrt.comparison.splits import Split
-from ecrt.comparison.tuning import Trial, Tuned
-from ecrt.disk import plain, read_json, remove_litter, write_json
-from ecrt.errors import InputError, warn_user
+from ecrt.disk import plain, write_json
+from ecrt.errors import InputError
 from ecrt.metrics import (
     PRIORS,
     Estimate,
     Pair,
-    Predictions,
     PriorName,
     corrected_estimate,
     mean_of_finite,
     paired,
-    read_predictions,
 )
-
-SETTINGS_FILE, RESULTS_FILE, TIMES_FILE = "comparison.json", "results.json", "times.json"
-RUN_FILE, SECONDS_FILE, PREDICTIONS_FILE = "run.json", "seconds.json", "predictions.npz"
 
 
 @dataclass(frozen=True)
@@ -76,97 +66,6 @@ def choose_measure(name: str, n_classes: int) -> str:
     if key not in known:
         raise InputError(f"{name!r} is not a metric for {n_classes} classes. Known: {', '.join(known)}.")
     return key
-
-
-class Run(NamedTuple):
-    """One method on one seed: what tuning chose, the seconds that it took, and predictions unless it failed."""
-
-    method: str
-    seed: int
-    tuned: Tuned
-    seconds: dict[str, float]
-    predictions: Predictions | None
-
-
-@dataclass(frozen=True)
-class Store:
-    """The folder of a comparison: whole files only, so that a run killed at any moment goes on where it stopped."""
-
-    folder: Path
-
-    def run_folder(self, method: str, seed: int) -> Path:
-        """The folder of one method on one seed."""
-        return self.folder / "runs" / method / f"seed-{seed}"
-
-    def claim(self, settings: Mapping[str, Any]) -> None:
-        """Take the folder for these settings, or go on with it; other settings, or other files, are refused.
-
-        The folder must be held, so that what killed runs had half written can be removed first.
-        """
-        for folder in (self.folder, *self.folder.glob("runs/*/*")):
-            remove_litter(folder)
-        file = self.folder / SETTINGS_FILE
-        wanted = plain(settings)
-        if not file.is_file():
-            if any(self.folder.iterdir()):
-                raise InputError(f"The folder {self.folder} holds other files. Choose another.")
-            write_json(file, wanted)
-            return
-        before = read_json(file, dict[str, Any])
-        differing = [name for name in {**before, **wanted} if before.get(name) != wanted.get(name)]
-        if differing:
-            changes = [f"{name}: {_short(before.get(name))}, now {_short(wanted.get(name))}" for name in differing]
-            raise InputError(
-                f"The folder {self.folder} holds a comparison with other settings or data ({'; '.join(changes)}). "
-                "Choose another folder, or give the same command to go on with that one."
-            )
-
-    def is_finished(self, method: str, seed: int) -> bool:
-        """Whether a run is on disk, whole; runs and trials that cannot be read are named, and made again."""
-        folder = self.run_folder(method, seed)
-        if (folder / RUN_FILE).is_file():
-            try:
-                self.read_run(method, seed)
-            except InputError as error:
-                warn_user(f"{error} This run is made again.")
-            else:
-                _remove_validation(folder)
-                return True
-        for file in sorted(folder.glob("trial-*.json")):
-            try:
-                Trial.read(file)
-            except InputError as error:
-                warn_user(f"{error} This trial is made again.")
-                file.unlink()
-        return False
-
-    def write_run(self, run: Run) -> None:
-        """Write a finished run; the record comes last, since it says that the rest is there."""
-        folder = self.run_folder(run.method, run.seed)
-        if run.predictions is not None:
-            run.predictions.write(folder / PREDICTIONS_FILE)
-        write_json(folder / SECONDS_FILE, run.seconds)
-        write_json(folder / RUN_FILE, run.tuned)
-        _remove_validation(folder)
-
-    def read_run(self, method: str, seed: int) -> Run:
-        """What ``write_run`` has written."""
-        folder = self.run_folder(method, seed)
-        tuned: Tuned = read_json(folder / RUN_FILE, Tuned)
-        seconds: dict[str, float] = read_json(folder / SECONDS_FILE, dict[str, float])
-        predictions = None if tuned.error else read_predictions(folder / PREDICTIONS_FILE)
-        return Run(method, seed, tuned, seconds, predictions)
-
-
-def _remove_validation(folder: Path) -> None:
-    """Of a finished run: the best trial's is among its predictions."""
-    for trial in folder.glob("validation-*.npz"):
-        trial.unlink(missing_ok=True)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:59] + "…"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,8 +210,8 @@ class Comparison:
 
     def write(self, folder: Path) -> None:
         """Write ``results.json``, the same whenever and however often it is made, and ``times.json``."""
-        write_json(folder / RESULTS_FILE, self.as_dict())
-        write_json(folder / TIMES_FILE, self.times)
+        write_json(folder / "results.json", self.as_dict())
+        write_json(folder / "times.json", self.times)
 
     def _values(self, method: str, metric: str, prior: PriorName) -> list[float]:
         """A metric on every seed; nothing where a seed has no value."""
@@ -328,39 +227,6 @@ class Comparison:
     def _table(self, prior: PriorName) -> dict[str, dict[str, Estimate | None]]:
         shown = dict.fromkeys((self.metric, *SHOWN))
         return {name: {metric: self.estimate(name, metric, prior) for metric in shown} for name in self.sound}
-
-
-def collect(
-    store: Store, settings: dict[str, Any], data: dict[str, Any], warnings: list[str], y: NDArray[np.int64],
-    splits: Sequence[Split],
-) -> Comparison:  # fmt: skip
-    """Measure the predictions on disk; their columns are the classes of the training rows of their split."""
-    methods: dict[str, MethodResult] = {}
-    times: dict[str, list[dict[str, float]]] = {}
-    for name in settings["methods"]:
-        runs = [store.read_run(name, seed) for seed in range(len(splits))]
-        tuned, times[name] = [run.tuned for run in runs], [run.seconds for run in runs]
-        metrics: dict[str, dict[str, list[float]]] = {}
-        recalls: dict[str, NDArray[np.float64]] = {}
-        error = next((one.error for one in tuned if one.error), "")
-        for prior in () if error else PRIORS:
-            found = [run.predictions.metrics(prior) for run in runs if run.predictions is not None]
-            names = [metric for metric in MEASURES if any(metric in one for one in found)]
-            metrics[prior] = {metric: [one.get(metric, np.nan) for one in found] for metric in names}
-            recalls[prior] = np.full((len(splits), len(data["classes"])), np.nan)
-            for row, one, split in zip(recalls[prior], found, splits, strict=True):
-                row[np.unique(y[split.train])[one["by_class"]["class"]]] = one["by_class"]["recall"]
-        methods[name] = MethodResult(
-            label=METHODS[name].label,
-            error=error,
-            parameters=[one.parameters for one in tuned],
-            validation=[one.validation for one in tuned],
-            trials=[one.trials for one in tuned],
-            metrics=metrics,
-            recalls=recalls,
-        )
-    data = data | {"test_to_train": float(np.mean([len(split.test) / len(split.train) for split in splits]))}
-    return Comparison(settings=settings, data=data, warnings=warnings, methods=methods, times=times)
 
 
 def _plain_pairs(pairs: list[Pair]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from torch import nn
 
 from ecrt.data import TableEncoder
 from ecrt.data.minority import TargetRegions
-from ecrt.diagnostics.sources import ClassDiagnosis, SourceDiagnostics
+from ecrt.diagnostics import ClassDiagnosis, SourceDiagnostics
 from ecrt.disk import typed
 from ecrt.errors import BadContentError, InputError
 from ecrt.estimators.base import EstimatorBase, SeenImages

@@ -17,7 +17,6 @@ from scipy.stats import t as student_t
 from sklearn.metrics import confusion_matrix
 
 from ecrt.metrics import (
-    FREQUENCY_GROUPS,
     PRIORS,
     class_scores,
     confused_pairs,
@@ -26,8 +25,12 @@ from ecrt.metrics import (
 )
 from ecrt.report import drawing
 from ecrt.report.drawing import DOTTED, GREY, INK, MINORITY, NAME, OTHERS, PALETTE, SMALL, svg
-from ecrt.report.rendering import Plots, counted, percent, short_label
-from ecrt.report.tables import Cell, Table, column_table, count_cell, label_cell, number_cell
+from ecrt.report.rendering import (
+    Plots,
+    column_table,
+    counted,
+    short_label,
+)
 from ecrt.runs.diagnosis import Answer, Finding, theory_finding
 from ecrt.runs.evaluation import Evaluation
 from ecrt.training import History
@@ -39,12 +42,8 @@ Mask = NDArray[np.bool_]
 MOST_MATRIX_CLASSES, MOST_NUMBERED = 30, 12
 """Classes of a confusion matrix, and of one with numbers in it."""
 
-METRICS = (
-    "top1", "balanced_accuracy", "macro_f1", "g_mean", "top5", "nll", "balanced_nll", "ece", "mean_average_precision",
-    "average_precision", "roc_auc",
-)  # fmt: skip
-LONG_TABLE, WEAKEST, MOST_ROWS = 30, 10, 500
-"""From more classes than the first on the weakest are shown apart; tables end after the last."""
+MOST_ROWS = 500
+"""Classes in a table."""
 
 MOST_RARE_PANELS, MOST_CURVES, MOST_COLOURED = 5, 6, 20
 BY_CHANCE = 0.05
@@ -60,28 +59,22 @@ AROUND = [(0, 0), (0, 9), (0, -9), (2, 0), (-2, 0), (2, 9), (-2, -9), (0, 18), (
 
 
 def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
-    """Turn an evaluation into what the page shows."""
-    model, arrays = evaluation.facts, evaluation.arrays
-    flows, encoder = evaluation.training["restarts"], evaluation.training["encoder"]
-    return {
-        "title": evaluation.title,
-        "subject": evaluation.subject,
+    """What the page shows: the evaluation, and what follows from it."""
+    model, classes, y = evaluation.facts, evaluation.arrays, evaluation.y
+    tested = np.bincount(y[y >= 0], minlength=len(classes["labels"]))
+    return vars(evaluation) | {
         "columns": column_table(evaluation.columns),
-        "model": model,
         "head": f"{model['head']} {model['head_setting']:g}",
         "chosen_prior": "training" if model["class_prior"] == "training" else "balanced",
-        "data": _data(evaluation),
-        "metrics": _metric_table(evaluation),
-        "groups": _group_table(evaluation),
+        "rare": classes["labels"][classes["minority"]].tolist(),
+        "untested": int((tested == 0).sum()),
+        "nearer_to": _nearer_prior(tested / tested.sum(), classes["counts"] / classes["counts"].sum()),
+        "notes": np.where(classes["minority"], "rare", ""),
+        "frequency": frequency_group(classes["counts"]),
         "views": [_view(evaluation, prior) for prior in PRIORS],
-        "n_points_columns": len(arrays["sources"]),
-        "n_drawn": len(np.unique(arrays["synthetic_y"])),
         "n_shown": len(drawn_classes(evaluation)),
-        "n_curves": len(flows) + (encoder is not None),
-        "n_flows": len(flows),
-        "failed": [flow.error for flow in flows if flow.error],
         "findings": findings(evaluation),
-        "independence": _independence_table(evaluation),
+        "chance": [chance_correlation(int(n), model["n_sources"]) for n in classes["n_examples"][:MOST_ROWS]],
     }
 
 
@@ -92,30 +85,7 @@ def drawn_classes(evaluation: Evaluation) -> Labels:
     return np.sort(drawn[order[:MOST_RARE_PANELS]])
 
 
-def frequency_bands(counts: Labels, most: int = 6) -> Labels:
-    """The band of each class, by quantiles of training samples, the rarest 0; one band if all are equally frequent."""
-    edges = np.unique(np.quantile(counts, np.linspace(0, 1, most + 1)[1:-1], method="lower"))
-    return np.unique(np.searchsorted(edges, counts, side="left"), return_inverse=True)[1].astype(np.int64)
-
-
 # --- data and predictions ------------------------------------------------------------------------------------------
-
-
-def _data(evaluation: Evaluation) -> dict[str, Any]:
-    """What the model learned from, and what it was tested on."""
-    classes, y = evaluation.arrays, evaluation.y
-    tested = np.bincount(y[y >= 0], minlength=len(classes["labels"]))
-    return {
-        "train_rows": int(classes["counts"].sum()),
-        "n_classes": len(classes["labels"]),
-        "smallest": int(classes["counts"].min()),
-        "largest": int(classes["counts"].max()),
-        "test_rows": len(y),
-        "rare": classes["labels"][classes["minority"]].tolist(),
-        "untested": int((tested == 0).sum()),
-        "unknown": evaluation.unknown_labels,
-        "nearer_to": _nearer_prior(tested / tested.sum(), classes["counts"] / classes["counts"].sum()),
-    }
 
 
 def _nearer_prior(test: Array, training: Array) -> str:
@@ -135,12 +105,10 @@ def _view(evaluation: Evaluation, prior: str) -> dict[str, Any]:
     recall, support = scores["recall"], scores["support"]
     order = np.lexsort((-support, recall))  # the weakest class first, those without test rows last
     true, first = np.unique(pairs["true"], return_index=True)
-    target = np.full(n, -1)  # the class that each is most often taken for
-    target[true] = pairs["predicted"][first]
+    taken_for = np.full(n, None)  # the class that each is most often taken for
+    taken_for[true] = classes["labels"][pairs["predicted"][first]]
     tested = np.isfinite(recall)
     rare, others = recall[classes["minority"] & tested], recall[~classes["minority"] & tested]
-    table = _class_table(evaluation, prior, scores, order[:MOST_ROWS], target)
-    weakest = Table(table.columns, table.rows[:WEAKEST], f"weakest-{prior}", sortable=True)
     return {
         "prior": prior,
         "metrics": evaluation.metrics[prior],
@@ -148,81 +116,16 @@ def _view(evaluation: Evaluation, prior: str) -> dict[str, Any]:
         "recalls": {"rare": rare.mean(), "others": others.mean()} if len(rare) and len(others) else None,
         "missed": [
             {"label": classes["labels"][at], "right": recall[at] * support[at], "rows": support[at],
-             "taken_for": classes["labels"][target[at]]}
+             "taken_for": taken_for[at]}
             for at in order[:3].tolist() if recall[at] < 1
         ],
-        "classes": table,
-        "weakest": weakest if n > LONG_TABLE else None,
-        "confusion": "bands" if n > MOST_MATRIX_CLASSES else "matrix" if n > MOST_NUMBERED else "numbers",
-        "pairs": _pair_table(classes["labels"], support, pairs, f"pairs-{prior}") if n > 2 else None,
+        "scores": scores,
+        "order": order[:MOST_ROWS],
+        "taken_for": taken_for,
+        "confusion": "matrix" if n > MOST_NUMBERED else "numbers",
+        "pairs": pairs,
         "overconfidence": float(evaluation.under(prior, "confidence")[known].mean() - (predicted == y)[known].mean()),
     }  # fmt: skip
-
-
-def _metric_table(evaluation: Evaluation) -> Table:
-    """Every metric under both priors, beside guessing."""
-    keys = [key for key in METRICS if key in evaluation.metrics["balanced"]]
-    columns = {"Balanced prior": "balanced", "Training prior": "training", "Guessing": "guessing"}
-    values = {heading: [evaluation.metrics[name][key] for key in keys] for heading, name in columns.items()}
-    return Table.of({"Metric": keys, **values}, "metrics")
-
-
-def _group_table(evaluation: Evaluation) -> Table:
-    """Mean recall of classes with many, medium and few training samples."""
-    groups = {prior: [evaluation.groups[prior][name] for name in FREQUENCY_GROUPS] for prior in PRIORS}
-    untested = [one["n_classes"] - one["n_tested"] for one in groups["balanced"]]
-    notes = [f"{number:.0f} without test rows" if number else "" for number in untested]
-    columns: dict[str, list[Any]] = {
-        "Training samples": [Cell(name, note=note) for name, note in zip(FREQUENCY_GROUPS, notes, strict=True)],
-        "Classes": [int(one["n_classes"]) for one in groups["balanced"]],
-        **{f"Recall, {prior} prior": [one["recall"] for one in groups[prior]] for prior in PRIORS},
-    }
-    return Table.of(columns, "groups")
-
-
-def _class_table(evaluation: Evaluation, prior: str, scores: dict[str, Array], order: Labels, target: Labels) -> Table:
-    """Classes in their order, with the class that each is most often taken for."""
-    classes = evaluation.arrays
-    columns = {
-        "Class": map(label_cell, classes["labels"][order], np.where(classes["minority"], "rare", "")[order]),
-        "Training rows": classes["counts"][order],
-        "Group": frequency_group(classes["counts"])[order],
-        "Test rows": map(count_cell, scores["support"][order]),
-        "Recall": scores["recall"][order],
-        "Precision": scores["precision"][order],
-        "F1": scores["f1"][order],
-        "Mostly taken for": [label_cell(classes["labels"][at]) if at >= 0 else "–" for at in target[order]],
-    }
-    return Table.of(columns, f"classes-{prior}", sortable=True)
-
-
-def _pair_table(labels: NDArray[np.str_], support: Array, pairs: dict[str, Labels], key: str) -> Table:
-    """Which class is taken for which, most rows first."""
-    few = 15 if len(labels) > MOST_MATRIX_CLASSES else 5
-    true, wrong, rows = (pairs[name][:few] for name in ("true", "predicted", "rows"))
-    columns = {
-        "True class": map(label_cell, labels[true]),
-        "Taken for": map(label_cell, labels[wrong]),
-        "Rows": rows,
-        "Of its rows": [Cell(percent(share), share) for share in (rows / support[true]).tolist()],
-    }
-    return Table.of(columns, key, sortable=True)
-
-
-def _independence_table(evaluation: Evaluation) -> Table:
-    """Dependence left between the sources of each class, beside what chance gives."""
-    of, some = evaluation.arrays, slice(MOST_ROWS)
-    chance = [chance_correlation(int(n), evaluation.facts["n_sources"]) for n in of["n_examples"][some]]
-    columns = {
-        "Class": map(label_cell, of["labels"][some]),
-        "Learned from": np.where(of["demixed_on"], "yes", "no")[some],
-        "Samples": of["n_examples"][some],
-        "Correlation": [number_cell(value, 2) for value in of["max_correlation"][some]],
-        "By chance": [number_cell(value, 2) for value in chance],
-        "HSIC": [number_cell(value, 2) for value in of["hsic"][some]],
-        "Log-likelihood": [number_cell(value, 1) for value in of["log_likelihood"][some]],
-    }
-    return Table.of(columns, "independence", sortable=True)
 
 
 # --- findings ------------------------------------------------------------------------------------------------------
@@ -302,14 +205,9 @@ def _likelihood(evaluation: Evaluation, seen: Mask) -> Finding:
 
 def class_plots(evaluation: Evaluation) -> Plots:
     """Every figure of the page."""
-    model = evaluation.facts
-    # Without two sources, and samples to measure them on, there is no dependence to show.
-    known = model["n_sources"] > 1 and bool(np.isfinite(evaluation.arrays["max_correlation"]).any())
     plots: dict[str, list[str]] = {
         "sources": source_panels(evaluation),
         "curves": curve_panels(evaluation),
-        "heads": [drawing.head_panel(model["head_candidates"], f"{model['head']} {model['head_setting']:g}")],
-        "dependence": [svg(_dependence, "dependence", evaluation)] if known else [],
     }
     for prior in PRIORS:
         plots[f"frequency-{prior}"] = frequency_panels(evaluation, prior)
@@ -322,9 +220,8 @@ def class_plots(evaluation: Evaluation) -> Plots:
 def frequency_panels(evaluation: Evaluation, prior: str) -> list[str]:
     """Recall and F1 of every class against its training samples."""
     n = len(evaluation.arrays["labels"])
-    scores: dict[str, dict[str, Array]] = {
-        name: class_scores(evaluation.y, evaluation.under(name, "predicted"), n) for name in PRIORS
-    }
+    predicted = {name: evaluation.under(name, "predicted") for name in ("balanced", "training")}
+    scores = {name: class_scores(evaluation.y, of, n) for name, of in predicted.items()}
     lowest = np.nanmin([found[key] for found in scores.values() for key in ("recall", "f1")])
     floor = max(np.floor(10 * lowest) / 10 - 0.1, 0.0) if lowest > 0.5 else 0.0  # the same under every prior
     return [
@@ -350,49 +247,32 @@ def _frequency(axes: Axes, evaluation: Evaluation, values: Array, title: str, fl
 
 
 def confusion_panels(evaluation: Evaluation, prior: str) -> list[str]:
-    """Where rows of each class go; with many classes, rows of bands of classes (none if all are equally frequent)."""
-    classes, y, predicted = evaluation.arrays, evaluation.y, evaluation.under(prior, "predicted")
-    n = len(classes["labels"])
-    if n <= MOST_MATRIX_CLASSES:
-        rows = confusion_matrix(y, predicted, labels=np.arange(n))  # without labels that are not known
-        names = [short_label(str(label), 12) for label in classes["labels"]]
-        texts = np.where(rows > 0, rows.astype(str), "") if n <= MOST_NUMBERED else None
-        side = float(np.clip(2.6 + 0.2 * n, 3.4, 7.2))
-        upright = max(map(len, names)) * 0.62 * SMALL > 0.7 * 72 * side / n
-        ticks: dict[str, Any] = {"labels": names, "rotation": 90 if upright else 0}
-        axis_labels, size = ("predicted class", "true class"), (side + 0.4, side)
-        return [svg(_matrix, f"confusion-{prior}", rows, texts, np.eye(n), ticks, names, axis_labels, size=size)]
-    bands, known = frequency_bands(classes["counts"]), y >= 0
-    n_bands = int(bands.max()) + 1
-    if n_bands == 1:
+    """Where rows of each class go; nothing where classes are too many for a matrix."""
+    labels, predicted = evaluation.arrays["labels"], evaluation.under(prior, "predicted")
+    n = len(labels)
+    if n > MOST_MATRIX_CLASSES:
         return []
-    rows = np.zeros((n_bands, n_bands + 1), dtype=np.int64)
-    np.add.at(rows, (bands[y[known]], np.where(predicted == y, 0, 1 + bands[predicted])[known]), 1)
-    shares = 100 * rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)
-    ranges = [classes["counts"][bands == band] for band in range(n_bands)]
-    names = [f"{counts.min()}–{counts.max()}" for counts in ranges]
-    ticks = {"labels": ["right", *names], "rotation": 35, "ha": "right"}
-    axis_labels = ("right, or training samples of the wrong class", "training samples of the true class")
-    right = np.arange(n_bands + 1) == np.zeros((n_bands, 1))
-    texts = np.char.mod("%.0f", shares)
-    return [svg(_matrix, f"bands-{prior}", rows, texts, right, ticks, names, axis_labels, size=(4.6, 4.0))]
+    rows = confusion_matrix(evaluation.y, predicted, labels=np.arange(n))  # without labels that are not known
+    side = float(np.clip(2.6 + 0.2 * n, 3.4, 7.2))
+    names = [short_label(str(label), 12) for label in labels]
+    upright = max(map(len, names)) * 0.62 * SMALL > 0.7 * 72 * side / n
+    return [svg(_matrix, f"confusion-{prior}", rows, names, 90 if upright else 0, size=(side + 0.4, side))]
 
 
-def _matrix(
-    axes: Axes, rows: Labels, texts: Any, right: Array, ticks: dict[str, Any], names: list[str], labels: tuple[str, str]
-) -> None:
+def _matrix(axes: Axes, rows: Labels, names: list[str], rotation: int) -> None:
     """The fuller a cell, the larger its share of the line: right ones in blue, wrong ones in red."""
-    share = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)
-    image = np.empty((*share.shape, 4))
-    image[..., :3] = np.where(right[..., None], to_rgb(OTHERS), to_rgb(MINORITY))
+    share, n = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1), len(rows)
+    image = np.empty((n, n, 4))
+    image[..., :3] = np.where(np.eye(n)[..., None], to_rgb(OTHERS), to_rgb(MINORITY))
     image[..., 3] = np.sqrt(share)
     axes.imshow(image, interpolation="nearest", aspect="auto")
-    for (row, column), text in np.ndenumerate(texts if texts is not None else np.empty((0, 0))):
-        colour = "white" if share[row, column] > 0.45 else INK
-        axes.text(column, row, text, ha="center", va="center", fontsize=SMALL, color=colour)
-    axes.set_xticks(range(share.shape[1]), parse_math=False, fontsize=SMALL, **ticks)
-    axes.set_yticks(range(len(share)), names, parse_math=False, fontsize=SMALL)
-    axes.set(xlabel=labels[0], ylabel=labels[1])
+    for (row, column), number in np.ndenumerate(rows if n <= MOST_NUMBERED else np.empty((0, 0))):
+        if number:
+            colour = "white" if share[row, column] > 0.45 else INK
+            axes.text(column, row, str(number), ha="center", va="center", fontsize=SMALL, color=colour)
+    axes.set_xticks(range(n), names, parse_math=False, fontsize=SMALL, rotation=rotation)
+    axes.set_yticks(range(n), names, parse_math=False, fontsize=SMALL)
+    axes.set(xlabel="predicted class", ylabel="true class")
     axes.tick_params(length=0)
     axes.spines[:].set(visible=True, linewidth=0.5)
 
@@ -492,22 +372,4 @@ def _curve(axes: Axes, history: History, title: str) -> None:
     axes.axvline(history.best_epoch + 1, label="kept epoch", **DOTTED)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set(title=title, xlabel="epoch", ylabel="loss")
-    drawing.legend_below(axes)
-
-
-def _dependence(axes: Axes, evaluation: Evaluation) -> None:
-    """Largest correlation between two sources within each class, beside what chance alone gives."""
-    classes = evaluation.arrays
-    known = np.isfinite(classes["max_correlation"])
-    style = {"s": 26, "alpha": 0.75, "clip_on": False, "zorder": 3, "rasterized": len(known) > 500}
-    seen, unseen = known & classes["demixed_on"], known & ~classes["demixed_on"]
-    for group, marker in (((seen, OTHERS, "learned from"), "o"), ((unseen, MINORITY, "not seen"), "s")):
-        drawing.scatter_groups(axes, classes["n_examples"], classes["max_correlation"], [group], marker=marker, **style)
-    drawing.count_axis(axes, classes["n_examples"][known])
-    grid = np.unique(np.geomspace(*axes.get_xlim(), 60).round())
-    grid = grid[grid >= 3]
-    chance = [chance_correlation(int(size), evaluation.facts["n_sources"]) for size in grid]
-    axes.plot(grid, chance, label="by chance", **DOTTED)
-    axes.set(title="Dependence left between sources", ylabel="largest correlation of two sources")
-    axes.set(ylim=(0, 1.02), xlabel="training samples measured on (log scale)")
     drawing.legend_below(axes)

@@ -12,8 +12,7 @@ from ecrt.comparison import MEASURES, METHODS, SHOWN, Comparison
 from ecrt.metrics import PRIORS, Estimate, Pair, PriorName
 from ecrt.report import drawing
 from ecrt.report.drawing import DOTTED, INK, MINORITY, OTHERS, PALETTE, SMALL, svg
-from ecrt.report.rendering import Plots, paragraphs
-from ecrt.report.tables import Cell, Table, column_table, count_cell, label_cell, number_cell
+from ecrt.report.rendering import Cell, Plots, Table, column_table, label_cell, number_cell, paragraphs
 
 MOST_CLASSES = 500
 ON_SCREEN = ("macro_f1", "nll")
@@ -22,22 +21,12 @@ MARKS = "os^Dv"
 
 
 def summarise_comparison(found: Comparison) -> dict[str, Any]:
-    """Turn a comparison into what its page shows."""
-    counts = found.data["counts"]
-    return {
-        "title": found.settings["title"],
-        "settings": found.settings,
+    """What the page shows: the comparison, and what follows from it."""
+    return vars(found) | {
         "metric": MEASURES[found.metric].label,
         "reference": found.label(found.reference),
-        "labels": {name: found.label(name) for name in found.methods},
         "chosen_prior": found.prior,
-        "rows": found.data["rows"],
-        "n_columns": found.data["columns"],
-        "n_classes": len(counts),
-        "smallest": min(counts),
-        "largest": max(counts),
         "minutes": sum(sum(one.values()) for runs in found.times.values() for one in runs) / 60,
-        "warnings": found.warnings,
         "views": [_view(found, prior) for prior in PRIORS],
         "tuning": _tuning_table(found),
         "parameters": _parameter_table(found),
@@ -104,23 +93,19 @@ def _score_table(found: Comparison, columns: list[tuple[str, PriorName]], prior:
 
 def _estimate_cell(estimate: Estimate | None, form: str) -> Cell:
     """A mean with half of its interval; a dash where it is missing."""
-    if estimate is None:
-        return number_cell(None)
-    note = "" if estimate.half_width is None else f"± {estimate.half_width:.3f}"
-    return Cell(form.format(estimate.mean), estimate.mean, note)
+    width = None if estimate is None else estimate.half_width
+    return number_cell(None if estimate is None else estimate.mean, form, "" if width is None else f"± {width:.3f}")
 
 
 def _pair_table(found: Comparison, pairs: list[Pair], key: str) -> Table:
     """Differences of pairs, with the p-value after Holm's correction for all of the table."""
-    intervals = [pair.gain.interval for pair in pairs]
     p_values = [pair.adjusted for pair in pairs]
     columns: dict[str, list[Any]] = {
         "Method": [found.label(pair.first) for pair in pairs],
         "against": [found.label(pair.second) for pair in pairs],
-        "Better by": [Cell(f"{pair.gain.mean:+.3f}", pair.gain.mean) for pair in pairs],
-        "95 % interval": ["–" if ends is None else "{:+.3f} to {:+.3f}".format(*ends) for ends in intervals],
+        "Better by": [_estimate_cell(pair.gain, "{:+.3f}") for pair in pairs],
         "p, corrected": [Cell("< 0.001", p) if p is not None and p < 0.001 else number_cell(p) for p in p_values],
-        "Beyond noise": ["yes" if pair.beyond_noise else "no" for pair in pairs],
+        "Beyond noise": [pair.beyond_noise for pair in pairs],
     }
     return Table.of(columns, key, sortable=True)
 
@@ -136,7 +121,7 @@ def _class_table(found: Comparison, prior: PriorName) -> Table | None:
     columns = {
         "Class": [label_cell(of["classes"][at]) for at in order],
         "Rows": [of["counts"][at] for at in order],
-        "Test rows a split": [Cell(f"{of['test_rows'][at]:,.3g}", of["test_rows"][at]) for at in order],
+        "Test rows a split": [number_cell(of["test_rows"][at], "{:,.3g}") for at in order],
         found.label(found.reference): [recalls[at] for at in order],
         **{found.label(name): [_estimate_cell(gains[name][at], "{:+.3f}") for at in order] for name in others},
     }
@@ -153,10 +138,10 @@ def _tuning_table(found: Comparison) -> Table:
         rows.append((
             Cell(found.label(name), note="failed" if result.error else ""),
             Cell(f"{few}" if few == most else f"{few} to {most}", float(np.mean(finished))),
-            *(count_cell(sum(one[key] for one in result.trials)) for key in ("cut", "failed")),
-            *(Cell(f"{value:.1f} s", float(value)) for value in seconds),
+            number_cell(sum(one["failed"] for one in result.trials), "{:.0f}"),
+            *(number_cell(value, "{:.1f} s") for value in seconds),
         ))  # fmt: skip
-    columns = ("Method", "Trials a split", "Cut short", "Failed", "Tuning a split", "Last fit")
+    columns = ("Method", "Trials a split", "Failed", "Tuning a split", "Last fit")
     return Table(columns, tuple(rows), "tuning-table", sortable=True)
 
 
@@ -167,7 +152,7 @@ def _parameter_table(found: Comparison) -> Table:
         method = Cell(found.label(name), full=METHODS[name].reference if name in METHODS else "")
         for seed, (chosen, reached) in enumerate(zip(result.parameters, result.validation, strict=True)):
             text = ", ".join(f"{key} {_shown(value)}" for key, value in chosen.items())
-            rows.append((method, count_cell(seed), number_cell(reached), Cell(text)))
+            rows.append((method, number_cell(seed, "{:.0f}"), number_cell(reached), Cell(text)))
     columns = ("Method", "Seed", "Best of all trials on validation rows", "Chosen setting")
     return Table(columns, tuple(rows), "parameters", sortable=True)
 
@@ -186,11 +171,8 @@ def comparison_plots(found: Comparison) -> Plots:
         plots[f"scores-{prior}"] = [svg(_scores, f"scores-{prior}", found, prior, size=size)]
         plots[f"class-gains-{prior}"] = []
         if ranked:
-            names, label = [found.label(pair.first) for pair in ranked], found.label(found.reference)
-            gains = [(pair.gain.mean, pair.gain.half_width, pair.beyond_noise) for pair in ranked]
             size = (4.8, 0.42 * len(ranked) + 0.9)
-            panel = svg(drawing.interval_lines, f"gains-{prior}", names, gains, f"Better than {label} by", size=size)
-            plots[f"scores-{prior}"].append(panel)
+            plots[f"scores-{prior}"].append(svg(_gains, f"gains-{prior}", found, ranked, size=size))
             plots[f"class-gains-{prior}"] = [svg(_class_gains, f"class-gains-{prior}", found, prior, size=(7.0, 3.6))]
     return plots
 
@@ -209,6 +191,18 @@ def _scores(axes: Axes, found: Comparison, prior: PriorName) -> None:
                 markeredgewidth=2, elinewidth=1.5, capsize=3,
             )  # fmt: skip
     axes.set_xlabel(f"{measure.label} ({'higher' if measure.higher_is_better else 'lower'} is better)")
+
+
+def _gains(axes: Axes, found: Comparison, pairs: list[Pair]) -> None:
+    """What each method gains over the reference, with its interval; filled where it is beyond noise."""
+    axes.axvline(0, **DOTTED)
+    lines = drawing.name_lines(axes, [found.label(pair.first) for pair in pairs])
+    for line, pair in zip(lines, pairs, strict=True):
+        axes.errorbar(
+            pair.gain.mean, line, xerr=pair.gain.half_width, fmt="o", color=OTHERS, markersize=7, elinewidth=1.5,
+            capsize=3, markerfacecolor=OTHERS if pair.beyond_noise else "none",
+        )  # fmt: skip
+    axes.set_xlabel(f"Better than {found.label(found.reference)} by")
 
 
 def _class_gains(axes: Axes, found: Comparison, prior: PriorName) -> None:

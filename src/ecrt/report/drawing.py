@@ -17,7 +17,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from ecrt.report.rendering import head_name, short_label
+from ecrt.report.rendering import short_label
 
 Array = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ DOTTED: Any = {"color": INK, "linewidth": 1, "linestyle": ":"}
 NAME: Any = {"color": "black", "fontweight": "bold", "path_effects": [withStroke(linewidth=3, foreground="white")]}
 """Style of a name that is written over dots."""
 
-PANEL_SIZE, LOW_PANEL = (4.2, 3.7), (4.8, 1.5)
+PANEL_SIZE = (4.2, 3.7)
 
 SMALL = 8.5
 """Font size of labels inside a panel."""
@@ -119,19 +119,6 @@ def name_lines(axes: Axes, names: Sequence[str], **style: Any) -> list[int]:
     return lines
 
 
-def interval_lines(
-    axes: Axes, names: Sequence[str], values: Sequence[tuple[float, Any, bool]], label: str, colour: str = OTHERS
-) -> None:
-    """A dot with its interval for each name; values are the mean, its error bar, and whether the dot is filled."""
-    axes.axvline(0, **DOTTED)
-    for line, (mean, error, filled) in zip(name_lines(axes, names), values, strict=True):
-        axes.errorbar(
-            mean, line, xerr=error, fmt="o", color=colour, markersize=7, elinewidth=1.5, capsize=3,
-            markerfacecolor=colour if filled else "none",
-        )  # fmt: skip
-    axes.set_xlabel(label)
-
-
 def class_cloud(axes: Axes, points: Array, y: NDArray[np.int64], colours: Mapping[int, str]) -> None:
     """Points in the colours of their classes."""
     shown = [colours[label] for label in y.tolist()]
@@ -169,27 +156,6 @@ def count_scatter(
     axes.set_ylabel(f"{title} on test rows")
     if rare.any() and not rare.all():
         legend_below(axes)
-
-
-def head_panel(losses: Mapping[str, float], chosen: str) -> str:
-    """Held-out loss of every head that was tried, the chosen one in red."""
-
-    def draw(axes: Axes) -> None:
-        lines = name_lines(axes, list(map(head_name, losses)), fontsize=SMALL)
-        for line, (name, loss) in zip(lines, losses.items(), strict=True):
-            mine = name == chosen
-            axes.plot([loss], [line], "o", color=MINORITY if mine else OTHERS, markersize=8 if mine else 6)
-        axes.hlines(lines, 0, 1, color=INK, linewidth=0.4, alpha=0.25, transform=axes.get_yaxis_transform())
-        low, high = min(losses.values()), max(losses.values())
-        if low > 0 and high > 5 * low:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 3.0)))
-            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-            axes.xaxis.set_minor_formatter(NullFormatter())
-        scale = ", log scale" if axes.get_xscale() == "log" else ""
-        axes.set(title="Heads tried", xlabel=f"held-out loss{scale}")
-
-    return svg(draw, "heads", size=(4.6, max(2.0, 0.9 + 0.2 * len(losses))))
 
 
 def legend_below(axes: Axes) -> None:
@@ -238,3 +204,34 @@ def place_labels(
                     parse_math=False, annotation_clip=False, **style,
                 )  # fmt: skip
                 break
+
+
+def toy_png(z: Array, s: Array, y: NDArray[np.int64], *, rare: int, train: Array, synthetic: Array) -> bytes:
+    """Features, recovered sources, and the rare class with its synthetic samples, side by side on white.
+
+    Parameters
+    ----------
+    z, s, y : features, recovered sources and labels of some test rows.
+    rare : the rare class.
+    train, synthetic : sources of its training samples, and of samples drawn from them.
+    """
+    with mpl.rc_context(STYLE | inked("#222222")):
+        figure = Figure(figsize=(11.4, 3.7), layout="constrained", facecolor="white")
+        *clouds, right = figure.subplots(1, 3)
+        shown = ((z, "Features", "z"), (s, "Recovered sources", "s"))
+        for axes, (points, title, symbol) in zip(clouds, shown, strict=True):
+            class_cloud(axes, points, y, dict(enumerate(PALETTE)))
+            for label in np.unique(y).tolist():
+                middle = tuple(np.median(points[y == label], axis=0))
+                axes.annotate(str(label), middle, ha="center", va="center", fontsize=11, **NAME)
+            frame(axes, *limits(points), title=title, xlabel=f"{symbol}₁", ylabel=f"{symbol}₂")
+        test = s[y == rare]
+        right.scatter(*test.T, s=10, color=GREY, alpha=0.6, linewidths=0, label="test, not used")
+        right.scatter(*synthetic.T, s=10, color=OTHERS, alpha=0.75, linewidths=0, label="synthetic")
+        right.scatter(*train.T, s=22, color=MINORITY, marker="x", linewidths=1.3, label="training")
+        bounds = limits(np.concatenate([test, train]))
+        frame(right, *bounds, title="Minority class: real and synthetic", xlabel="s₁", ylabel="s₂")
+        legend_below(right)
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=90, metadata={"Software": None})
+    return file.getvalue()

@@ -7,39 +7,23 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from ecrt.metrics import FREQUENCY_GROUPS
-from ecrt.report.drawing import DOTTED, count_scatter, head_panel, svg
-from ecrt.report.rendering import Plots
-from ecrt.report.tables import Table, column_table, count_cell, label_cell
+from ecrt.report.drawing import DOTTED, count_scatter, svg
+from ecrt.report.rendering import Plots, column_table
 from ecrt.runs.evaluation import Evaluation
-
-METRICS = ("accuracy", "subset_accuracy", "macro_f1", "micro_f1", "mean_average_precision", "bce")
-SCORES = {"average_precision": "Average precision", "f1": "F1", "recall": "Recall", "precision": "Precision"}
 
 
 def summarise_labels(found: Evaluation) -> dict[str, Any]:
-    """Turn the figures of a multi-label model into what its page shows."""
+    """What the page shows: the figures of a multi-label model, and what follows from them."""
     counts, present = found.arrays["counts"], found.y
-    return {
-        "title": found.title,
-        "subject": found.subject,
-        "facts": found.facts,
-        "versions": found.facts["versions"],
+    return vars(found) | {
         "columns": column_table(found.columns),
-        "n_labels": len(found.names),
-        "smallest": int(counts.min()),
-        "largest": int(counts.max()),
-        "test_rows": len(present),
         "labels_per_row": float(present.sum(axis=1).mean()),
-        "test": found.metrics["test"],
-        "guessing": found.metrics["guessing"],
         "weakest": _weakest(found),
         "never_seen": [name for name, count in zip(found.names, counts, strict=True) if count == 0],
         "untested": int((present.sum(axis=0) == 0).sum()),
-        "unknown": found.unknown_labels,
-        "metrics": _metric_table(found),
-        "groups": _group_table(found),
-        "labels": _label_table(found),
+        "notes": np.where(counts > 0, np.where(found.arrays["minority"], "rare", ""), "never seen"),
+        "thresholds": np.where(counts > 0, found.arrays["threshold"], np.nan),
+        "order": np.argsort(found.arrays["average_precision"], kind="stable"),  # NaN comes last
     }
 
 
@@ -51,45 +35,16 @@ def _weakest(found: Evaluation) -> list[dict[str, Any]]:
     return [{"label": found.names[at], "score": float(score[at]), "rows": int(counts[at])} for at in order]
 
 
-def _metric_table(found: Evaluation) -> Table:
-    model, guessing = ([found.metrics[name][key] for key in METRICS] for name in ("test", "guessing"))
-    return Table.of({"Metric": METRICS, "Model": model, "Guessing": guessing}, "metrics")
-
-
-def _group_table(found: Evaluation) -> Table:
-    """Mean scores of labels with many, medium and few training rows."""
-    groups = [found.groups[name] for name in FREQUENCY_GROUPS]
-    scores = {heading: [one[key] for one in groups] for key, heading in SCORES.items()}
-    return Table.of(
-        {"Training rows": FREQUENCY_GROUPS, "Labels": [int(one["labels"]) for one in groups], **scores}, "groups"
-    )
-
-
-def _label_table(found: Evaluation) -> Table:
-    """Every label, the lowest average precision first; those without a score last."""
-    order = np.argsort(found.arrays["average_precision"], kind="stable")  # NaN comes last
-    of = {name: values[order] for name, values in found.arrays.items() if values.shape == order.shape}
-    seen = of["counts"] > 0
-    notes = np.where(seen, np.where(of["minority"], "rare", ""), "never seen")
-    columns = {
-        "Label": map(label_cell, np.array(found.names)[order], notes),
-        "Training rows": of["counts"],
-        "Test rows": map(count_cell, of["support"]),
-        **{heading: of[key] for key, heading in SCORES.items()},
-        "Threshold": np.where(seen, of["threshold"], np.nan),
-    }
-    return Table.of(columns, "labels", sortable=True)
-
-
 def label_plots(found: Evaluation) -> Plots:
     """Every figure of the page."""
     of = found.arrays
-    losses = {name: losses["held-out loss"] for name, losses in found.facts["candidates"].items()}
     own_thresholds = not np.allclose(of["threshold"][of["counts"] > 0], 0.5)
     return {
-        "frequency": [svg(_scores, f"labels-{key}", found, key, SCORES[key]) for key in ("average_precision", "f1")],
+        "frequency": [
+            svg(_scores, "labels-average_precision", found, "average_precision", "Average precision"),
+            svg(_scores, "labels-f1", found, "f1", "F1"),
+        ],
         "thresholds": [svg(_thresholds, "thresholds", found)] if own_thresholds else [],
-        "heads": [head_panel(losses, found.facts["chosen"])],
     }
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from ecrt.metrics import FREQUENCY_GROUPS, frequency_group
-from ecrt.report.drawing import DOTTED, GREY, MINORITY, OTHERS, PALETTE, count_axis, legend_below, scatter_groups, svg
-from ecrt.report.rendering import Plots, short, units
-from ecrt.report.tables import Cell, Table, column_table, number_cell
+from ecrt.report.drawing import DOTTED, GREY, MINORITY, OTHERS, PALETTE, legend_below, scatter_groups, svg
+from ecrt.report.rendering import Plots, Table, cells, column_table, short
 from ecrt.runs.evaluation import Evaluation
 
 MOST_OUTPUTS, WORST, MOST_POINTS = 4, 10, 4000
@@ -18,39 +18,15 @@ COLOURS = {"many": OTHERS, "medium": PALETTE[3], "few": MINORITY}
 
 
 def summarise_regression(found: Evaluation) -> dict[str, Any]:
-    """Turn the figures of a regression into what its page shows."""
-    error = found.arrays["predicted"] - found.y
-    few = error[found.arrays["group"] == "few"]
-    return {
-        "title": found.title,
-        "subject": found.subject,
-        "facts": found.facts,
-        "versions": found.facts["versions"],
-        "columns": column_table(found.columns),
-        "test": found.metrics["all"],
-        "guessing": found.metrics["guessing"],
-        "few": found.metrics["few"],
-        "few_mean_error": float(few.mean()) if len(few) else None,
-        "n_outputs": found.y.shape[1],
-        "shown_outputs": min(found.y.shape[1], MOST_OUTPUTS),
-        "errors": _error_table(found),
-        "worst": _worst_table(found),
-        "tried": _tried_table(found),
-    }
-
-
-def _error_table(found: Evaluation) -> Table:
+    """What the page shows: the figures of a regression, and what follows from them."""
     error, groups = found.arrays["predicted"] - found.y, found.arrays["group"]
-    names = ("all", *FREQUENCY_GROUPS, "guessing")
-    rows = [error if name == "all" else error[groups == name] for name in names]
-    figures = [found.metrics[name] for name in names]
-    columns = {
-        "Training targets": names,
-        "Test rows": [int(one["rows"]) for one in figures],
-        **{f"{key.upper()} ↓": [_cell(one[key]) for one in figures] for key in ("mae", "rmse", "gm")},
-        "Mean error": [_cell(mine.mean() if len(mine) else np.nan) for mine in rows],
+    of_groups = {"all": error, **{name: error[groups == name] for name in FREQUENCY_GROUPS}}
+    means = {name: float(of.mean()) if len(of) else np.nan for name, of in of_groups.items()}
+    return vars(found) | {
+        "columns": column_table(found.columns),
+        "mean_error": means | {"guessing": np.nan},
+        "worst": _worst_table(found),
     }
-    return Table.of(columns, "errors")
 
 
 def _worst_table(found: Evaluation) -> Table:
@@ -61,26 +37,12 @@ def _worst_table(found: Evaluation) -> Table:
     columns = {
         "Test row": at[0] + 1,
         **({"Target": names} if truth.shape[1] > 1 else {}),
-        "True": map(_cell, truth[at]),
-        "Predicted": map(_cell, predicted[at]),
-        "Error": map(_cell, (predicted - truth)[at]),
+        "True": cells(truth[at], "units"),
+        "Predicted": cells(predicted[at], "units"),
+        "Error": cells((predicted - truth)[at], "units"),
         "Training rows nearby": found.arrays["counts"][found.arrays["region"][at[0]]],
     }
     return Table.of(columns, "worst", sortable=True)
-
-
-def _tried_table(found: Evaluation) -> Table:
-    tried = found.facts["candidates"]
-    names = [Cell(name, note="chosen" if name == found.facts["chosen"] else "") for name in tried]
-    losses = {
-        heading: [number_cell(losses.get(key), 4) for losses in tried.values()]
-        for heading, key in (("Held-out loss ↓", "all"), ("Rare targets ↓", "rare"))
-    }
-    return Table.of({"Tried": names, **losses}, "tried", sortable=True)
-
-
-def _cell(value: float) -> Cell:
-    return Cell(units(float(value)), float(value))
 
 
 def regression_plots(found: Evaluation) -> Plots:
@@ -88,10 +50,7 @@ def regression_plots(found: Evaluation) -> Plots:
     outputs = range(min(found.y.shape[1], MOST_OUTPUTS))
     return {
         "predicted": [svg(_agreement, f"predicted{at}", found, at) for at in outputs],
-        "density": [
-            svg(_by_rows, "by-density", found),
-            svg(_along_target, "along-target", found, size=(4.2, 4.2), heights=(2.4, 1)),
-        ],
+        "density": [svg(_along_target, "along-target", found, size=(4.2, 4.2), heights=(2.4, 1))],
     }
 
 
@@ -108,30 +67,14 @@ def _agreement(axes: Axes, found: Evaluation, output: int) -> None:
     legend_below(axes)
 
 
-def _region_errors(found: Evaluation) -> tuple[Any, Any, Any]:
-    """Regions of the target with test rows, their mean absolute errors, and their colours."""
-    counts, region = found.arrays["counts"], found.arrays["region"]
-    error = np.abs(found.arrays["predicted"] - found.y).mean(axis=1)
-    rows = np.bincount(region, minlength=len(counts))
-    tested = np.flatnonzero(rows)
-    mae = np.bincount(region, weights=error, minlength=len(counts))[tested] / rows[tested]
-    return tested, mae, [COLOURS[name] for name in frequency_group(counts[tested]).tolist()]
-
-
-def _by_rows(axes: Axes, found: Evaluation) -> None:
-    tested, mae, colours = _region_errors(found)
-    counts = np.maximum(found.arrays["counts"][tested], 1)
-    axes.scatter(counts, mae, s=26, color=colours, linewidths=0, zorder=3)
-    count_axis(axes, counts)
-    axes.set_ylim(bottom=0)
-    axes.set(title="By training rows", xlabel="training rows in the region (log scale)", ylabel="mean absolute error")
-
-
 def _along_target(upper: Axes, lower: Axes, found: Evaluation) -> None:
-    tested, mae, colours = _region_errors(found)
-    counts, edges = found.arrays["counts"], found.arrays["edges"]
+    """Mean absolute error in each region of the target that has test rows, over the training rows there."""
+    counts, edges, region = (found.arrays[name] for name in ("counts", "edges", "region"))
+    error = pd.Series(np.abs(found.arrays["predicted"] - found.y).mean(axis=1)).groupby(region).mean()
+    tested = error.index.to_numpy()
+    colours = [COLOURS[name] for name in frequency_group(counts[tested]).tolist()]
     middle, width = (edges[1:] + edges[:-1]) / 2, 0.9 * (edges[1] - edges[0])
-    upper.bar(middle[tested], mae, width=width, color=colours)
+    upper.bar(middle[tested], error.to_numpy(), width=width, color=colours)
     upper.set(title="Along the target", ylabel="mean absolute error")
     lower.bar(middle, counts, width=width, color=GREY)
     lower.set_yscale("symlog", linthresh=1)

@@ -1,18 +1,32 @@
-"""How a page is made: a summary and its figures fill a template. The templates hold all words."""
+"""How a page is made: a summary and its figures fill a template. The templates hold all words.
+
+One kind of table serves pages and the terminal.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ecrt.data import HEADINGS
 
 Plots = Mapping[str, Sequence[str]]
 """SVG panels of each figure, by the name of its file."""
+
+MOST_COLUMNS, MOST_ENTRIES = 6, 3
+"""Entries with more keys than that become columns in the terminal, where they are as few as this."""
 
 
 def environment() -> Environment:
@@ -21,8 +35,11 @@ def environment() -> Environment:
         loader=PackageLoader("ecrt.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    filters = (commas, counted, listed, number, percent, quoted, head_name, short, short_label, units)
+    filters = (
+        cells, commas, counted, head_name, listed, marked, number, percent, pick, quoted, short, short_label, units,
+    )  # fmt: skip
     made.filters |= {function.__name__: function for function in filters}
+    made.globals["table"] = Table.of
     return made
 
 
@@ -133,3 +150,131 @@ def head_name(candidate: str) -> str:
     text = f"{float(setting):,.0f}" if float(setting) >= 1 else f"{float(setting):g}"
     kinds = {"linear": "linear, weight decay {}", "mlp": "MLP, {} epochs", "gaussian": "Gaussian, {} pseudo-samples"}
     return kinds.get(head, head + ", {}").format(text)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value as it is shown.
+
+    Attributes
+    ----------
+    text : what is shown.
+    value : the number that the column is sorted by; ``None`` for text, NaN for a number that is missing.
+    note : a remark beside it, such as an interval.
+    full : all of a text that was cut.
+    is_label : a label of the user's.
+    best : leads its column.
+    """
+
+    text: str
+    value: float | None = None
+    note: str = ""
+    full: str = ""
+    is_label: bool = False
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under headings; the first cell of a row names it.
+
+    Attributes
+    ----------
+    key : its id on a page, where each has its own.
+    sortable : whether a click on a heading sorts it.
+    title : stands above it in the terminal.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    key: str = ""
+    sortable: bool = False
+    title: str = ""
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Iterable[object]], key: str = "", *, sortable: bool = False) -> Table:
+        """A table from the values under each heading: cells, texts, yes or no, numbers of rows and other numbers."""
+        cells = [[_cell(value) for value in values] for values in columns.values()]
+        return cls(tuple(columns), tuple(zip(*cells, strict=True)), key, sortable)
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return Cell("yes" if value else "no")
+    if isinstance(value, str):
+        return Cell(value)
+    return number_cell(value, "{:,.0f}" if isinstance(value, (int, np.integer)) else "{:.3f}")
+
+
+def number_cell(value: float | None, form: str = "{:.3f}", note: str = "") -> Cell:
+    """A number in a format, as a "percent" or in "units"; a dash for one that is missing or not finite."""
+    value = float("nan") if value is None else float(value)
+    write = {"percent": percent, "units": units}.get(form, form.format)
+    return Cell(write(value) if np.isfinite(value) else "–", value, note)
+
+
+def label_cell(label: object, note: str = "", length: int = 48) -> Cell:
+    """A label of the user's, cut to fit; a dash where there is none."""
+    if label is None:
+        return Cell("–")
+    text = short_label(str(label), length)
+    return Cell(text, note=note, full=short(str(label), 400) if text != str(label) else "", is_label=True)
+
+
+def cells(values: Iterable[Any], form: str, notes: Iterable[str] | None = None) -> list[Cell]:
+    """Values as labels ("label"), or in a form of numbers; maybe with notes."""
+    shown = label_cell if form == "label" else partial(number_cell, form=form)
+    remarks = repeat("") if notes is None else notes
+    return [shown(value, note=note) for value, note in zip(values, remarks, strict=False)]
+
+
+def marked(names: Iterable[str], chosen: str) -> list[Cell]:
+    """Names of what was tried, and which of them was chosen."""
+    return [Cell(name, note="chosen" if name == chosen else "") for name in names]
+
+
+def pick(values: Mapping[str, Any], keys: Iterable[str]) -> list[Any]:
+    """Values of some keys."""
+    return [values[key] for key in keys]
+
+
+def column_table(columns: Sequence[Sequence[str]]) -> Table | None:
+    """How columns were read, cells of ``ecrt.data.column_rows``; nothing where there was no table."""
+    if not columns:
+        return None
+    (_, names), (_, kinds), *others = zip(HEADINGS, zip(*columns, strict=True), strict=True)
+    cells = {HEADINGS[0]: [label_cell(name, length=120) for name in names], HEADINGS[1]: kinds}
+    return Table.of(cells | {name: texts for name, texts in others if any(texts)}, "columns")
+
+
+def rich_table(table: Table) -> RichTable:
+    """Draw a table for the terminal, the best of each column bold."""
+    drawn = RichTable(title=table.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for place, column in enumerate(table.columns):
+        numbers = any(row[place].value is not None for row in table.rows)
+        drawn.add_column(Text(column), justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(Text(f"{cell.text} {cell.note}".rstrip(), "bold" if cell.best else "") for cell in row))
+    return drawn
+
+
+def summary_table(title: str, summary: Sequence[dict[str, object]]) -> RichTable:
+    """Draw any list of dictionaries: one row for each, or one column for each when they are few with many keys."""
+    keys = list(dict.fromkeys(key for entry in summary for key in entry))
+    rows = [[_plain_cell(entry.get(key)) for key in keys] for entry in summary]
+    if len(keys) > MOST_COLUMNS and len(summary) <= MOST_ENTRIES:
+        heads, *rows = ([Cell(key), *cells] for key, *cells in zip(keys, *rows, strict=True))
+        keys = [cell.text for cell in heads]
+    return rich_table(Table(tuple(keys), tuple(map(tuple, rows)), title=title))
+
+
+def _plain_cell(value: object) -> Cell:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return Cell(f"{value:.4g}" if isinstance(value, float) else str(value), float(value))
+    text = "" if value is None else str(value)
+    return Cell(text, np.nan if " ± " in text else None)

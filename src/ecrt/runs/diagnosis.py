@@ -19,15 +19,12 @@ from sklearn.utils import _safe_indexing, column_or_1d
 
 from ecrt.data import ColumnReading, TableEncoder, column_rows, stratified_holdout, thin_out
 from ecrt.diagnostics import (
-    ClassGrid,
-    Dependence,
     Gaussianity,
     Memorisation,
     MinorityGap,
     SourceDiagnostics,
     UniqueFeature,
     class_dependence,
-    class_grids,
     feature_memorisation,
     minority_gap,
     source_gaussianity,
@@ -37,7 +34,7 @@ from ecrt.diagnostics import (
 from ecrt.disk import plain, write_json
 from ecrt.errors import InputError, hide_warnings
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
-from ecrt.metrics import nll_per_sample
+from ecrt.metrics import LEVEL, nll_per_sample
 from ecrt.selection import PLAIN, PseudoMinority, Selection
 from ecrt.stages import sources_of
 from ecrt.training import BarProgress, Progress
@@ -110,7 +107,7 @@ class Diagnosis:
     augmentation : how it draws synthetic samples; "none" where it draws none.
     selection : does transfer help, and by how much.
     theory : the conditions of the theorem, among others.
-    dependence, gaussianity, stability, grids : of its sources; ``stability`` is the MCC of every two refits.
+    dependence, gaussianity, stability : of its sources; ``stability`` is the MCC of every two refits.
     memorisation : ``None`` where it is not known; ``memorisation_of`` says which rows an encoder has seen: those that
         were "marked", or those of the encoder that was "trained here"; "unknown" where neither is so.
     unique : ``None`` where there are too few rows.
@@ -130,10 +127,9 @@ class Diagnosis:
     augmentation: str
     selection: Selection
     theory: SourceDiagnostics
-    dependence: Dependence
+    dependence: pd.DataFrame
     gaussianity: Gaussianity
     stability: tuple[float, ...]
-    grids: tuple[ClassGrid, ...]
     memorisation: Memorisation | None
     memorisation_of: Literal["marked", "trained here", "unknown"]
     unique: UniqueFeature | None
@@ -163,7 +159,6 @@ class Diagnosis:
             "dependence": self._dependence(),
             "gaussianity": self._gaussianity(),
             "stability": self._stability(),
-            "gridding": self._gridding(),
             "memorisation": Finding("cannot tell", harmless=True)
             if self.memorisation is None
             else Finding("no" if self.memorisation.memorised else "yes"),
@@ -172,30 +167,31 @@ class Diagnosis:
         }
 
     def _dependence(self) -> Finding:
-        tested, n_classes = self.dependence.tested, len(self.dependence.classes)
+        classes = self.dependence
+        tested = classes[classes["p_s"].notna()]
         if self.n_sources < 2:
             return Finding("yes", because="one source")
-        if not tested:
-            return Finding("cannot tell", {"n_classes": n_classes})
-        after, before = self.dependence.dependent(), self.dependence.dependent(after=False)
+        if tested.empty:
+            return Finding("cannot tell", {"n_classes": len(classes)})
+        after = tested[tested["p_s"] < LEVEL]
         numbers = {
-            "tested": len(tested), "too_few": n_classes - len(tested),
-            "by_sources": len(after), "by_features": len(before),
-            "rare": [str(one.label) for one in after if one.minority],
-            "rare_tested": any(one.minority for one in tested),
+            "tested": len(tested), "too_few": len(classes) - len(tested),
+            "by_sources": len(after), "by_features": int((tested["p_z"] < LEVEL).sum()),
+            "rare": [str(label) for label in after["label"][after["minority"]]],
+            "rare_tested": bool(tested["minority"].any()),
         }  # fmt: skip
-        return Finding("yes" if not after else "partly" if len(after) <= len(tested) / 2 else "no", numbers)
+        return Finding("yes" if after.empty else "partly" if len(after) <= len(tested) / 2 else "no", numbers)
 
     def _gaussianity(self) -> Finding:
         shapes, strong = self.gaussianity.sources, self.gaussianity.strong
-        if not shapes:
+        if shapes.empty:
             return Finding("cannot tell")
-        beyond = sum(one.p_value < 0.05 for one in shapes)
+        beyond, furthest = int((shapes["p_value"] < LEVEL).sum()), shapes.iloc[0]
         numbers = {
-            "n_sources": len(shapes), "beyond": beyond, "strong": len(strong), "skewness": shapes[0].skewness,
-            "excess_kurtosis": shapes[0].excess_kurtosis,
+            "n_sources": len(shapes), "beyond": beyond, "strong": len(strong),
+            "skewness": float(furthest["skewness"]), "excess_kurtosis": float(furthest["excess_kurtosis"]),
         }  # fmt: skip
-        if not strong:
+        if strong.empty:
             return Finding("yes" if beyond == 0 else "partly", numbers, harmless=beyond > 0)
         return Finding("no" if len(strong) > len(shapes) / 2 else "partly", numbers)
 
@@ -205,17 +201,6 @@ class Diagnosis:
         lowest, mean = min(self.stability), float(np.mean(self.stability))
         answer: Answer = "yes" if lowest >= STABLE else "partly" if lowest >= UNSTABLE else "no"
         return Finding(answer, {"mean": mean, "lowest": lowest, "pairs": len(self.stability)})
-
-    def _gridding(self) -> Finding:
-        if not self.grids:
-            return Finding("cannot tell", harmless=True)
-        coarse, rarest = sum(grid.coarse for grid in self.grids), self.grids[0]
-        numbers = {
-            "coarse": coarse, "n_classes": len(self.grids), "rarest": str(rarest.label), "distinct": rarest.distinct,
-            "gap": rarest.gap,
-        }  # fmt: skip
-        answer: Answer = "yes" if not coarse else "no" if coarse == len(self.grids) else "partly"
-        return Finding(answer, numbers, harmless=coarse > 0 and self.augmentation != "permutation")
 
     def _unique_feature(self) -> Finding:
         if self.unique is None:
@@ -238,7 +223,7 @@ class Diagnosis:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything that is written, as JSON has it; the same seed gives the same."""
-        measured = ("theory", "dependence", "gaussianity", "stability", "grids", "memorisation", "unique", "gap")
+        measured = ("theory", "dependence", "gaussianity", "stability", "memorisation", "unique", "gap")
         return {
             "format": FORMAT,
             "title": self.title,
@@ -368,7 +353,6 @@ class _Examination:
         dependence = class_dependence(z_new, s_new, y_new, self.classes, self.minority, self.rng)
         self.progress.advance("independence")
         gaussianity = source_gaussianity(s_new, y_new, self.rng)
-        grids = class_grids(s, self.labels, self.classes, self.minority, model.within_variance_)
         self.progress.advance("shape of sources")
         memorisation, whose = self._memorisation(z, seen, given if own_encoder else None)
         self.progress.advance("memorised rows")
@@ -382,7 +366,7 @@ class _Examination:
             **of_data, labels=self.classes, counts=self.counts, minority=self.minority, features=self._names(z),
             options=self.options, demixing=model.demixing_, n_sources=s.shape[1], n_demixed=len(model.demixed_on_),
             augmentation=augmentation.kind if augmentation.weight > 0 else "none", selection=selection,
-            theory=model.diagnostics_, dependence=dependence, gaussianity=gaussianity, stability=stability, grids=grids,
+            theory=model.diagnostics_, dependence=dependence, gaussianity=gaussianity, stability=stability,
             memorisation=memorisation, memorisation_of=whose, unique=unique, gap=gap,
         )  # fmt: skip
 
