@@ -599,17 +599,6 @@ class Estimate:
         mean = f"{self.mean:.{decimals}f}"
         return mean if self.half_width is None else f"{mean} ± {self.half_width:.{decimals}f}"
 
-    def size(self) -> str:
-        """Size of a difference with its interval, without its sign.
-
-        >>> Estimate(mean=-0.02, half_width=0.01, p_value=0.01).size()
-        '0.020 [0.010, 0.030]'
-        """
-        mean = abs(self.mean)
-        if self.half_width is None:
-            return f"{mean:.3f}"
-        return f"{mean:.3f} [{mean - self.half_width:.3f}, {mean + self.half_width:.3f}]"
-
 
 def half_width(error: float, freedom: float, confidence: float = CONFIDENCE) -> float:
     """Half the width of the Student interval of a mean with this standard error."""

@@ -18,7 +18,6 @@ from ecrt.metrics import (
     Pair,
     PriorName,
     corrected_estimate,
-    mean_of_finite,
     paired,
 )
 
@@ -167,10 +166,6 @@ class Comparison:
             ]
             for name in self.sound
         }
-
-    def mean_recalls(self, method: str, prior: PriorName) -> list[float]:
-        """Recall of each class, mean over the seeds that test it; NaN where none does."""
-        return [mean_of_finite(values) for values in self.methods[method].recalls[prior].T]
 
     def verdict(self, prior: PriorName | None = None) -> dict[str, Any]:
         """What can be said under a class prior: that of the settings, if not given.

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ecrt.comparison import MEASURES, METHODS, SHOWN, Comparison
-from ecrt.metrics import PRIORS, Estimate, Pair, PriorName
+from ecrt.metrics import PRIORS, Estimate, Pair, PriorName, mean_of_finite
 from ecrt.report import drawing
 from ecrt.report.drawing import DOTTED, INK, MINORITY, OTHERS, PALETTE, SMALL, svg
 from ecrt.report.rendering import Cell, Plots, Table, column_table, label_cell, number_cell, paragraphs
@@ -116,13 +116,13 @@ def _class_table(found: Comparison, prior: PriorName) -> Table | None:
     others = [name for name in found.ranking(prior) if name != found.reference and name in gains]
     if not others:
         return None
-    of, recalls = found.data, found.mean_recalls(found.reference, prior)
+    of, recalls = found.data, found.methods[found.reference].recalls[prior]
     order = np.argsort(of["counts"], kind="stable")[:MOST_CLASSES].tolist()
     columns = {
         "Class": [label_cell(of["classes"][at]) for at in order],
         "Rows": [of["counts"][at] for at in order],
         "Test rows a split": [number_cell(of["test_rows"][at], "{:,.3g}") for at in order],
-        found.label(found.reference): [recalls[at] for at in order],
+        found.label(found.reference): [mean_of_finite(recalls[:, at]) for at in order],
         **{found.label(name): [_estimate_cell(gains[name][at], "{:+.3f}") for at in order] for name in others},
     }
     return Table.of(columns, f"classes-{prior}", sortable=True)
