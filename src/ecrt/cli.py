@@ -136,10 +136,7 @@ MOST_COLUMNS = 15
 """Columns of a table that are listed one by one."""
 
 TableFile = Annotated[Path, Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), or NPZ with X and y.")]
-Encoding = Annotated[
-    str | None,
-    Option(metavar="NAME", help="Encoding, such as latin-1; found if not given."),
-]
+Encoding = Annotated[str | None, Option(metavar="NAME", help="Encoding, such as latin-1; found if not given.")]
 Decimal = Annotated[str | None, Option(metavar="SIGN", help=". or , where numbers can be read with either.")]
 Missing = Annotated[list[str] | None, Option("--na", metavar="SIGN", help="Another sign for missing, such as -999.")]
 Types = Annotated[list[str] | None, Option(metavar="COL=TYPE", help="Read a column as number, category or date.")]
@@ -148,15 +145,9 @@ Ids = Annotated[list[str] | None, Option("--id", help="Column that names rows; n
 Drop = Annotated[list[str] | None, Option(help="Column to leave out.")]
 ClassColumn = Annotated[str | None, Option(help="Column with the class (NPZ: an array, y if not given).")]
 Model = Annotated[Path, Argument(metavar="DIR", help="Folder that ecrt fit has written.")]
-Prior = Annotated[
-    str | None,
-    Option(metavar="PRIOR", help="balanced, training, or a number for each class: 0.9,0.1."),
-]
+Prior = Annotated[str | None, Option(metavar="PRIOR", help="balanced, training, or a number for each class: 0.9,0.1.")]
 Threshold = Annotated[float | None, Option(help="Two classes: probability from which the rarer one is predicted.")]
-Costs = Annotated[
-    str | None,
-    Option(metavar="MISS:FALSE_ALARM", help="Two classes: costs of mistakes, such as 10:1."),
-]
+Costs = Annotated[str | None, Option(metavar="MISS:FALSE_ALARM", help="Two classes: costs of mistakes, such as 10:1.")]
 Jobs = Annotated[int | None, Option(min=1, help="Processes; one on each core if not given.")]
 NewFolder = Annotated[Path, Option("--output", "-o", metavar="DIR", help="Folder to write.")]
 KeptFolder = Annotated[Path, Option("--output", "-o", metavar="DIR", help="Folder; the same command resumes there.")]
@@ -221,8 +212,7 @@ def fit(
     output: NewFolder = Path("ecrt-model"),
     config: Annotated[Path | None, Option(help="YAML file with settings.")] = None,
     settings: Annotated[
-        list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="One setting, such as demixing.objective=gcl."),
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="One setting, such as demixing.objective=gcl.")
     ] = None,
     ids: Ids = None,
     drop: Drop = None,

@@ -160,10 +160,7 @@ def _seconds(time: re.Match[str]) -> float:
 
 
 SPECIAL: dict[str, tuple[re.Pattern[str], Callable[[re.Match[str]], float]]] = {
-    "time": (
-        re.compile(r"([0-9]{1,3}):([0-9]{2})(?::([0-9]{2}(?:[.,][0-9]+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?"),
-        _seconds,
-    ),
+    "time": (re.compile(r"([0-9]{1,3}):([0-9]{2})(?::([0-9]{2}(?:[.,][0-9]+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?"), _seconds),
     "hexadecimal": (re.compile("0[xX][0-9a-fA-F]{1,13}"), lambda found: float(int(found[0], 16))),
 }
 """Numbers of another kind: times such as 12:30, read as seconds, and 0x1F."""
