@@ -64,13 +64,8 @@ ATTEMPTS = 5
 """Times that a model is looked at while another process keeps replacing it."""
 
 DAMAGED = "Its content does not match the digest in model.json: it was cut, changed or damaged."
-DTYPES: dict[str, tuple[np.dtype[Any], torch.dtype]] = {
-    "F32": (np.dtype("<f4"), torch.float32),
-    "F64": (np.dtype("<f8"), torch.float64),
-    "I64": (np.dtype("<i8"), torch.int64),
-    "BOOL": (np.dtype("?"), torch.bool),
-}
-"""What tensors may hold: the format's name for it, in the file, in memory."""
+DTYPES = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "BOOL": torch.bool}
+"""What tensors may hold, by the name that the format has for it."""
 
 Size = Annotated[int, Meta(ge=0, le=2**62)]
 Axes = Annotated[list[Size], Meta(max_length=64)]
@@ -176,7 +171,7 @@ def _arrays(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], dict[str, list[i
     arrays, layouts = {}, {}
     for name, value in tensors.items():
         tensor = _as_tensor(value)
-        if tensor.dtype not in {dtype for _, dtype in DTYPES.values()} or tensor.layout != torch.strided:
+        if tensor.dtype not in DTYPES.values() or tensor.layout != torch.strided:
             raise InputError(f"{name} cannot be saved: dtype {tensor.dtype}, {tensor.layout}.")
         strides = tensor.stride()
         axes = sorted(range(tensor.ndim), key=strides.__getitem__, reverse=True)
@@ -285,10 +280,9 @@ class StoredTensor:
     def __init__(
         self, file: BufferedReader, name: str, entry: _TensorEntry, offset: int, layout: list[int] | None
     ) -> None:
-        self.file, self.shown = file, repr(name[:80])
-        self.stored, self.dtype = DTYPES[entry.dtype]
+        self.file, self.shown, self.dtype = file, repr(name[:80]), DTYPES[entry.dtype]
         self.sizes, (start, end) = entry.shape, entry.data_offsets
-        self.bytes, self.start = math.prod(self.sizes) * self.stored.itemsize, offset + start
+        self.bytes, self.start = math.prod(self.sizes) * self.dtype.itemsize, offset + start
         if end - start != self.bytes:
             raise BadContentError(f"Tensor {self.shown} has a shape that does not fit its bytes.")
         axes = [*range(len(self.sizes))]
