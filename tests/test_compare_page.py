@@ -41,7 +41,7 @@ def made(
         methods[name] = MethodResult(
             label=NAMES.get(name, name), error="ValueError: <b>broken</b>" if broken else "",
             parameters=[{"C": 0.1, "head": None}] * seeds, validation=[None, *values[1:]],
-            trials=[{"finished": 3 + at, "failed": 0} for at in range(seeds)],
+            trials=[{"finished": 3 + at, "failed": 0, "cut": 1} for at in range(seeds)],
             metrics={} if broken else {"balanced": metrics, "training": dict(metrics)},
             recalls={} if broken else {"balanced": recalls, "training": recalls},
         )  # fmt: skip
@@ -136,7 +136,7 @@ def test_tables_hold_the_figures() -> None:
     expected = np.mean(np.subtract(values, found.methods["logit-adjusted"].metrics["balanced"]["balanced_accuracy"]))
     assert gains.rows[1][4].value == pytest.approx(expected)
     first = [cell.text for cell in summary["tuning"].rows[0]]
-    assert first == ["Logit adjustment", "3 to 7", "0", "8.0 s", "1.5 s"]
+    assert first == ["Logit adjustment", "3 to 7", "5", "0", "8.0 s", "1.5 s"]
 
 
 def test_screen_table_is_drawn() -> None:
@@ -157,7 +157,7 @@ def test_page_says_it_all(page: str) -> None:
     outline = Outline(page)
     for sentence in (*verdict_text(made(), "balanced"), *verdict_text(made(), "training"), *made().warnings):
         assert sentence in outline.text
-    for word in ("8 s for each method and split", "5, grouped", "when they end is the last", "Nadeau and Bengio"):
+    for word in ("8 s for each method and split", "5, grouped", "is cut and does not count", "Nadeau and Bengio"):
         assert word in " ".join(outline.text.split())
     assert outline.count["svg"] == 6
     assert len(outline.ids) == len(set(outline.ids))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from sklearn.datasets import make_classification
 
 from ecrt.comparison import DEFAULT_METHODS, METHODS, choose_methods
 from ecrt.comparison.methods import Method
-from ecrt.comparison.protocol import Store, fingerprint, tune
+from ecrt.comparison.protocol import OutOfTime, Store, fingerprint, time_limit, tune
 from ecrt.comparison.results import choose_measure
 from ecrt.comparison.splits import make_splits, read_times, warnings_of
 from ecrt.disk import locked
@@ -293,21 +295,65 @@ def test_trials_that_fail_are_counted_and_passed_over() -> None:
         raise ValueError("never")
 
     none, _ = tuned(hopeless)
-    assert (none.trials, none.error) == ({"finished": 0, "failed": 12}, "ValueError: never")
+    assert (none.trials, none.error) == ({"finished": 0, "failed": 12, "cut": 0}, "ValueError: never")
 
 
-def test_the_trial_that_runs_when_the_budget_ends_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("ecrt.comparison.protocol.time.perf_counter", lambda: clock[0])
-
+def test_budget_cuts_the_trial_that_outlasts_it() -> None:
     def slow(parameters: Any) -> tuple[float, Any]:
-        clock[0] += 3.0
+        time.sleep(0.05 if parameters == TOY.starts[0] else 60)
         return distance(parameters)
 
-    found, predicted = tuned(slow, trials=None, budget=7.0)
-    assert found.trials == {"finished": 3, "failed": 0}
-    assert distance(found.parameters)[0] == found.validation
-    assert predicted is not None
+    started = time.perf_counter()
+    found, _ = tuned(slow, trials=None, budget=0.5)
+    assert time.perf_counter() - started < 30
+    assert found.trials == {"finished": 1, "failed": 0, "cut": 1}
+    assert found.parameters == TOY.starts[0]
+    never, predicted = tuned(lambda parameters: time.sleep(60), trials=None, budget=0.05)
+    assert (never.trials, predicted) == ({"finished": 0, "failed": 0, "cut": 1}, None)
+    assert never.parameters == TOY.starts[0]
+    assert never.error == ""
+
+
+def test_a_limit_rings_again_where_the_first_alarm_is_swallowed() -> None:
+    def stubborn() -> None:
+        try:
+            time.sleep(60)
+        except OutOfTime:
+            time.sleep(60)
+
+    started = time.perf_counter()
+    with pytest.raises(OutOfTime), time_limit(0.05):
+        stubborn()
+    assert time.perf_counter() - started < 30
+
+
+def test_a_limit_never_breaks_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.5)\nready = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def trial() -> None:
+        import slow_to_import  # noqa: F401
+
+        time.sleep(60)
+
+    with pytest.raises(OutOfTime), time_limit(0.05):
+        trial()
+    import slow_to_import
+
+    assert slow_to_import.ready
+
+
+def test_outside_the_main_thread_a_trial_runs_to_its_end() -> None:
+    found: list[Any] = []
+
+    def work() -> None:
+        slow = lambda parameters: (time.sleep(0.05), distance(parameters))[1]  # noqa: E731
+        found.append(tuned(slow, trials=None, budget=0.01)[0])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found[0].trials == {"finished": 1, "failed": 0, "cut": 0}
 
 
 # --- tests of differences ----------------------------------------------------------------------------------------

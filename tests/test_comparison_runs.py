@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,7 +21,7 @@ from typer.testing import CliRunner
 
 import ecrt
 from ecrt.cli import app
-from ecrt.comparison import METHODS, Comparison
+from ecrt.comparison import METHODS, Comparison, dask_cluster
 from ecrt.comparison.methods import Method
 from ecrt.comparison.splits import make_splits
 from ecrt.disk import plain, read_json
@@ -91,7 +90,7 @@ def test_figures_are_those_of_the_predictions_on_disk(tmp_path: Path) -> None:
             assert found.methods[name].metrics["training"]["nll"][seed] == pytest.approx(loss)
             recall = (stored.log_proba.argmax(axis=1)[stored.y == 2] == 2).mean()
             assert found.methods[name].recalls["balanced"][seed][2] == pytest.approx(recall)
-    assert found.methods["bayes"].trials == [{"finished": 3, "failed": 0}] * 3
+    assert found.methods["bayes"].trials == [{"finished": 3, "failed": 0, "cut": 0}] * 3
     assert "nll_scaled" in found.methods["bayes"].metrics["balanced"]
 
 
@@ -308,9 +307,12 @@ def test_command_splits_by_a_column(csv: Path, tmp_path: Path, option: str, colu
         (["--target", "kind", "--methods", "balanced-forst"], "did you mean 'balanced-forest'"),
         (["--target", "kind", "--group", "plto"], "did you mean 'plot'"),
         (["--target", "a"], "numbers with decimals, which are not classes"),
+        (["--target", "kind", "--cluster", "tcp://127.0.0.1:9", "--methods", "bayes"], "No Dask scheduler answers"),
     ],
 )
 def test_command_says_what_is_wrong(csv: Path, tmp_path: Path, words: list[str], message: str) -> None:
+    if "--cluster" in words:
+        pytest.importorskip("distributed", reason="Dask is not installed")
     result = command(csv, *words, "-o", tmp_path / "out")
     assert result.exit_code == 1
     assert message in " ".join(result.output.split())
@@ -347,7 +349,7 @@ def test_a_local_dask_cluster_of_two_workers_gives_the_same_table(tmp_path: Path
         ecrt.compare(X, y, **options, output=tmp_path / "here")
     local = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with distributed.LocalCluster(**local) as cluster, distributed.Client(cluster) as client:
-        with joblib.parallel_config(backend="dask"), pytest.warns(ECRTWarning):
+        with dask_cluster(cluster.scheduler_address), pytest.warns(ECRTWarning):
             ecrt.compare(X, y, **options, output=tmp_path / "there")
         executed = client.run(lambda dask_worker: dask_worker.state.executed_count)
     assert len(executed) == 2

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ecrt.metrics import class_scores, group_recalls, prediction_metrics, single_numbers
-from ecrt.report.classes import chance_correlation, findings, summarise_classes
+from ecrt.report.classes import chance_correlation, confusion_panels, findings, summarise_classes
 from ecrt.report.drawing import svg
 from ecrt.report.pages import page_of, write_model_page
 from ecrt.runs.evaluation import Evaluation
@@ -235,6 +235,7 @@ def test_many_classes_are_folded_and_small(many_folder: Path) -> None:
     assert "All 200 classes" in text
     assert text.count('type="search"') == 3
     assert "Most confused pairs" in text
+    assert "right, or training samples of the wrong class" in text
     assert ">predicted class</text>" not in text  # no matrix of 200 x 200
     assert not Outline(text).open
 
@@ -251,10 +252,11 @@ def test_thousands_of_classes_show_the_weakest() -> None:
 def test_confusion_changes_form_with_the_number_of_classes(n_classes: int) -> None:
     text = render(made([f"class {index}" for index in range(n_classes)], n_rows=400))
     (section,) = re.findall(r'<section id="confusion">.*?</section>', text, re.DOTALL)
-    assert section.count("<figure") == (2 if n_classes <= 30 else 0)
+    assert section.count("<figure") == 2
     assert "Most confused pairs" in section
     assert ('<div class="panels wide"' in section) == (12 < n_classes <= 30)
     assert ("Each line is a true class" in section) == (n_classes <= 30)
+    assert ("Classes are grouped by their training samples" in section) == (n_classes > 30)
     assert ("Numbers are test rows" in section) == (n_classes <= 12)
     assert ("The weakest classes" in text) == (n_classes > 30)
 
@@ -272,6 +274,19 @@ def test_the_matrix_counts_rows_of_known_labels() -> None:
     (panel,) = page_of(unknown)[1]["confusion-balanced"]
     numbers = [int(text) for text in re.findall(r"<text[^>]*>(\d+)</text>", panel)]
     assert sum(numbers) == 46
+
+
+def test_bands_say_in_per_cent_how_many_rows_are_right_and_who_takes_the_others() -> None:
+    evaluation = made([str(index) for index in range(31)], n_rows=400)
+    y = np.where(np.arange(400) < 4, -1, np.arange(400) % 31)
+    counts = np.where(np.arange(31) < 11, 10, 100)  # rare, frequent
+    predicted = np.where(y % 2 == 0, y, 30)  # odd classes are taken for a frequent one
+    arrays = dict(evaluation.arrays, y=y, counts=counts) | {"predicted.balanced": predicted}
+    (panel,) = confusion_panels(replace(evaluation, arrays=arrays), "balanced")
+    shares = [int(text) for text in re.findall(r"<text[^>]*>(\d+)</text>", panel)]
+    right = [100 * np.mean(predicted[rows] == y[rows]) for rows in (np.isin(y, range(11)), y >= 11)]
+    assert shares == [round(right[0]), 0, round(100 - right[0]), round(right[1]), 0, round(100 - right[1])]
+    assert panel.count(">10–10</text>") == panel.count(">100–100</text>") == 2
 
 
 def test_what_is_missing_is_left_out_or_said() -> None:
@@ -308,6 +323,13 @@ def test_failed_restarts_are_said() -> None:
     restarts = [*evaluation.training["restarts"], failed]
     text = render(replace(evaluation, training=evaluation.training | {"restarts": restarts}))
     assert "1 failed: It &lt;diverged&gt;." in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_equally_frequent_classes_need_no_bands() -> None:
+    evaluation = made([str(index) for index in range(40)], n_rows=400)
+    equal = replace(evaluation, arrays=dict(evaluation.arrays, counts=np.full(40, 5)))
+    assert "no frequent class can take rows from a rare one" in render(equal)
 
 
 def test_a_label_that_our_font_lacks_gives_no_warning(recwarn: pytest.WarningsRecorder) -> None:

@@ -347,22 +347,23 @@ def compare(
     types: Types = None,
     output: KeptFolder = Path("ecrt-comparison"),
     jobs: Jobs = None,
+    cluster: Annotated[str | None, Option(metavar="ADDRESS", help="Dask scheduler to run on instead.")] = None,
 ) -> None:
     """Find the best method for a table: the same splits and tuning for all, and tests for more than noise."""
     import joblib
 
-    from ecrt.comparison import compare
+    from ecrt.comparison import compare, dask_cluster
     from ecrt.report import write_comparison_page
     from ecrt.runs.config import read_classes
     from ecrt.training import BarProgress
 
     options = _reading(encoding, decimal, na, types)
     data, y = read_classes(file, target, aside=(group, time), ids=ids or (), drop=drop or (), options=options)
-    with BarProgress() as progress:
+    with dask_cluster(cluster), BarProgress() as progress:
         found = compare(
             data.X, y, methods=methods, metric=metric, prior=cast("PriorName", prior), seeds=seeds,
             groups=data.aside.get(group), times=data.aside.get(time), trials=trials, budget=budget,
-            reference=reference, output=output, jobs=jobs or joblib.cpu_count(),
+            reference=reference, output=output, jobs=None if cluster else jobs or joblib.cpu_count(),
             title=file.name, reading=data.columns, progress=progress,
         )  # fmt: skip
     _print_comparison(found)

@@ -5,7 +5,7 @@ every method on every split and keeps the runs on disk. ``results`` tests the di
 """
 
 from ecrt.comparison.methods import DEFAULT_METHODS, METHODS, Method, choose_methods
-from ecrt.comparison.protocol import compare
+from ecrt.comparison.protocol import compare, dask_cluster
 from ecrt.comparison.results import MEASURES, SHOWN, Comparison, MethodResult
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "MethodResult",
     "choose_methods",
     "compare",
+    "dask_cluster",
 ]

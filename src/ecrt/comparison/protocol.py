@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import signal
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
 from os import PathLike
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import joblib
@@ -30,7 +35,9 @@ from ecrt.disk import locked, plain, read_arrays, read_json, remove_litter, writ
 from ecrt.errors import InputError, warn_user
 from ecrt.io.model_files import package_versions
 from ecrt.metrics import PRIORS, Predictions, PriorName, class_prior_of, read_predictions, shift_prior
+from ecrt.rivals import BaselineClassifier
 from ecrt.rivals.base import Choice, Space
+from ecrt.stages import MLPHead
 from ecrt.threads import one_thread
 from ecrt.training import Progress
 
@@ -45,6 +52,10 @@ STARTUP_TRIALS = 5
 """Trials drawn at random before those that went well say where to look (Optuna's TPE)."""
 
 MOST_TRIALS = 500
+
+REPEAT = 0.1
+"""Seconds after which an alarm rings again: the first may come at a bad moment, or be swallowed."""
+
 MOST_BYTES = 16 * 2**30
 Validation = tuple[NDArray[np.float64], NDArray[np.int64]]
 """Log-probabilities under the balanced prior, and class indices, of the rows that a trial was judged on."""
@@ -90,8 +101,8 @@ def compare(
     seeds : number of outer splits.
     groups : rows of one group are never on both sides of a split.
     times : numbers or dates; training rows always come before test rows.
-    trials, budget : for each method and split, the number of settings to try (10 if neither is given) or the seconds
-        after which no further one is tried. With a number, the same call gives the same result.
+    trials, budget : for each method and split, the number of settings to try (10 if neither is given) or the seconds to
+        spend on them. With a number, the same call gives the same result.
     test_size : share of the rows that are tested, and of the training rows that settings are judged on.
     reference : the method to beat; logit adjustment, or the first one.
     output : folder for predictions and results. The same call on the same folder goes on where it was stopped.
@@ -212,6 +223,27 @@ def _run_all(
     progress.finish()
 
 
+@contextmanager
+def dask_cluster(address: str | None) -> Iterator[None]:
+    """Within this block joblib sends its tasks to the Dask scheduler at an address; ``None`` changes nothing.
+
+    The workers need the same packages. One thread for each is best: ``dask worker ADDRESS --nthreads 1``.
+    """
+    if address is None:
+        yield
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise InputError("A cluster needs Dask: pip install 'ecrt[cluster]'.") from error
+    try:
+        client = Client(address, timeout="5s")  # type: ignore[no-untyped-call]
+    except (OSError, TimeoutError, ValueError) as error:
+        raise InputError(f"No Dask scheduler answers at {address}: {error}") from error
+    with client, joblib.parallel_config(backend="dask"):
+        yield
+
+
 def collect(
     store: Store, settings: dict[str, Any], data: dict[str, Any], warnings: list[str], y: NDArray[np.int64],
     splits: Sequence[Split],
@@ -255,6 +287,8 @@ def run(name: str, seed: int, X: pd.DataFrame, y: Rows, split: Split, settings: 
     with alone, one_thread(), warnings.catch_warnings():
         # Warnings of libraries about one fit of hundreds do not help the user. Failures are recorded.
         warnings.simplefilter("ignore")
+        if settings["budget"] is not None:
+            _load_all()
         tuned, validation, seconds = tune(
             method,
             _objective(method, seed, X, y, split, settings),
@@ -278,6 +312,13 @@ def run(name: str, seed: int, X: pd.DataFrame, y: Rows, split: Split, settings: 
         "refit": round(time.perf_counter() - refitting, 3),
     }
     return Run(name, seed, tuned, took, predictions)
+
+
+@cache
+def _load_all() -> None:
+    """Fit a tiny network once in a process: torch loads much of itself then, and no trial should pay for that."""
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["a", "b"])
+    BaselineClassifier(head=MLPHead(epochs=1), device="cpu", random_state=0).fit(X, np.arange(40) % 2)
 
 
 def _objective(
@@ -333,7 +374,8 @@ def tune(
     """Try settings until their number or their time is out; gives the best, its predictions, and the seconds of all.
 
     Every trial draws from a sampler that is seeded by its number, so that it does not matter whether the trials before
-    it were read from disk or just made. The trial that runs when a budget ends is the last one.
+    it were read from disk or just made. With a budget, the trial that runs when it ends is cut and does not count; if
+    none was finished, the method's first start is taken untested.
 
     Parameters
     ----------
@@ -348,7 +390,8 @@ def tune(
         study.enqueue_trial(start)
     done: list[Trial] = []
     best: tuple[Trial, Validation | None] | None = None
-    while len(done) < (trials or MOST_TRIALS) and (budget is None or sum(one.seconds for one in done) < budget):
+    left = math.inf if budget is None else budget
+    while len(done) < (trials or MOST_TRIALS) and left > 0:
         began = time.perf_counter()  # drawing a setting is part of tuning
         sampler_seed = seed_from(seed, len(done))
         study.sampler = optuna.samplers.TPESampler(seed=sampler_seed, n_startup_trials=STARTUP_TRIALS)
@@ -358,36 +401,74 @@ def tune(
         if file is not None and file.is_file():
             trial, validation = Trial.read(file)
         else:
-            trial, validation = _try(objective, dict(asked.params), began)
+            trial, validation = _try(objective, dict(asked.params), began, left)
             if file is not None:
                 trial.write(file, validation)
         done.append(trial)
+        left = 0.0 if trial.cut else left - trial.seconds
         if trial.value is None:
             study.tell(asked, state=optuna.trial.TrialState.FAIL)
             continue
         study.tell(asked, trial.value)
         if study.best_trial.number == asked.number:  # of equal values the earliest: starts are the usual settings
             best = trial, validation
-    failed = [trial.error for trial in done if trial.error]
+    failed, cut = [trial.error for trial in done if trial.error], sum(trial.cut for trial in done)
     tuned = Tuned(
         parameters=method.starts[0] if best is None else best[0].parameters,
         validation=None if best is None else best[0].value,
-        trials={"finished": len(done) - len(failed), "failed": len(failed)},
-        error=failed[0] if best is None else "",
+        trials={"finished": len(done) - len(failed) - cut, "failed": len(failed), "cut": cut},
+        error=failed[0] if failed and best is None else "",
     )
     return tuned, None if best is None else best[1], round(sum(trial.seconds for trial in done), 3)
 
 
-def _try(objective: Objective, parameters: dict[str, Any], began: float) -> tuple[Trial, Validation | None]:
-    value, validation, error = None, None, ""
+def _try(
+    objective: Objective, parameters: dict[str, Any], began: float, left: float
+) -> tuple[Trial, Validation | None]:
+    value, validation, error, cut = None, None, "", False
     try:
-        value, validation = objective(parameters)
+        with time_limit(left - (time.perf_counter() - began)):
+            value, validation = objective(parameters)
         if not np.isfinite(value):
             value, error = None, "the metric is not finite"
+    except OutOfTime:
+        value, validation, cut = None, None, True
     except Exception as fault:  # a setting that fails costs one trial, not the comparison
         error = error_text(fault)
     seconds = round(time.perf_counter() - began, 3)
-    return Trial(parameters=parameters, value=value, error=error, seconds=seconds), validation
+    return Trial(parameters=parameters, value=value, error=error, cut=cut, seconds=seconds), validation
+
+
+class OutOfTime(BaseException):
+    """The time of a trial is out. No ``Exception``, so that a method's own handlers let it pass."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise ``OutOfTime`` in the block after some seconds, between two steps of Python.
+
+    Only the main thread of a process can be interrupted, and not on Windows; elsewhere the block runs to its end. An
+    import is never interrupted: it would leave a broken module to all that comes after.
+    """
+    possible = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if not math.isfinite(seconds) or not possible:
+        yield
+        return
+
+    def ring(signum: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                return
+            frame = frame.f_back
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), REPEAT)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def seed_from(*numbers: int) -> int:
@@ -426,11 +507,12 @@ def _distributions(optuna: Any, space: Space) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One setting that was tried, its metric on validation rows, and what went wrong if it has none."""
+    """One setting that was tried, its metric on validation rows, and why it has none: an error, or no time left."""
 
     parameters: dict[str, Any]
     value: float | None
     error: str
+    cut: bool
     seconds: float
 
     def write(self, file: Path, validation: Validation | None) -> None:
@@ -441,7 +523,7 @@ class Trial:
 
     @classmethod
     def read(cls, file: Path) -> tuple[Trial, Validation | None]:
-        """A trial, and its predictions of validation rows unless it failed."""
+        """A trial, and its predictions of validation rows if it was finished."""
         trial: Trial = read_json(file, cls)
         if trial.value is None:
             return trial, None

@@ -85,6 +85,12 @@ def drawn_classes(evaluation: Evaluation) -> Labels:
     return np.sort(drawn[order[:MOST_RARE_PANELS]])
 
 
+def frequency_bands(counts: Labels, most: int = 6) -> Labels:
+    """The band of each class, by quantiles of training samples, the rarest 0; one band if all are equally frequent."""
+    edges = np.unique(np.quantile(counts, np.linspace(0, 1, most + 1)[1:-1], method="lower"))
+    return np.unique(np.searchsorted(edges, counts, side="left"), return_inverse=True)[1].astype(np.int64)
+
+
 # --- data and predictions ------------------------------------------------------------------------------------------
 
 
@@ -122,7 +128,7 @@ def _view(evaluation: Evaluation, prior: str) -> dict[str, Any]:
         "scores": scores,
         "order": order[:MOST_ROWS],
         "taken_for": taken_for,
-        "confusion": "matrix" if n > MOST_NUMBERED else "numbers",
+        "confusion": "bands" if n > MOST_MATRIX_CLASSES else "matrix" if n > MOST_NUMBERED else "numbers",
         "pairs": pairs,
         "overconfidence": float(evaluation.under(prior, "confidence")[known].mean() - (predicted == y)[known].mean()),
     }  # fmt: skip
@@ -247,32 +253,49 @@ def _frequency(axes: Axes, evaluation: Evaluation, values: Array, title: str, fl
 
 
 def confusion_panels(evaluation: Evaluation, prior: str) -> list[str]:
-    """Where rows of each class go; nothing where classes are too many for a matrix."""
-    labels, predicted = evaluation.arrays["labels"], evaluation.under(prior, "predicted")
-    n = len(labels)
-    if n > MOST_MATRIX_CLASSES:
+    """Where rows of each class go; with many classes, rows of bands of classes (none if all are equally frequent)."""
+    classes, y, predicted = evaluation.arrays, evaluation.y, evaluation.under(prior, "predicted")
+    n = len(classes["labels"])
+    if n <= MOST_MATRIX_CLASSES:
+        rows = confusion_matrix(y, predicted, labels=np.arange(n))  # without labels that are not known
+        names = [short_label(str(label), 12) for label in classes["labels"]]
+        texts = np.where(rows > 0, rows.astype(str), "") if n <= MOST_NUMBERED else np.full((n, n), "")
+        side = float(np.clip(2.6 + 0.2 * n, 3.4, 7.2))
+        upright = max(map(len, names)) * 0.62 * SMALL > 0.7 * 72 * side / n
+        ticks: dict[str, Any] = {"labels": names, "rotation": 90 if upright else 0}
+        axis_labels, size = ("predicted class", "true class"), (side + 0.4, side)
+        return [svg(_matrix, f"confusion-{prior}", rows, np.eye(n), texts, names, ticks, axis_labels, size=size)]
+    bands, known = frequency_bands(classes["counts"]), y >= 0
+    ranges = [classes["counts"][bands == band] for band in np.unique(bands)]
+    names = [f"{counts.min()}–{counts.max()}" for counts in ranges]
+    if len(names) == 1:
         return []
-    rows = confusion_matrix(evaluation.y, predicted, labels=np.arange(n))  # without labels that are not known
-    side = float(np.clip(2.6 + 0.2 * n, 3.4, 7.2))
-    names = [short_label(str(label), 12) for label in labels]
-    upright = max(map(len, names)) * 0.62 * SMALL > 0.7 * 72 * side / n
-    return [svg(_matrix, f"confusion-{prior}", rows, names, 90 if upright else 0, size=(side + 0.4, side))]
+    given = np.where(predicted == y, 0, 1 + bands[predicted])
+    rows = confusion_matrix(1 + bands[y[known]], given[known], labels=np.arange(len(names) + 1))[1:]
+    texts = np.char.mod("%.0f", 100 * rows / np.maximum(rows.sum(axis=1, keepdims=True), 1))
+    ticks = {"labels": ["right", *names], "rotation": 35, "ha": "right"}
+    axis_labels = ("right, or training samples of the wrong class", "training samples of the true class")
+    right = np.indices(rows.shape)[1] == 0
+    return [svg(_matrix, f"bands-{prior}", rows, right, texts, names, ticks, axis_labels, size=(4.6, 4.0))]
 
 
-def _matrix(axes: Axes, rows: Labels, names: list[str], rotation: int) -> None:
+def _matrix(
+    axes: Axes, rows: Labels, right: Array, texts: NDArray[np.str_], names: list[str], ticks: dict[str, Any],
+    labels: tuple[str, str],
+) -> None:  # fmt: skip
     """The fuller a cell, the larger its share of the line: right ones in blue, wrong ones in red."""
-    share, n = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1), len(rows)
-    image = np.empty((n, n, 4))
-    image[..., :3] = np.where(np.eye(n)[..., None], to_rgb(OTHERS), to_rgb(MINORITY))
+    share = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)
+    image = np.empty((*share.shape, 4))
+    image[..., :3] = np.where(right[..., None], to_rgb(OTHERS), to_rgb(MINORITY))
     image[..., 3] = np.sqrt(share)
     axes.imshow(image, interpolation="nearest", aspect="auto")
-    for (row, column), number in np.ndenumerate(rows if n <= MOST_NUMBERED else np.empty((0, 0))):
-        if number:
+    for (row, column), text in np.ndenumerate(texts):
+        if text:
             colour = "white" if share[row, column] > 0.45 else INK
-            axes.text(column, row, str(number), ha="center", va="center", fontsize=SMALL, color=colour)
-    axes.set_xticks(range(n), names, parse_math=False, fontsize=SMALL, rotation=rotation)
-    axes.set_yticks(range(n), names, parse_math=False, fontsize=SMALL)
-    axes.set(xlabel="predicted class", ylabel="true class")
+            axes.text(column, row, text, ha="center", va="center", fontsize=SMALL, color=colour)
+    axes.set_xticks(range(share.shape[1]), parse_math=False, fontsize=SMALL, **ticks)
+    axes.set_yticks(range(len(share)), names, parse_math=False, fontsize=SMALL)
+    axes.set(xlabel=labels[0], ylabel=labels[1])
     axes.tick_params(length=0)
     axes.spines[:].set(visible=True, linewidth=0.5)
 

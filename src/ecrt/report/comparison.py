@@ -138,10 +138,10 @@ def _tuning_table(found: Comparison) -> Table:
         rows.append((
             Cell(found.label(name), note="failed" if result.error else ""),
             Cell(f"{few}" if few == most else f"{few} to {most}", float(np.mean(finished))),
-            number_cell(sum(one["failed"] for one in result.trials), "{:.0f}"),
+            *(number_cell(sum(one[key] for one in result.trials), "{:.0f}") for key in ("cut", "failed")),
             *(number_cell(value, "{:.1f} s") for value in seconds),
         ))  # fmt: skip
-    columns = ("Method", "Trials a split", "Failed", "Tuning a split", "Last fit")
+    columns = ("Method", "Trials a split", "Cut short", "Failed", "Tuning a split", "Last fit")
     return Table(columns, tuple(rows), "tuning-table", sortable=True)
 
 
