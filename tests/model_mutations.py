@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from ecrt import Encoder, Flow, Linear, MLPHead
+from ecrt import Encoder, Flow, Linear, MLPHead, TreesHead
 from ecrt.errors import ECRTError, ModelFileError
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.regressor import ECRTRegressor
@@ -74,6 +74,7 @@ def originals(folder: Path) -> list[Original]:
         (ECRTClassifier(encoder=Encoder("mlp", epochs=1, n_features=4), head="linear", random_state=0), X, y, None),
         (ECRTTransformer(demixing=Flow(n_sources=2, **SMALL), random_state=0), table, names[y], None),
         (ECRTRegressor(demixing="linear", head="linear", random_state=0), X, np.exp(X[:, 0]), None),
+        (ECRTClassifier(head=["linear", TreesHead(steps=2, leaves=3)], random_state=0), X, y, None),
     ]
     saved = []
     for number, (clf, rows, labels, encoder) in enumerate(fits):

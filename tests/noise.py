@@ -28,6 +28,7 @@ from ecrt import (
     LinearHead,
     MLPHead,
     PseudoMinority,
+    TreesHead,
     compare,
 )
 from ecrt.losses import label_odds, row_mass
@@ -51,11 +52,21 @@ def classes(seed: int, n_columns: int = 24, times: int = 1) -> tuple[Array, NDAr
     return rng.standard_normal((len(y), n_columns)), rng.permutation(y)
 
 
+def by_demixing(tried: dict[str, float]) -> dict[str, float]:
+    """Mean loss of the heads on each de-mixing."""
+    losses: dict[str, list[float]] = {}
+    for name, loss in tried.items():
+        losses.setdefault(f"{name.partition(',')[0]} de-mixing", []).append(loss)
+    return {name: float(np.mean(values)) for name, values in losses.items()}
+
+
 def of_history(history: dict[str, Any]) -> Advantages:
     """What the history of a classifier says of held-out rows."""
     found: Advantages = {}
-    for name, loss in history.get("demixing_held_out", {}).items():
-        found[f"{name} de-mixing"] = CHANCE - loss
+    for name, loss in by_demixing(history.get("tried", {})).items():
+        found[name] = CHANCE - loss
+    if history.get("transfer"):
+        found |= {name: CHANCE - history["transfer"][name] for name in ("blend", "plain")}
     if "held_out" in history:
         found["chosen head"] = CHANCE - history["held_out"]
     if history.get("head_candidates"):
@@ -121,7 +132,7 @@ def labels(**options: Any) -> Callable[[int], Advantages]:
         constant = np.broadcast_to(label_odds(indicator, weight), present.shape)
         chance = float(weight @ bce_per_row(constant, present) / weight.sum())
         heads = list(clf.history_["head_candidates"].values())
-        found = {f"{name} de-mixing": chance - loss for name, loss in clf.history_["demixing_held_out"].items()}
+        found = {name: chance - loss for name, loss in by_demixing(clf.history_["tried"]).items()}
         return found | {"mean of heads": chance - float(np.mean(heads))}
 
     return run
@@ -189,7 +200,9 @@ def flow(head: Any = "linear", times: int = 1, minority: Any = "auto", **options
 
 
 CONFIGURATIONS: dict[str, Callable[[int], Advantages]] = {
-    "as it comes": classifier(head=["linear", "gaussian", MLPHead(hidden=(16,), epochs=3)]),
+    "as it comes": classifier(
+        head=["linear", "gaussian", MLPHead(hidden=(16,), epochs=3), TreesHead(steps=20, leaves=4)]
+    ),
     "no de-mixing": classifier(demixing="none", head="linear"),
     "linear": classifier(**LINEAR),
     "linear, all classes": classifier(**FEW, head=LinearHead(weight_decay=0.3), minority="all"),

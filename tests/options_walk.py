@@ -35,6 +35,7 @@ from ecrt import (
     Parametric,
     Permutation,
     PseudoMinority,
+    TreesHead,
 )
 from ecrt.estimators import base
 from ecrt.rivals import FlowAugmentation, known_rivals
@@ -48,7 +49,18 @@ def changed(value: Any) -> Any:
     return value * 2 if value else 0.5
 
 
-NOT_WALKED = ("device", "verbose", "random_state", "epochs", "selection", "network", "trials", "budget", "kind")
+NOT_WALKED = (
+    "device",
+    "verbose",
+    "random_state",
+    "epochs",
+    "selection",
+    "network",
+    "trials",
+    "budget",
+    "kind",
+    "time_budget",
+)
 """Options that say how and not what, limits, and the choice of other options."""
 
 DEMIXING = {"learn_from": ["all", "majority"], "source_prior": ["shared"], "pseudo_samples": [1.0]}
@@ -81,6 +93,7 @@ VALUES: dict[type, dict[str, list[Any]]] = {
     LinearHead: HEAD,
     MLPHead: HEAD | {"hidden": [(4,)], "dropout": [0.5], "batch_size": [8]},
     GaussianHead: {},
+    TreesHead: {"steps": [2], "learning_rate": [0.5], "leaves": [2]},
     PseudoMinority: {},
     ECRTClassifier: COMMON | {
         "demixing": ["none"], "augmentation": ["permutation", "borrowed", "none"], "head": ["gaussian", "linear"],
@@ -132,6 +145,7 @@ def modes(kind: type) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "several labels", linear
         yield "several labels, MLP", {**linear, "head": MLPHead(epochs=2)}
         yield "Gaussian head", {**linear, "head": GaussianHead()}
+        yield "trees", {**linear, "head": TreesHead(steps=3)}
         yield "no augmentation", {**linear, "augmentation": NoAugmentation()}
         yield "parametric", {**linear, "augmentation": Parametric()}
         yield "permutation", {**linear, "augmentation": Permutation()}
@@ -171,6 +185,8 @@ def fingerprint(model: Any, X: np.ndarray) -> str:
     for name in ("encoder_", "demixer_", "head_"):
         module = getattr(model, name, None)
         parts += [] if module is None else [value.double().numpy() for value in module.state_dict().values()]
+    for one in getattr(model, "members_", ()):
+        parts += [one.weight, *(value.double().numpy() for value in one.network.state_dict().values())]
     for method in ("predict", "decision_function", "transform"):
         parts += [getattr(model, method)(X)] if hasattr(model, method) else []
     if isinstance(model, ECRTClassifier):
@@ -179,7 +195,7 @@ def fingerprint(model: Any, X: np.ndarray) -> str:
         parts += [model.sample(3, y=[1.0], random_state=0)[0]]
     parts += [np.asarray(getattr(model, name)) for name in ("minority_classes_", "demixed_on_") if hasattr(model, name)]
     history = getattr(model, "history_", {})
-    parts += [repr([history.get(name) for name in ("head_candidates", "candidates", "demixing_held_out")])]
+    parts += [repr([history.get(name) for name in ("head_candidates", "candidates", "tried", "transfer")])]
     parts += [repr([(one.n_blocks, one.held_out_contrast) for one in history.get("restarts", ())])]
     parts += [repr(sorted(getattr(model, "selection_", {})))]
     return hashlib.sha256(b"".join(repr(np.asarray(part).tolist()).encode() for part in parts)).hexdigest()

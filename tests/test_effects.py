@@ -19,6 +19,7 @@ from ecrt import (
     NoDemixing,
     Permutation,
     PseudoMinority,
+    TreesHead,
 )
 from ecrt.rivals import Remix
 from options_walk import NOT_WALKED, PARTS, VALUES, a_module, data, fitted, walk
@@ -55,6 +56,7 @@ def test_defaults_are_never_refused(kind):
     ("kind", "mode", "given"),
     [
         (ECRTClassifier, "Gaussian head", {"demixing": NoDemixing(), "head": "gaussian"}),
+        (ECRTClassifier, "trees", {"demixing": Linear(), "head": TreesHead(steps=3)}),
         (ECRTTransformer, "frozen module", {"demixing": Linear(), "encoder": Encoder(a_module(), train=False)}),
         (BaselineClassifier, "remix", {"method": Remix(), "head": LinearHead(epochs=2)}),
     ],
@@ -79,6 +81,7 @@ def test_an_option_changes_the_model_or_is_refused(kind, mode, given):
             "Flow: pseudo_samples=3 .* source_prior='per-class'",
         ),
         (ECRTClassifier(head="gaussian", augmentation=Permutation(weight=0.2)), False, "a linear or MLP head"),
+        (ECRTClassifier(head="trees", augmentation="borrowed"), False, "augmentation='borrowed' .* plain rows alone"),
         (ECRTClassifier(head=LinearHead(learning_rate=0.1)), False, "learning_rate=0.1 .* trained by steps"),
         (ECRTClassifier(encoder=Encoder("identity", holdout=0.3)), False, "holdout=0.3 .* a network that is trained"),
         (ECRTClassifier(encoder=Encoder(a_module(), train=False, n_features=3)), False, "n_features=3"),

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 from ecrt import ECRTClassifier, Encoder, Flow, InputError
 from ecrt.disk import plain, read_arrays, read_json
 from ecrt.runs import evaluation as evaluation_module
-from ecrt.runs.evaluation import Evaluation, evaluate
+from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate
 
 # --- a fitted model -----------------------------------------------------------------------------------------------
 
@@ -89,9 +89,41 @@ def test_facts_of_model_and_classes(fitted: ECRTClassifier, evaluated: Evaluatio
     assert classes["demixed_on"].tolist() == [True, True, True, False]
     assert classes["max_correlation"][0] == fitted.diagnostics_.classes[0].max_correlation
     assert (model["demixing"], model["head"], model["n_sources"]) == ("linear", "linear", 6)
-    assert f"linear {model['head_setting']:g}" in model["head_candidates"]
+    (member,) = fitted.members_
+    assert model["tried"] == {"linear, linear": {"loss": member.held_out, "weight": 1.0}}
+    assert evaluated.verdict == fitted.verdict_
+    assert evaluated.plain == {}
     assert evaluated.training["encoder"] is None
     assert len(evaluated.training["restarts"]) == 0
+
+
+def test_beside_plain_is_a_mean_over_classes_with_an_interval_over_rows(
+    evaluated: Evaluation, table: tuple[np.ndarray, np.ndarray]
+) -> None:
+    X, y = table
+    plain = ECRTClassifier(demixing="none", augmentation="none", head="linear", random_state=0).fit(X[:400], y[:400])
+    other = evaluate(plain, X[400:], y[400:])
+    found = beside_plain(evaluated, other)
+    assert found.keys() == {"balanced_accuracy", "balanced_nll"}
+    truth, rows = evaluated.y, np.arange(len(evaluated.y))
+    losses = [-one.arrays["log_proba.balanced"][rows, truth].astype(np.float64) for one in (evaluated, other)]
+    hits = [(one.arrays["predicted.balanced"] == truth).astype(np.float64) for one in (evaluated, other)]
+    for name, (mine, theirs), sign in (("balanced_accuracy", hits, 1), ("balanced_nll", losses, -1)):
+        means, variances = [], []
+        for label in range(4):
+            gains = sign * (mine - theirs)[truth == label]
+            means.append(gains.mean())
+            variances.append(gains.var(ddof=1) / len(gains))
+        figures = found[name]
+        assert figures["gain"] == pytest.approx(np.mean(means))
+        assert figures["model"] == pytest.approx(np.mean([mine[truth == label].mean() for label in range(4)]))
+        assert sign * (figures["model"] - figures["plain"]) == pytest.approx(figures["gain"])
+        width = 1.968 * np.sqrt(np.sum(variances)) / 4  # Student's t, 299 degrees of freedom
+        assert (figures["low"], figures["high"]) == pytest.approx(
+            (figures["gain"] - width, figures["gain"] + width), abs=1e-4
+        )
+    same = beside_plain(evaluated, evaluated)
+    assert all((one["gain"], one["low"], one["high"]) == (0, 0, 0) for one in same.values())
 
 
 def test_points_are_few_and_of_the_right_classes(fitted: ECRTClassifier, evaluated: Evaluation) -> None:

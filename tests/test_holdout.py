@@ -136,8 +136,8 @@ def test_halves_share_strata_and_choose_for_each_other():
 
 
 def test_an_epoch_is_judged_by_the_half_that_did_not_stop_it():
-    epochs = iter(np.array([[0.0, 3.0], [3.0, 0.0], [2.0, 2.0]]))
-    watched = Watched(lambda head: next(epochs), np.array([0.5, 0.5]), np.array([True, False]))
+    epochs = iter(torch.tensor([[0.0, 3.0], [3.0, 0.0], [2.0, 2.0]]))
+    watched = Watched(lambda head: next(epochs), torch.Tensor.numpy, np.array([0.5, 0.5]), np.array([True, False]))
     assert [watched(torch.nn.Identity()) for _ in range(3)] == [1.5, 1.5, 2.0]
     np.testing.assert_array_equal(watched.kept, [3.0, 3.0])
 
@@ -157,10 +157,11 @@ class GivenHeads:
 def test_a_second_step_is_judged_by_rows_that_did_not_choose_the_first():
     rng = np.random.default_rng(0)
     heads = [torch.nn.Identity() for _ in range(40)]
-    losses = {id(head): rng.normal(1, 1, size=30) for head in heads}
+    losses = {id(head): torch.from_numpy(rng.normal(1, 1, size=30)) for head in heads}
     kinds = {}
 
-    def losses_on(head):
+    def logits_of(head):
+        """Logits that are losses at once."""
         return losses[kinds.get(id(head), id(head))]
 
     def copied(head):
@@ -169,7 +170,7 @@ def test_a_second_step_is_judged_by_rows_that_did_not_choose_the_first():
         return found
 
     made = []
-    watched = Watched(losses_on, np.full(30, 1 / 30), halves(np.arange(30) // 10))
+    watched = Watched(logits_of, torch.Tensor.numpy, np.full(30, 1 / 30), halves(np.arange(30) // 10))
     fitter = TwoStepFitter(GivenHeads(heads), lambda sample, setting, head: head, (0.0,))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ecrt.rivals.heads.copy.deepcopy", copied)
@@ -178,15 +179,15 @@ def test_a_second_step_is_judged_by_rows_that_did_not_choose_the_first():
         min(losses.values(), key=lambda one: one[side].mean()) for side in (~watched.sides[0][0], watched.sides[0][0])
     ]
     np.testing.assert_array_equal(watched.kept, np.where(watched.sides[0][0], *best))
-    assert losses_on(head).mean() == min(one.mean() for one in losses.values())
-    assert watched.kept.mean() > losses_on(head).mean() + 0.1  # what was chosen on these rows would flatter itself
+    assert logits_of(head).mean() == min(one.mean() for one in losses.values())
+    assert watched.kept.mean() > logits_of(head).mean() + 0.1  # what was chosen on these rows would flatter itself
 
 
 def test_new_classes_are_learned_under_the_setting_of_the_fit(rows):
     X, y = rows
     clf = ECRTClassifier(demixing="linear", head=LinearHead(loss="focal"), random_state=0)
     clf.fit(X[y < 3], y[y < 3])
-    before = dict(clf.history_)
+    before, temperature = dict(clf.history_), clf.members_[0].temperature
     clf.add_classes(X[y == 3], y[y == 3])
     assert clf.history_ == before
-    assert before["head_temperature"] != 1
+    assert clf.members_[0].temperature == temperature != 1

@@ -61,9 +61,11 @@ def made(labels: list[str], n_rows: int = 240, *, seed: int = 0, **changes: Any)
         task="classification",
         title="Made up",
         facts={
-            "demixing": "flow", "head": "linear", "head_setting": 0.003,
-            "demixing_held_out": {"linear": 0.9, "flow": 0.7},
-            "head_candidates": {"linear 0.03": 0.8, "linear 0.003": 0.7},
+            "demixing": "flow", "head": "linear",
+            "tried": {
+                "none, linear": {"loss": 0.9, "weight": 0.75}, "linear, linear": {"loss": 0.8, "weight": 0.0},
+                "linear, gaussian": {"loss": 1.0, "weight": 0.0}, "flow, linear": {"loss": 0.7, "weight": 0.6},
+            },
             "n_sources": 3, "augmentation": "parametric", "augmentation_weight": 0.5, "class_prior": "balanced",
             "round_trip_error": 1e-6, "enough_classes": True, "smallest_singular_value": 0.4, "versions": {"ecrt": "1"},
         },
@@ -263,9 +265,12 @@ def test_confusion_changes_form_with_the_number_of_classes(n_classes: int) -> No
 
 @pytest.mark.usefixtures("undrawn")
 def test_heads_are_listed_with_their_losses(awkward: Evaluation) -> None:
-    (table,) = re.findall(r'<table id="heads".*?</table>', render(awkward), re.DOTALL)
+    (table,) = re.findall(r'<table id="tried".*?</table>', render(awkward), re.DOTALL)
     rows = [" ".join(Outline(row).text.split()) for row in re.findall(r"<tr>.*?</tr>", table, re.DOTALL)]
-    assert rows[1:] == ["linear, weight decay 0.030.800", "linear, weight decay 0.003 chosen0.700"]
+    assert rows[1:] == [
+        "plain logit adjustment0.7500.900", "linear head after linear de-mixing0.0000.800",
+        "Gaussian head after linear de-mixing0.0001.000", "linear head after flow de-mixing0.6000.700",
+    ]  # fmt: skip
 
 
 def test_the_matrix_counts_rows_of_known_labels() -> None:
@@ -297,7 +302,8 @@ def test_what_is_missing_is_left_out_or_said() -> None:
         evaluation,
         title="",
         facts=dict(
-            evaluation.facts, demixing="linear", demixing_held_out={"linear": 0.9}, n_sources=1, class_prior="given",
+            evaluation.facts, demixing="linear", tried={"linear, linear": {"loss": 0.9, "weight": 1.0}},
+            n_sources=1, class_prior="given",
             augmentation_weight=0.0, round_trip_error=float("nan"), enough_classes=False, smallest_singular_value=0.0,
         ),
         arrays=dict(
@@ -374,11 +380,15 @@ def test_findings_answer_each_question() -> None:
     far = dict(good.arrays, log_likelihood=np.where(good.arrays["minority"], -30.0, -3.0))
     assert _answers(replace(good, arrays=far))["likelihood"] == "no"
 
-    model = dict(good.facts, round_trip_error=0.3, enough_classes=False, smallest_singular_value=0.0, demixing="linear")
+    unused = {name: dict(one, weight=0.0) for name, one in good.facts["tried"].items()}
+    model = dict(good.facts, round_trip_error=0.3, enough_classes=False, smallest_singular_value=0.0, tried=unused)
     bad = _answers(replace(good, facts=model))
     assert bad["round-trip"] == "no"
     assert bad["theory"] == "no"
     assert bad["flow"] == "no"
+    for kept in (("none", "linear"), ("flow",)):
+        alone = {name: one for name, one in good.facts["tried"].items() if name.startswith(kept)}
+        assert _answers(replace(good, facts=dict(good.facts, tried=alone)))["flow"] == "cannot tell"
     shared = _answers(replace(good, facts=dict(good.facts, smallest_singular_value=0.0)))
     assert shared["theory"] == "no"
 

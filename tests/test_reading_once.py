@@ -129,7 +129,7 @@ def test_figures_say_which_model_they_are_of(tmp_path):
     X, y = sorted_noise(150)
     X.assign(y=y).to_csv(tmp_path / "noise.csv", index=False)
     for options, said in {
-        (): "a model fitted on 120 of the 150 rows (80%), on the other rows. The saved model has the same de-mixing",
+        (): "a model fitted on 120 of the 150 rows (80%), on the other rows. The saved model has the same members",
         ("--set", "refit=false"): "the saved model, fitted on 120 of the 150 rows (80%), on the other rows.",
     }.items():
         result = invoke("fit", tmp_path / "noise.csv", "--target", "y", "-o", tmp_path / "fit", *QUICK, *options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -37,6 +39,7 @@ ODD = {
     "mlp": (ECRTClassifier, "classification", {"head": MLPHead(hidden=(7,), dropout=0.3, epochs=3)}),
     "flow": (ECRTClassifier, "classification", {"demixing": Flow(blocks=2, epochs=3), "head": "linear"}),
     "by steps": (ECRTClassifier, "classification", {"demixing": "none", "head": LinearHead(mixup=0.3, epochs=3)}),
+    "two heads": (ECRTClassifier, "classification", {"head": ["linear", "gaussian"]}),
     "labels": (ECRTClassifier, "multilabel", {"demixing": "none", "head": LinearHead(weight_decay=0.0123)}),
     "wide labels": (ECRTClassifier, "multilabel", {"head": MLPHead(hidden=(9,), dropout=0.0, epochs=3)}),
     "numbers": (
@@ -48,17 +51,28 @@ ODD = {
 }  # fmt: skip
 
 
+def chosen_by(model):
+    """All that a fit has chosen and a refit must keep."""
+    if isinstance(model, ECRTRegressor):
+        return model._fitted_choices()
+    return [
+        (one.demixing, one.augmentation, one.head, one.setting, one.temperature, one.weight, one.held_out)
+        for one in model._settled()
+    ]
+
+
 @pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
 @pytest.mark.parametrize("name", ODD)
 def test_a_refit_keeps_what_the_fit_chose(name):
     estimator, task, options = ODD[name]
     X, y = rows(task)
     model = estimator(random_state=0, **options).fit(X[:100], y[:100])
-    chosen = model._fitted_choices()
+    chosen, before = chosen_by(model), model.head_.state_dict()
     open_options = {key: getattr(estimator(), key) for key in options}
     model.set_params(**open_options)
     model.refit(X, y)
-    assert model._fitted_choices() == chosen
+    assert chosen_by(model) == chosen
+    assert not all(torch.equal(one, before.get(name)) for name, one in model.head_.state_dict().items())
     assert {key: getattr(model, key) for key in open_options} == open_options
     assert np.asarray(model.class_counts_ if hasattr(model, "class_counts_") else model.bin_counts_).sum() >= N / 2
     if name == "linear":
@@ -74,12 +88,14 @@ def test_a_refit_keeps_a_selection_and_does_not_select_again():
         head=["linear", "gaussian", MLPHead(epochs=3)], selection=PseudoMinority(trials=4), random_state=0
     )
     model.fit(X[:100], y[:100])
-    model.parts_["augmentation"] = Parametric(pseudo_samples=7)
+    first, *others = model.members_
+    model.members_ = (replace(first, augmentation=Parametric(pseudo_samples=7), weight=0.125), *others)
     selection = model.selection_
     model.refit(X, y)
     assert model.selection_ is selection
     assert model.selection == PseudoMinority(trials=4)
-    assert model.parts_["augmentation"].pseudo_samples == 7
+    assert model.members_[0].augmentation.pseudo_samples == model.parts_["augmentation"].pseudo_samples == 7
+    assert [one.weight for one in model.members_] == [0.125, *(one.weight for one in others)]
     assert model.class_counts_.sum() == N
     with pytest.raises(InputError):
         model.refit(X, y[:3])
@@ -113,10 +129,13 @@ def test_the_saved_model_has_the_parts_of_the_tested_one(tmp_path, monkeypatch, 
     tested = []
 
     def fit_oddly(model, X, y):
+        if tested:  # plain logit adjustment, which it is compared with
+            return original(model, X, y)
         asked = {name: model.get_params()[name] for name in odd}
         original(model.set_params(**odd), X, y)
         model.set_params(**asked)
-        tested.append((model._fitted_choices(), type(model.head_)))
+        tested.append((chosen_by(model), type(model.head_)))
+        return None
 
     original = model_folder._fit
     monkeypatch.setattr(model_folder, "_fit", fit_oddly)
@@ -143,5 +162,5 @@ def test_the_saved_model_has_the_parts_of_the_tested_one(tmp_path, monkeypatch, 
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     saved = ecrt.load(tmp_path / "out" / "model")
-    assert tested == [(saved._fitted_choices(), type(saved.head_))]
+    assert tested == [(chosen_by(saved), type(saved.head_))]
     assert saved.get_params()["head"] == "auto"

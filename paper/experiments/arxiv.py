@@ -67,8 +67,8 @@ GAN_OPTIONS: Row = {"width": 256, "n_noise": 64, "n_steps": 5000}
 
 PLAIN: Row = {"demixing": "none", "augmentation": "none"}
 METHODS: dict[str, Row] = {
-    "ECRT": {"class_mass": "tempered", "n_synthetic": 200},
-    "ECRT without augmentation": {"class_mass": "tempered", "augmentation": "none"},
+    "ECRT": {"demixing": "linear", "class_mass": "tempered", "n_synthetic": 200},
+    "ECRT without augmentation": {"demixing": "linear", "class_mass": "tempered", "augmentation": "none"},
     "MLP, logit-adjusted": PLAIN,
     "MLP, weighted": {**PLAIN, "class_mass": "balanced", "loss": "cross-entropy"},
     "MLP ERM": {**PLAIN, "loss": "cross-entropy", "class_prior": "training"},

@@ -1,12 +1,15 @@
 """ECRT on CIFAR-100 as the paper has it, an encoder that has seen the majority only, and what its parts are worth.
 
 Preset ``ours`` holds a fifth of the majority images out of the encoder's training; flow and heads learn from those and
-from the minority. On these features: ECRT as it is by default; a linear head on the sources with and without
-augmentation (and which of its parts gains, with the encoder the same); the same synthetic samples sent back through
-the inverse, to a head on the features; and rivals that act on features. Then the accuracy after every epoch of a
+from the minority. On these features: a linear head on linear sources with and without augmentation (and which of its
+parts gains, with the encoder the same); the same synthetic samples sent back through the inverse, to a head on the
+features; and rivals that act on features. Then the accuracy after every epoch of a
 network on features, on sources, and on sources with augmentation. An encoder on all classes, a fifth of all images held
 out, is run beside it. Preset ``paper`` has the supplement's networks (32 features, a decoder of 256 units, MAF with
 four blocks), weights, Adam and permutation, on all training images; the 8/2 split chooses the epoch.
+
+``ECRT`` and ``ECRT, linear head`` are one fit. When the stored results were made, held-out rows chose the first one's
+head, linear or Gaussian: the two differ by at most 0.004 in NLL there, so that it must have been the linear one.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from ecrt.losses import class_mass, make_class_loss, sample_weights
 from ecrt.nn import make_head
 from ecrt.randomness import seeded
 from ecrt.rivals import BaselineClassifier, FlowAugmentation
-from ecrt.stages import DEMIXING, Linear, MLPHead, Parametric, Permutation, augment_classes, demix, encode
+from ecrt.stages import DEMIXING, MLPHead, Parametric, Permutation, augment_classes, demix, encode
 from ecrt.training import IndexBatches, TrainingConfig, train
 from paper.data.images import CifarProtocol, ImageSplit
 from paper.experiments.cifar_training import (
@@ -48,6 +51,7 @@ from paper.experiments.one_flow import (
     split,
     the_device,
 )
+from paper.experiments.table_one import ECRT_PARTS
 from paper.statistics import difference, figure, groups, observations, table, values
 
 __all__ = ["cells", "run_cell", "summarise"]
@@ -59,11 +63,7 @@ Labels = NDArray[np.int64]
 ECRT = "ECRT"
 BARE, AUGMENTED = "ECRT, linear head, no augmentation", "ECRT, linear head"
 ON_FEATURES = "linear head on features, samples through the inverse"
-OURS: dict[str, Row] = {
-    ECRT: {},
-    BARE: {"head": "linear", "augmentation": "none"},
-    AUGMENTED: {"head": "linear"},
-}
+OURS: dict[str, Row] = {ECRT: ECRT_PARTS, BARE: ECRT_PARTS | {"augmentation": "none"}}
 RIVALS: dict[str, tuple[Row, str]] = {
     "ERM on the same features": ({"method": "erm"}, "training"),
     "LA on the same features": ({"method": "logit-adjusted"}, "balanced"),
@@ -107,11 +107,11 @@ def run_cell(*, encoder: str, protocol: CifarProtocol, seed: int, n_classes: int
         return {"runs": _paper(z, z_test, data, roles, seed, epochs)}
     z, y = z[unseen], data.y_train[unseen]
     minority = np.flatnonzero(roles.minority)
-    few: Row = {"demixing": Linear()} if epochs == 1 else {}
     runs: Row = {}
     for name, options in OURS.items():
-        clf = ECRTClassifier(minority=minority, random_state=seed, **few, **options).fit(z, y)
+        clf = ECRTClassifier(minority=minority, random_state=seed, **options).fit(z, y)
         runs[name] = figures(clf.decision_function(z_test), data)
+    runs[AUGMENTED] = runs[ECRT]
     for name, (options, prior) in RIVALS.items() if epochs > 1 else list(RIVALS.items())[-1:]:
         rival = BaselineClassifier(minority=minority, random_state=seed, **options).fit(z, y)
         runs[name] = figures(rival.decision_function(z_test), data, prior)  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 Regret is what the best fixed choice in hindsight has more in balanced accuracy than the one that was selected. Where
 a set says so, a fixed half of the test rows is left out of every figure here, to be looked at once.
+
+Heads are those of the default, and predict together. The stored results were made when held-out rows chose one of them.
 """
 
 from __future__ import annotations

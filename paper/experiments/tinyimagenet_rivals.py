@@ -29,6 +29,7 @@ from ecrt.rivals import BaselineClassifier
 from ecrt.stages import LinearHead
 from ecrt.stages.heads import HeadSample, LinearFitter, head_outputs
 from paper.data import load_embeddings
+from paper.experiments.table_one import ECRT_PARTS
 from paper.statistics import bootstrap_texts, observations, table
 
 __all__ = [
@@ -154,7 +155,7 @@ def _outcomes(fitted: Fitted, y: Labels, counts: Labels) -> Row:
 
 
 def _ecrt(problem: Problem) -> Iterator[Fitted]:
-    clf = ECRTClassifier(random_state=problem.seed).fit(problem.X, problem.y)
+    clf = ECRTClassifier(random_state=problem.seed, **ECRT_PARTS).fit(problem.X, problem.y)
     yield Fitted(
         what=SUBJECT,
         prior="balanced",

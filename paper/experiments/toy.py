@@ -14,7 +14,7 @@ from ecrt.diagnostics import max_abs_correlation, mean_correlation_coefficient
 from ecrt.estimators import ECRTClassifier
 from ecrt.flows import MaskedFlow
 from ecrt.metrics import prediction_metrics
-from ecrt.stages import Flow, MLPHead, demix
+from ecrt.stages import Flow, demix
 
 __all__ = ["cells", "demix_config", "run_cell", "summarise"]
 
@@ -34,8 +34,7 @@ def cells(smoke: bool) -> Iterable[Row]:
         for left_out in (0,) if smoke else INTERIOR + EDGE:
             yield {"part": "unseen class", "seed": seed, "left_out": left_out, **size}
     for seed in range(1 if smoke else 10):
-        cell: Row = {"part": "regret", "seed": seed, "n": size["n"], "epochs": size["epochs"]}
-        yield cell | ({"head": "gaussian"} if smoke else {})
+        yield {"part": "regret", "seed": seed, "n": size["n"], "epochs": size["epochs"]}
 
 
 def run_cell(*, part: str, seed: int, **options: Any) -> Row:
@@ -77,24 +76,24 @@ def _round_trip(flow: MaskedFlow | None, x: torch.Tensor) -> float:
     return float((flow.inverse(flow(x)[0]) - x).abs().max())
 
 
-def _regret(*, seed: int, n: int, epochs: int, head: str = "auto") -> Row:
-    """Fifty samples of class 0: accuracy lost against the Bayes classifier on the same test points."""
+def _regret(*, seed: int, n: int, epochs: int) -> Row:
+    """Fifty samples of class 0: accuracy lost against the Bayes classifier on the same test points.
+
+    A flow and a Gaussian head. The stored results were made when held-out rows chose among linear de-mixing and a flow,
+    and among linear, Gaussian and MLP heads: they chose these in every run.
+    """
     rng = np.random.default_rng(1000 + seed)
     truth = toy_sources()
     data, test = truth.draw([50] + [n] * 6, rng), truth.draw([n] * 7, rng)
     counts = np.bincount(data.y)
     bayes = prediction_metrics(truth.log_posterior(test.s), test.y, counts, prior="balanced")
-    heads: Any = ["linear", "gaussian", MLPHead(epochs=epochs)] if head == "auto" else head
-    clf = ECRTClassifier(
-        demixing=["linear", Flow(epochs=epochs)], head=heads, random_state=seed, device="cpu"
-    ).fit(data.z, data.y)  # fmt: skip
+    clf = ECRTClassifier(demixing=Flow(epochs=epochs), head="gaussian", random_state=seed, device="cpu")
+    clf.fit(data.z, data.y)
     found = prediction_metrics(clf.predict_log_proba(test.z), test.y, counts, prior="balanced")
     return {
         "regret": bayes["top1"] - found["top1"],
         "bayes_top1": bayes["top1"],
         "nll_excess": found["nll"] - bayes["nll"],
-        "demixing": clf.demixing_,
-        "head": clf.head_name_,
     }
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         NoDemixing,
         Parametric,
         Permutation,
+        TreesHead,
     )
 
     __version__: str
@@ -53,6 +54,7 @@ __all__ = [
     "Parametric",
     "Permutation",
     "PseudoMinority",
+    "TreesHead",
     "__version__",
     "compare",
     "diagnose",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import warnings
 from collections.abc import Callable, Iterable
@@ -221,6 +222,9 @@ def fit(
     na: Missing = None,
     types: Types = None,
     seed: Annotated[int | None, Option(min=0, help="The same seed gives the same model.")] = None,
+    budget: Annotated[
+        float | None, Option(metavar="SECONDS", help="Time to look for members; the result depends on the machine.")
+    ] = None,
     device: Annotated[str | None, Option(help="cpu, cuda, or auto.")] = None,
     class_prior: Prior = None,
     threshold: Threshold = None,
@@ -234,8 +238,9 @@ def fit(
     from ecrt.training import stop_on_interrupt
 
     target = target or (["y"] if file.suffix == ".npz" else None)
+    limit = [] if budget is None else [f"model.time_budget={budget}"]
     chosen = read_config(
-        config, settings or [], target=target, task=task, id=ids, drop=drop, seed=seed, device=device,
+        config, [*(settings or []), *limit], target=target, task=task, id=ids, drop=drop, seed=seed, device=device,
         encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
         class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
     )  # fmt: skip
@@ -258,6 +263,8 @@ def fit(
     if found is not None:
         tell(f"Report: {place / 'report.html'}")
     tell(f"Model: {place / 'model'}")
+    if not interrupted:
+        tell(f"Next: {_next_command(file, target, place, found)}")
     if interrupted:
         kept = "" if place == output else f" {output} is as it was."
         warn(f"Interrupted: {interrupted}.{kept}")
@@ -472,6 +479,15 @@ def _print_columns(columns: Sequence[ColumnReading]) -> None:
         )
 
 
+def _next_command(file: Path, target: list[str] | None, place: Path, found: Evaluation | None) -> str:
+    """What to type next: predict or, where nothing is gained over plain logit adjustment, compare methods."""
+    gains = [] if found is None else [one["low"] for one in found.plain.values()]
+    if gains and max(gains) <= 0 and file.suffix != ".npz" and not file.is_dir():
+        columns = " ".join(f"--target {shlex.quote(name)}" for name in target or [])
+        return f"ecrt compare {shlex.quote(str(file))} {columns}".rstrip()
+    return f"ecrt predict {shlex.quote(str(place))} NEW_ROWS"
+
+
 def _print_metrics(found: Evaluation, decided: dict[str, float] | None = None) -> None:
     """Print the figures of an evaluation as a table."""
     from ecrt.report import summary_table
@@ -488,6 +504,11 @@ def _print_metrics(found: Evaluation, decided: dict[str, float] | None = None) -
         tell(f"Labels that the model does not know count as errors: {named}.")
     if decided:
         Terminal().print(summary_table("With the threshold", [dict(decided)]))
+    if found.plain:
+        gains: list[dict[str, object]] = [{"metric": name, **figures} for name, figures in found.plain.items()]
+        Terminal().print(summary_table("Beside plain logit adjustment: balanced prior, gain from low to high", gains))
+    if found.verdict:
+        tell(found.verdict)
 
 
 def _print_comparison(found: Comparison) -> None:

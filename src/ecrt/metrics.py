@@ -635,6 +635,25 @@ def corrected_estimate(values: ArrayLike, test_to_train: float = 0.0) -> Estimat
     return Estimate(mean=mean, half_width=half_width(error, n - 1), p_value=p_value)
 
 
+def balanced_gain(values: Array, y: NDArray[np.int64]) -> Estimate:
+    """Mean of one value for each row, every class with the same weight, with its interval over rows.
+
+    A class with one row has the variance of all rows together.
+    """
+    counts = np.bincount(y)
+    present = counts > 0
+    n = counts[present]
+    mean_m = np.bincount(y, weights=values)[present] / n
+    square_m = np.bincount(y, weights=values**2)[present] / n
+    variance_m = np.where(n > 1, (square_m - mean_m**2).clip(min=0) * n / np.maximum(n - 1, 1), values.var())
+    error = float(np.sqrt((variance_m / n).sum())) / len(n)
+    mean = float(mean_m.mean())
+    if len(values) < 2:
+        return Estimate(mean=mean, half_width=None, p_value=None)
+    p_value = float(2 * student_t.sf(abs(mean) / error, len(values) - 1)) if error > 0 else float(mean == 0)
+    return Estimate(mean=mean, half_width=half_width(error, len(values) - 1), p_value=p_value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pair:
     """How much better ``first`` is than ``second`` (positive: better, whatever the metric's direction).

@@ -33,6 +33,9 @@ ROUNDING_STEPS = 8
 TINY = 1e-140
 """Squares of smaller values would be lost."""
 
+ROWS_IN_TREES = 1024
+"""Rows that are in all trees at the same time."""
+
 KERNEL_WIDTH = 16
 """Rows and columns of float32 products are padded to multiples of this, which the kernels of matrix libraries share."""
 
@@ -294,6 +297,42 @@ class ClassGaussians(nn.Module):
             + (self.mean_md**2 * precision_md).sum(1)
         )
         return -0.5 * (squares_nm + torch.log(2 * torch.pi * self.variance_md).sum(1))
+
+
+class Trees(nn.Module):
+    """Logits of classes as sums over regression trees, for rows without missing values.
+
+    The nodes of all trees stand in one row. A leaf is its own child, so that a row of data that has arrived stays.
+
+    Parameters
+    ----------
+    threshold_k, feature_k : a row whose value of this column is at most the threshold goes left.
+    left_k, right_k : children of each node.
+    value_k : what a leaf adds to a logit.
+    root_st : where trees begin, for each step of boosting and each logit; two classes have one logit.
+    baseline_t : logits before the first step.
+    depth : steps from a root to the deepest leaf.
+    """
+
+    def __init__(
+        self, threshold_k: Tensor, feature_k: Tensor, left_k: Tensor, right_k: Tensor, value_k: Tensor, root_st: Tensor,
+        baseline_t: Tensor, depth: Tensor,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.threshold_k, self.feature_k = nn.Buffer(threshold_k), nn.Buffer(feature_k)
+        self.left_k, self.right_k, self.value_k = nn.Buffer(left_k), nn.Buffer(right_k), nn.Buffer(value_k)
+        self.root_st, self.baseline_t, self.depth = nn.Buffer(root_st), nn.Buffer(baseline_t), nn.Buffer(depth)
+
+    def forward(self, s_nd: Tensor) -> Tensor:
+        """Logits, one for each class."""
+        if len(s_nd) > ROWS_IN_TREES:
+            return torch.cat([self(part) for part in s_nd.split(ROWS_IN_TREES)])
+        at_nk = self.root_st.flatten().expand(len(s_nd), -1)
+        for _ in range(int(self.depth)):
+            goes_left = s_nd.gather(1, self.feature_k[at_nk]) <= self.threshold_k[at_nk]
+            at_nk = torch.where(goes_left, self.left_k[at_nk], self.right_k[at_nk])
+        logits_nt = self.value_k[at_nk].reshape(len(s_nd), *self.root_st.shape).sum(1) + self.baseline_t
+        return logits_nt if logits_nt.shape[1] > 1 else torch.cat([-logits_nt / 2, logits_nt / 2], dim=1)
 
 
 class BalancedHead(nn.Module):

@@ -128,14 +128,14 @@ OTHERS: dict[str, Method] = {
         label="ECRT",
         build=_ecrt,
         space={
-            "demixing": Choice(("linear", "auto"), "linear"),
-            "head": Choice(("linear", "auto", "mlp"), "linear"),
+            "demixing": Choice(("linear", "auto"), "auto"),
+            "head": Choice(("linear", "auto", "mlp"), "auto"),
             "weight_decay": HEAD["weight_decay"],
             "learning_rate": HEAD["learning_rate"],
             "augmentation_weight": Number(0.0, 0.9, first=0.5),
             "pseudo_samples": Number(1.0, 100.0, first=10.0, log=True),
         },
-        variants=({}, {"head": "auto"}, {"demixing": "auto", "head": "auto"}),
+        variants=({}, {"demixing": "linear", "head": "linear"}, {"demixing": "linear"}),
         reference="Energy-based causal representation transfer, NeurIPS 2021.",
     ),
     "weighted-logistic": Method(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.special import log_expit, log_softmax
+from scipy.special import log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils import (
     Tags,
@@ -45,20 +45,18 @@ from ecrt.estimators.inputs import (
     resolve_device,
     targets_to_score,
 )
+from ecrt.flows import Demixer
 from ecrt.io.attributes import head_shape
 from ecrt.randomness import seeded
 from ecrt.stages import (
     DEMIXING,
     ENCODER,
     Demixing,
-    DemixResult,
     Encoder,
     EncodeResult,
-    Flow,
-    GaussianHead,
-    Linear,
     LinearHead,
-    Part,
+    Member,
+    Restart,
     Role,
     encode,
     features_of,
@@ -66,7 +64,7 @@ from ecrt.stages import (
 from ecrt.stages.encoding import check_encoder
 from ecrt.stages.heads import Target
 from ecrt.stages.parts import Composed, Rule, refuse_idle
-from ecrt.stages.scoring import predict_outputs, predict_sources
+from ecrt.stages.scoring import predict_sources, predict_together
 from ecrt.threads import one_thread
 from ecrt.training import BarProgress, Progress
 
@@ -87,6 +85,9 @@ ROWS_AT_ONCE = 8192
 
 OTHER_UNITS = 20
 """Images whose values differ from those of the fit by more than this factor are in other units."""
+
+MOST_ROUNDS = 1000
+"""Of expectation and maximisation; they mostly end far earlier."""
 
 FLOW_SOURCES = 64
 """``demixing="auto"`` tries a flow on at most this many sources: beyond, linear de-mixing has always been ahead."""
@@ -437,6 +438,40 @@ class ClassProbabilities(ClassifierMixin):
         found = ((scores >= cuts) & (self.class_counts_ > 0)).astype(np.int64)
         return sparse.csr_matrix(found) if self.sparse_output_ else found  # type: ignore[return-value]
 
+    def estimate_prior(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Class frequencies among rows without labels, such as those that the model will be used on.
+
+        Expectation and maximisation in turn, from the frequencies of training on: how probable are the classes of each
+        row under these frequencies, and how frequent are the classes then? It holds where rows of a class look as they
+        did in training. The answer can be set as ``class_prior``.
+
+        References
+        ----------
+        Saerens, Latinne and Decaestecker (2002), Adjusting the outputs of a classifier to new a priori probabilities.
+
+        Parameters
+        ----------
+        X : rows without labels, as ``predict`` takes them; the more, the better.
+        """
+        check_is_fitted(self)
+        if self.multilabel_:
+            raise InputError("Frequencies are estimated for rows with one class each, not for multi-label data.")
+        likelihood = softmax(self._balanced_scores(X), axis=1)
+        prior = self.class_counts_ / self.class_counts_.sum()
+        for _ in range(MOST_ROUNDS):
+            posterior = likelihood * prior
+            after = (posterior / posterior.sum(axis=1, keepdims=True)).mean(axis=0)
+            change, prior = np.abs(after - prior).max(), after
+            if change < 1e-9:
+                break
+        prior = np.maximum(prior, 1e-9)
+        return np.asarray(prior / prior.sum())
+
+    @in_blocks
+    def _balanced_scores(self, X: ArrayLike | Dataset[Any]) -> Array:
+        """Scores of every class without any prior: log-likelihoods of the row, up to a constant."""
+        return np.asarray(self._scores(X) - self.log_class_prior_, dtype=np.float64)
+
     def score(
         self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
@@ -479,11 +514,6 @@ class ECRTBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorBase)
         """Classes that each stage learns from, for the functions that assign roles."""
         return {"encode_on": self._learns_from("encoder"), "demix_on": self._learns_from("demixing")}
 
-    def _demixings(self, n_rows: int, n_features: int) -> tuple[Demixing, ...]:
-        """Ways of de-mixing to try, the simplest first."""
-        flow = n_features <= FLOW_SOURCES and n_rows >= FLOW_ROWS
-        return self._parts("demixing") or (Linear(), *([Flow()] if flow else []))
-
     def _n_sources(self, n_features: int) -> int:
         """Sources that are asked for, of so many features."""
         return max((part.wanted_sources(n_features) for part in self._parts("demixing")), default=n_features)
@@ -498,12 +528,6 @@ class ECRTBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorBase)
         tags = super().__sklearn_tags__()
         tags.transformer_tags = TransformerTags(preserves_dtype=[self.precision])
         return tags
-
-    def _keep_demixing(self, part: Demixing, demixed: DemixResult, encoded: EncodeResult) -> None:
-        """Keep what the first stages found."""
-        self.demixing_, self.demixer_ = part.kind, demixed.demixer
-        self.signal_weight_ = demixed.signal_weight
-        self.history_: dict[str, Any] = {"encoder": encoded.history, "restarts": demixed.restarts}
 
     @property
     def diagnostics_(self) -> SourceDiagnostics:
@@ -538,37 +562,75 @@ class ECRTBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorBase)
 
 
 class ECRTPredictor(ECRTBase):
-    """What classifier and regressor share: a head on the sources, and sources that are kept to draw from."""
+    """What classifier and regressor share: members that predict together, and rows that are kept to draw from.
+
+    The first member is the one whose sources ``transform``, ``sample`` and the diagnostics are of.
+    """
+
+    members_: tuple[Member, ...]
+
+    @property
+    def demixer_(self) -> Demixer:
+        """The de-mixing of the first member."""
+        return self.members_[0].demixer
+
+    @property
+    def head_(self) -> nn.Module:
+        """The head of the first member."""
+        return self.members_[0].network
+
+    @property
+    def demixing_(self) -> str:
+        """Kind of the first member's de-mixing."""
+        return self.members_[0].demixing.kind
+
+    @property
+    def head_name_(self) -> str:
+        """Kind of the first member's head."""
+        return self.members_[0].head.kind
+
+    @property
+    def signal_weight_(self) -> Array:
+        """Share of signal in each source."""
+        return self.members_[0].signal_weight
+
+    @property
+    def within_variance_(self) -> Array:
+        """Mean variance of each source within the classes that de-mixing learned from."""
+        return self.members_[0].within_variance
 
     def _check_heads(self, target: Target) -> None:
         """Refuse heads that cannot learn such a target, before an encoder is trained."""
         for head in self._parts("head"):
             head.fitter(target, np.random.default_rng(0), None)
 
-    def _keep_head(
-        self, parts: Mapping[str, Part], demixed: DemixResult, head: nn.Module, scale: Array, encoded: EncodeResult
-    ) -> None:
-        """Keep what the stages found; ``parts`` are those that were chosen, by their roles."""
-        self.parts_ = {name: clone(part) for name, part in {"encoder": self._encoder, **parts}.items()}
-        self._keep_demixing(self.parts_["demixing"], demixed, encoded)
-        self.head_name_, self.head_, self.head_scale_ = self.parts_["head"].kind, head, scale
-        self.within_variance_ = demixed.within_variance
+    def _keep_members(self, members: tuple[Member, ...], restarts: tuple[Restart, ...], encoded: EncodeResult) -> None:
+        """Keep what the stages found."""
+        self.members_ = tuple(
+            replace(one, **{name: clone(getattr(one, name)) for name in ("demixing", "augmentation", "head")})
+            for one in members
+        )
+        first = self.members_[0]
+        self.parts_ = {
+            "encoder": clone(self._encoder), "demixing": first.demixing, "augmentation": first.augmentation,
+            "head": first.head,
+        }  # fmt: skip
+        self.history_: dict[str, Any] = {"encoder": encoded.history, "restarts": restarts}
 
     def _keep_examples(
         self, z: Array, y: NDArray[Any], groups: NDArray[np.int64], names: NDArray[Any], demixed_on: NDArray[np.bool_]
     ) -> None:
-        """Keep sources of some rows, to draw from; independence is measured on them when it is asked for.
+        """Keep features of some rows, to draw from; independence is measured on them when it is asked for.
 
         ``groups`` are classes or bins of the rows, ``names`` those of all groups.
         """
-        rows = SourceRows.of(self.demixer_, z, groups)
-        self._examples = rows.s, y
-        self._diagnosis = partial(diagnose_sources, self.demixer_, rows, names, demixed_on)
+        self._examples = z, y
+        self._diagnosis = partial(_diagnose_later, self.demixer_, z, groups, names, demixed_on)
 
     def _outputs(self, X: Any) -> Array:
-        """What the head gives."""
-        features = self._features(X)
-        return predict_outputs(self.demixer_, self.head_scale_, self.head_, features, self._dtype)
+        """What the members give together."""
+        features = self._features(X)  # first of all: it refuses a model that is not fitted
+        return predict_together(self.members_, features, self._dtype)
 
     def _check_draw(self, n_samples: int, space: str) -> None:
         """Raise an error if the model is not fitted, or such samples cannot be drawn."""
@@ -582,44 +644,26 @@ class ECRTPredictor(ECRTBase):
         """Sources as they are, or the features that they come from."""
         return s if space == "source" else self.demixer_.inverse(torch.from_numpy(s)).detach().numpy()
 
-    def _fitted_choices(self) -> dict[str, Any]:
-        """Options that leave nothing to choose: de-mixing, head and the rest are as the last fit chose them.
-
-        How long a network is trained, and how much a Gaussian head shares variances, is found anew from the rows.
-        """
+    def _settled(self) -> tuple[Member, ...]:
+        """The members, their parts with what was found out in the fit: blocks of a flow, layers of a network."""
         check_is_fitted(self)
-        chosen: dict[str, Any] = {name: clone(part) for name, part in self.parts_.items()}
-        if self.demixer_.flow is not None:
-            chosen["demixing"].blocks = len(self.demixer_.flow.blocks)
-        head, part = head_shape(self.head_), chosen["head"]
-        if head.kind == "mlp":
-            part.set_params(hidden=head.hidden, dropout=head.dropout)
-        elif isinstance(part, LinearHead) and not part.by_steps:
-            part.weight_decay = float(self.history_["head_setting"])
-        elif isinstance(part, GaussianHead):  # learns from real rows alone
-            usual = type(chosen["augmentation"])().get_params()
-            unused = {name: usual[name] for name in ("weight", "n_synthetic") if name in usual}
-            chosen["augmentation"].set_params(**unused)
-        return chosen
+        settled = []
+        for one in self.members_:
+            demixing, head, shape = clone(one.demixing), clone(one.head), head_shape(one.network)
+            if one.demixer.flow is not None:
+                demixing.set_params(blocks=len(one.demixer.flow.blocks))
+            if shape.kind == "mlp":
+                head.set_params(hidden=shape.hidden, dropout=shape.dropout)
+            elif isinstance(head, LinearHead) and not head.by_steps:
+                head.weight_decay = one.setting
+            settled.append(replace(one, demixing=demixing, head=head))
+        return tuple(settled)
 
-    def refit(self, X: Any, y: Any = None) -> None:
-        """Fit on other rows with the parts that the last fit chose, so that what was tested is what is then used.
 
-        Options stay what they are.
-
-        Parameters
-        ----------
-        X, y : as ``fit`` takes them; y is not used with a Dataset.
-        """
-        asked = self.get_params(deep=False)
-        selection = getattr(self, "selection_", None)
-        self.set_params(**self._fitted_choices())
-        try:
-            self.fit(X) if isinstance(X, Dataset) else self.fit(X, y)
-        finally:
-            self.set_params(**asked)
-            if selection is not None:
-                self.selection_ = selection
+def _diagnose_later(
+    demixer: Demixer, z: Array, groups: NDArray[np.int64], names: NDArray[Any], demixed_on: NDArray[np.bool_]
+) -> SourceDiagnostics:
+    return diagnose_sources(demixer, SourceRows.of(demixer, z, groups), names, demixed_on)
 
 
 def generator_of(random_state: Any) -> np.random.Generator:

@@ -19,11 +19,14 @@ from ecrt.data import ClassRoles, assign_roles, minority_mask, thin_out
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources, unique_feature
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.base import (
+    FLOW_ROWS,
+    FLOW_SOURCES,
     MLP_SOURCES,
     ClassProbabilities,
     ECRTPredictor,
     Minority,
     Prior,
+    Session,
     all_or_nothing,
     generator_of,
     input_errors,
@@ -44,37 +47,47 @@ from ecrt.selection import SELECTION, Problem, PseudoMinority
 from ecrt.stages import (
     AUGMENTATION,
     HEAD,
+    Attempt,
     Augmentation,
+    Blend,
     Borrowed,
     ClassTarget,
     DemixResult,
     EncodeResult,
+    Flow,
     GaussianHead,
     Head,
+    Linear,
     LinearHead,
+    Member,
     MLPHead,
     NoAugmentation,
+    NoDemixing,
     Parametric,
-    TransferResult,
+    TreesHead,
     augment_classes,
     fit_head,
     sources_of,
     transfer,
+    transfer_again,
 )
-from ecrt.stages.parts import Rule, changed_options
+from ecrt.stages.parts import Positive, Rule, changed_options
 from ecrt.stages.targets import row_target
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
+TREES_CLASSES = 3
+"""``head="auto"`` grows trees for at most this many classes: with more they cost much and gained nothing."""
+
 MANY_LABELLED_ROWS = 50_000
 """With more rows than this ``head="auto"`` for multi-label data is an MLP: a linear head cannot use them."""
 
 EXAMPLES_PER_CLASS = 500
-"""Sources kept of each class, to draw from."""
+"""Rows kept of each class, to draw from."""
 
 LABEL_EXAMPLES = 20_000
-"""Sources kept over all labels of multi-label data; 20 to 500 of each."""
+"""Rows kept over all labels of multi-label data; 20 to 500 of each."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
@@ -93,15 +106,17 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     encoder : {"identity", "mlp", "resnet18", "autoencoder"}, nn.Module or Encoder, default="identity"
         z = e(x). The default suits tables and embeddings. A module is copied before it is trained.
     demixing : {"auto", "none", "linear", "flow"}, NoDemixing, Linear, Flow or a sequence of these, default="auto"
-        ``"none"`` only standardises, for comparison; ``"linear"`` whitens within classes; ``"flow"`` trains a masked
-        autoregressive flow on top; ``"auto"`` tries the last two (the flow on up to 64 sources and at least 500 rows).
-        Of several, the simplest first, a later one must lower the held-out loss beyond noise.
+        ``"none"`` only standardises: no transfer; ``"linear"`` whitens within classes; ``"flow"`` trains a masked
+        autoregressive flow on top. Several predict together, each with a weight that held-out rows choose. ``"auto"``
+        is the first two, and the flow where it promises a gain: on up to 64 columns, at least 500 rows and more than
+        two classes, if a curved head has been better than a linear one.
     augmentation : {"parametric", "permutation", "borrowed", "none"} or a part of these, default="parametric"
         Synthetic sources of the minority classes: from a Gaussian (``Parametric``), by shuffling coordinates within the
         class (``Permutation``), or around the class's mean with residuals of the majority classes (``Borrowed``).
-    head : {"auto", "linear", "mlp", "gaussian"}, LinearHead, MLPHead, GaussianHead or a sequence, default="auto"
-        Classifier on the sources. Of several, the simplest first, a later one must lower the held-out loss beyond
-        noise; ``"auto"`` tries all three (the MLP on up to 128 sources).
+    head : {"auto", "linear", "mlp", "gaussian", "trees"}, a part of these or a sequence of them, default="auto"
+        Classifier on the features or sources. Several predict together, weighed as de-mixings are. ``"auto"`` is linear
+        and Gaussian heads; on up to 128 columns also an MLP and, with up to three classes, boosted trees, both on the
+        plain features. ``("linear", "gaussian", "mlp")`` leaves out the trees.
     minority : "auto", "all", int, labels or callable, default="auto"
         Who is minority: fewer samples than half the median of the classes that hold a uniform share; every class;
         fewer samples than a number; the labels given; or what a function from counts to a mask says.
@@ -119,6 +134,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         With too few classes for this, repeated cross-validation decides.
     validation_fraction : float, default=0.2
         Share of each class held out to stop, choose and compare.
+    time_budget : float or None, default=None
+        Seconds that ``fit`` may spend on finding members and their weights: what has not been tried by then is left
+        out. The result then depends on the machine. The members are fitted on all rows afterwards.
     precision : {"float64", "float32"}, default="float64"
         Of predictions and of ``transform``; training does not depend on it, and it may be set after ``fit``. In
         float32 they are quicker and half as large, and differ by about 1e-5.
@@ -138,9 +156,13 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     table_ : how columns are read, ``None`` for images and Datasets.
     class_counts_ : samples of each class.
     minority_classes_, demixed_on_ : labels called minority; labels that de-mixing learned from.
+    members_ : what predicts together: de-mixing, head, weight and held-out loss of each, with the fitted modules. The
+        first is the one with the best transfer: ``transform``, ``sample``, the diagnostics and all that follows are of
+        it.
+    verdict_ : what transfer was worth on held-out rows, in one sentence.
     encoder_, demixer_, head_ : the fitted modules.
-    demixing_, head_name_ : kinds of the de-mixing and the head that were chosen.
-    parts_ : the parts of the fit, as chosen: encoder, demixing, augmentation and head.
+    demixing_, head_name_ : kinds of its de-mixing and its head.
+    parts_ : its parts: encoder, demixing, augmentation and head.
     signal_weight_ : share of signal in each source.
     history_ : losses of every trained part, restarts and candidates.
     diagnostics_ : independence of sources in each class, round-trip error, likelihood, the theorem's conditions.
@@ -167,6 +189,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     class_prior: Prior = "balanced"
     thresholds: Literal["half", "validation"] = "half"
     selection: str | PseudoMinority | None = None
+    time_budget: Positive | None = None
 
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
@@ -189,6 +212,18 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             return self._fit_labels(X, y)
         return self._fit_classes(X, y) if self.selection is None else self._fit_selected(X, y)
 
+    @all_or_nothing
+    def refit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
+        """Fit on other rows with the members, settings and weights of the last fit: what was tested is then used.
+
+        Parameters
+        ----------
+        X, y : as ``fit`` takes them; y is not used with a Dataset.
+        """
+        before = self._settled()
+        y = None if isinstance(X, Dataset) else y
+        return self._fit_labels(X, y, before) if self.multilabel_ else self._fit_classes(X, y, before)
+
     def _rules(self, several: bool | None = None) -> Iterator[Rule]:
         """Options that have an effect only with some others; ``several``: whether rows have several labels."""
         yield from super()._rules()
@@ -197,16 +232,21 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         weighed = {"weight", "n_synthetic"} & changed_options(augmentation)
         needs = "a linear or MLP head for its weight and n_synthetic: the Gaussian one learns from real rows alone"
         yield "augmentation", learns or not weighed, needs
+        heads = self._parts("head")
+        only_plain = not self._parts("demixing") and heads and all(isinstance(one, TreesHead) for one in heads)
+        needs = "another head as well, or a demixing: with demixing='auto', trees learn from plain rows alone"
+        yield "augmentation", not only_plain, needs
         needs = "rows with one label each: the residuals of other classes are borrowed"
         yield "augmentation", not (several and isinstance(augmentation, Borrowed)), needs
         yield "thresholds", several is not False, "rows with several labels"
 
-    def _fit_classes(self, X: Any, y: Any) -> ECRTClassifier:
-        """Learn encoder, de-mixing and head, with one label for each row."""
+    def _fit_classes(self, X: Any, y: Any, before: tuple[Member, ...] = ()) -> ECRTClassifier:
+        """Learn encoder, de-mixing and head, with one label for each row; ``before``: members to fit again."""
+        rare = self._known_minority if before else self.minority
         items, labels = self._read_classes(X, y)
         counts = np.bincount(labels, minlength=len(self.classes_))
         self._keep_counts(counts, multilabel=False)
-        roles = self._class_roles(counts)
+        roles = assign_roles(counts, self.classes_, minority=rare, **self._learners)
         lenders = counts[~roles.augmented]
         if isinstance(self._parts("augmentation")[0], Borrowed) and lenders.max(initial=0) < 2:
             raise InputError(
@@ -216,39 +256,87 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         with self._session() as session:
             self._check_heads(row_target(labels, roles, self._parts("augmentation")[0], session.rng, session.device))
             encoded = self._encode(items, labels, roles, session)
-            rows = encoded.learn_rows
-            z, y_rows = encoded.features[rows], labels[rows]
-            result = transfer(
-                z, y_rows, roles=roles, candidates=self._demixings(*z.shape), heads=self._heads(z.shape[1]),
-                augmentation=self._parts("augmentation")[0], validation=self.validation_fraction,
-                fresh=encoded.fresh[rows], **vars(session),
-            )  # fmt: skip
-        self._take(encoded, result, roles)
+            z, y_rows = encoded.features[encoded.learn_rows], labels[encoded.learn_rows]
+            self._transfer(z, y_rows, encoded, roles, session, before)
         keep = thin_out(y_rows, dict.fromkeys(range(len(counts)), EXAMPLES_PER_CLASS), session.rng)
         self._keep_examples(z[keep], y_rows[keep], y_rows[keep], self.classes_, roles.demixed_on)
         return self
 
-    def _class_roles(self, counts: Labels) -> ClassRoles:
-        return assign_roles(counts, self.classes_, minority=self.minority, **self._learners)
+    @property
+    def _known_minority(self) -> Minority:
+        """Who was minority in the last fit."""
+        named = len(self.minority_classes_) and self.minority != "all"
+        return self.minority_classes_.tolist() if named else self.minority
 
-    def _heads(self, n_features: int) -> tuple[Head, ...]:
-        """Heads to try for classes, the simplest first."""
-        few = self._n_sources(n_features) <= MLP_SOURCES
-        return self._parts("head") or (LinearHead(), GaussianHead(), *([MLPHead()] if few else []))
-
-    def _take(self, encoded: EncodeResult, result: TransferResult, roles: ClassRoles) -> None:
-        """Keep what the stages found."""
+    def _transfer(
+        self, z: Array, y: Any, encoded: EncodeResult, roles: ClassRoles, session: Session, before: tuple[Member, ...]
+    ) -> Blend | None:
+        """Find members, or fit those of before again, and keep them; the trial of those that were found."""
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on & (self.class_counts_ > 0)]
-        choice, augmentation = result.choice, self._parts("augmentation")[0]
-        parts = {"demixing": result.demixing, "augmentation": augmentation, "head": choice.head}
-        self._keep_head(parts, result.demixed, result.head, result.demixed.head_scale, encoded)
+        options: dict[str, Any] = {"roles": roles, "validation": self.validation_fraction, **vars(session)}
+        if before:
+            known = {name: value for name, value in self.history_.items() if name not in ("encoder", "restarts")}
+            demixed, members = transfer_again(z, y, members=before, **options)
+            self._keep_members(members, demixed.restarts, encoded)
+            self.history_ |= known
+            return None
+        found = transfer(
+            z, y, attempts=self._attempts(z.shape, roles, self.multilabel_), seconds=self.time_budget,
+            fresh=encoded.fresh[encoded.learn_rows], **options,
+        )  # fmt: skip
+        self._keep_members(found.members, found.demixed.restarts, encoded)
         self.history_ |= {
-            "head_candidates": choice.candidates,
-            "head_setting": choice.setting,
-            "head_temperature": choice.temperature,
-            "demixing_held_out": result.held_out,
+            "head_candidates": found.choice.candidates,
+            "head_setting": found.choice.setting,
+            "tried": found.tried,
+            "transfer": None if found.worth is None else found.worth._asdict(),
         }
+        return found
+
+    def _attempts(self, shape: tuple[int, ...], roles: ClassRoles, several: bool) -> list[Attempt]:
+        """What to try, the simplest first: plain features, linear de-mixing and a flow."""
+        n_rows, n_features = shape
+        demixings, heads, augmentation = self._parts("demixing"), self._parts("head"), self._parts("augmentation")[0]
+        few = self._n_sources(n_features) <= MLP_SOURCES or several
+        mlp: list[Head] = [MLPHead() if several else MLPHead(dropout=0.0)] if few else []
+        simple: list[Head] = [LinearHead()] if several else [LinearHead(), GaussianHead()]
+        if several and n_rows > MANY_LABELLED_ROWS:
+            simple = []
+        if demixings:
+            return [Attempt(one, heads or (*simple, *mlp), augmentation) for one in demixings]
+        if not simple:
+            return [Attempt(Linear(), heads or mlp, augmentation)]
+        trees: list[Head] = [TreesHead()] if few and not several and len(roles.counts) <= TREES_CLASSES else []
+        on_sources = [one for one in heads if not isinstance(one, TreesHead)]
+        attempts = [Attempt(NoDemixing(), heads or (LinearHead(), *mlp, *trees), NoAugmentation())]
+        if on_sources or not heads:
+            attempts.append(Attempt(Linear(), on_sources or simple, augmentation))
+            if n_features <= FLOW_SOURCES and n_rows >= FLOW_ROWS and roles.demixed_on.sum() > 2:
+                attempts.append(Attempt(Flow(), on_sources or (*simple, *mlp), augmentation, if_promising=True))
+        return attempts
+
+    @property
+    def verdict_(self) -> str:
+        """What transfer was worth on held-out rows, in one sentence."""
+        check_is_fitted(self)
+        worth = self.history_["transfer"]
+        if worth is None and any(one.transfers for one in self.members_):
+            return "Transfer was not compared with plain features, which were not tried."
+        if worth is None:
+            return "No transfer was tried: all members predict from plain features."
+        gain, width = worth["gain"], 1.96 * worth["error"]
+        figures = f"{worth['blend']:.3f} with it, {worth['plain']:.3f} without"
+        if abs(gain) <= width:
+            return (
+                f"Transfer changed the held-out loss by no more than chance: {figures} "
+                f"(saved {gain:+.3f}, 95 % interval {gain - width:+.3f} to {gain + width:+.3f})."
+            )
+        how = "lowered" if gain > 0 else "raised"
+        low, high = sorted((abs(gain) - width, abs(gain) + width))
+        return (
+            f"Transfer {how} the held-out loss by {abs(gain):.3f} (95 % interval {low:.3f} to {high:.3f}): {figures}."
+        )
 
     def sample(
         self,
@@ -271,14 +359,14 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         unknown = np.setdiff1d(wanted, self.classes_)
         if len(unknown):
             raise InputError(f"No such class: {unknown.tolist()}. Known: {self.classes_.tolist()}.")
-        s, y = self._examples
+        z, y = self._examples
         part = self.parts_["augmentation"]
         config = Parametric() if isinstance(part, NoAugmentation) else clone(part)
         config.set_params(weight=1.0, n_synthetic=n_per_class)
         majority = ~np.isin(self.classes_, self.minority_classes_)
         drawn = augment_classes(
-            s, y, np.isin(self.classes_, wanted), self.within_variance_, config, generator_of(random_state),
-            lenders=majority,
+            sources_of(self.demixer_, z), y, np.isin(self.classes_, wanted), self.members_[0].within_variance, config,
+            generator_of(random_state), lenders=majority,
         )  # fmt: skip
         return self._restored(drawn.s, space), self.classes_[drawn.y]
 
@@ -306,7 +394,6 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
                 names = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=None)
                 check_consistent_length(X, names)
         z = self._features(X)
-        s = sources_of(self.demixer_, z)
         classes = _all_classes(self.classes_, names)
         old, new = np.searchsorted(classes, self.classes_), np.searchsorted(classes, names)
         counts = np.bincount(new, minlength=len(classes))
@@ -316,45 +403,28 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         roles = ClassRoles(
             counts=counts, minority=minority, augmented=minority, encoded_on=demixed_on, demixed_on=demixed_on
         )
-        kept_s, kept_y = self._examples
-        all_s, all_y = np.concatenate([kept_s, s]), np.concatenate([old[kept_y], new])
-        demixed = self._with_new_priors(s, new, len(classes), old)
+        kept_z, kept_y = self._examples
+        all_z, all_y = np.concatenate([kept_z, z]), np.concatenate([old[kept_y], new])
+        demixers = {id(one.demixer): _with_new_priors(one, z, new, len(classes), old) for one in self.members_}
+        members = []
         with self._session() as session:
-            # De-mixing knows the labels of the rows that were kept: they cannot choose, and the choice of the fit
-            # stands.
-            target = ClassTarget(all_y, roles, self.parts_["augmentation"], session.rng, session.device)
-            setting, temperature = self.history_["head_setting"], self.history_["head_temperature"]
-            head = fit_head(
-                target, replace(demixed, learned=all_s), self.parts_["head"], setting, temperature, session.progress
-            )
-        rows = SourceRows.of(demixed.demixer, z, new)
-        self._diagnosis = _with_new(self.diagnostics_, diagnose_sources(demixed.demixer, rows, classes, demixed_on))
+            for one in self.members_:
+                # De-mixing knows the labels of the rows that were kept: they cannot choose, and the choice of the fit
+                # stands.
+                target = ClassTarget(all_y, roles, one.augmentation, session.rng, session.device)
+                demixed = _as_demixed(one, demixers[id(one.demixer)], all_z)
+                network = fit_head(target, demixed, one.head, one.setting, one.temperature, session.progress)
+                members.append(replace(one, demixer=demixed.demixer, network=network))
+        rows = SourceRows.of(members[0].demixer, z, new)
+        self._diagnosis = _with_new(self.diagnostics_, diagnose_sources(members[0].demixer, rows, classes, demixed_on))
         self.minority_classes_, self.class_counts_ = classes[minority], counts
-        self.classes_, self.demixer_, self.head_ = classes, demixed.demixer, head
-        self._examples = all_s, all_y
+        self.classes_, self.members_ = classes, tuple(members)
+        self._examples = all_z, all_y
         return self
 
-    def _with_new_priors(self, s: Array, y: Labels, n_classes: int, old: Labels) -> DemixResult:
-        """The de-mixing of the fit, its prior with the Gaussians of the new classes."""
-        demixer = self.demixer_
-        if isinstance(demixer.prior, ClassPrior):
-            prior = ClassPrior(n_classes, s.shape[1]).double()
-            prior.set_class(torch.from_numpy(old), demixer.prior.mean_md, demixer.prior.variance_md)
-            variance, nu = torch.from_numpy(self.within_variance_), self.parts_["demixing"].pseudo_samples
-            prior.set_class(*class_moments(torch.from_numpy(s), torch.from_numpy(y), variance, nu))
-            demixer = Demixer(demixer.linear, prior, demixer.flow).eval()
-        share = np.minimum(self.signal_weight_**2, 1 - 1e-12)
-        return DemixResult(
-            demixer=demixer,
-            learned=s,
-            within_variance=self.within_variance_,
-            signal_to_noise=share / (1 - share),
-            weighted=self.demixing_ != "none",
-            restarts=(),
-        )
-
-    def _fit_labels(self, X: Any, y: Any) -> ECRTClassifier:
-        """Learn encoder, de-mixing and a column of logits for each label."""
+    def _fit_labels(self, X: Any, y: Any, before: tuple[Member, ...] = ()) -> ECRTClassifier:
+        """Learn encoder, de-mixing and a column of logits for each label; ``before``: members to fit again."""
+        rare = self._known_minority if before else self.minority
         labelled, self.classes_ = read_labels(read_target_arrays(X) if isinstance(X, Dataset) else y)
         # A supervised encoder learns to tell the rarest label of each row.
         if isinstance(X, Dataset):
@@ -366,7 +436,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             raise InputError(f"None of the {n_labels} labels can be learned: at least one needs two rows that have it.")
         self._keep_counts(counts, multilabel=True)
         _say_absent(self.classes_[counts == 0])
-        roles = self._class_roles(counts)
+        roles = assign_roles(counts, self.classes_, minority=rare, **self._learners)
         with self._session() as session:
             self._check_heads(row_target(labelled, roles, self._parts("augmentation")[0], session.rng, session.device))
             # Rows without labels are a group after the last label: the encoder may see them.
@@ -375,21 +445,16 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             )
             encoded = self._encode(items, labelled.rarest, groups, session, groups=labelled.sides())
             z, learned = encoded.features[encoded.learn_rows], labelled[encoded.learn_rows]
-            usual = (MLPHead(),) if len(z) > MANY_LABELLED_ROWS else (LinearHead(), MLPHead())
-            result = transfer(
-                z, learned, roles=roles, candidates=self._demixings(*z.shape), heads=self._parts("head") or usual,
-                augmentation=self._parts("augmentation")[0], validation=self.validation_fraction,
-                fresh=encoded.fresh[encoded.learn_rows], **vars(session),
-            )  # fmt: skip
+            found = self._transfer(z, learned, encoded, roles, session, before)
         self.sparse_output_ = sparse.issparse(y)
         self.label_log_odds_ = np.stack([
             label_odds(labelled.indicator), label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced"))
         ])  # fmt: skip
-        self._take(encoded, result, roles)
-        self.thresholds_ = None
-        if self.thresholds == "validation":
-            logits, judged = result.choice.trial()
-            self.thresholds_ = best_thresholds(logits, learned[judged].present(), -self.log_class_prior_)
+        if found is not None:
+            self.thresholds_ = None
+            if self.thresholds == "validation":
+                logits, judged = found.trial()
+                self.thresholds_ = best_thresholds(logits, learned[judged].present(), -self.log_class_prior_)
         label, row = learned.label, learned.incidences.row
         most = int(np.clip(LABEL_EXAMPLES // n_labels, 20, EXAMPLES_PER_CLASS))
         keep = thin_out(label, dict.fromkeys(range(n_labels), most), session.rng)
@@ -443,16 +508,33 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             scores[:, never] = self.label_log_odds_[0, never]
         return scores
 
-    def _fitted_choices(self) -> dict[str, Any]:
-        named = len(self.minority_classes_) and self.minority != "all"
-        minority = {"minority": self.minority_classes_.tolist()} if named else {}
-        return super()._fitted_choices() | minority | {"selection": None}
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         gaussian = any(isinstance(head, GaussianHead) for head in self._parts("head"))
         tags.classifier_tags.multi_label = not gaussian and self.selection is None
         return tags
+
+
+def _as_demixed(member: Member, demixer: Demixer, z: Array) -> DemixResult:
+    """The de-mixing of a member, on some rows."""
+    share = np.minimum(member.signal_weight**2, 1 - 1e-12)
+    return DemixResult(
+        demixer=demixer, learned=sources_of(demixer, z), within_variance=member.within_variance,
+        signal_to_noise=share / (1 - share), weighted=member.transfers,
+    )  # fmt: skip
+
+
+def _with_new_priors(member: Member, z: Array, y: Labels, n_classes: int, old: Labels) -> Demixer:
+    """The de-mixing of a member, its prior with the Gaussians of the new classes."""
+    demixer = member.demixer
+    if not isinstance(demixer.prior, ClassPrior):
+        return demixer
+    s = torch.from_numpy(sources_of(demixer, z))
+    prior = ClassPrior(n_classes, s.shape[1]).double()
+    prior.set_class(torch.from_numpy(old), demixer.prior.mean_md, demixer.prior.variance_md)
+    variance = torch.from_numpy(member.within_variance)
+    prior.set_class(*class_moments(s, torch.from_numpy(y), variance, member.demixing.pseudo_samples))
+    return Demixer(demixer.linear, prior, demixer.flow).eval()
 
 
 def _all_classes(known: NDArray[Any], names: NDArray[Any]) -> NDArray[Any]:

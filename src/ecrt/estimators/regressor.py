@@ -18,21 +18,33 @@ from ecrt.data import indicator_of
 from ecrt.data.minority import TargetRegions, quantile_bins, target_roles
 from ecrt.data.tables import LARGEST
 from ecrt.errors import InputError
-from ecrt.estimators.base import MLP_SOURCES, ECRTPredictor, all_or_nothing, generator_of, in_blocks, input_errors
+from ecrt.estimators.base import (
+    FLOW_ROWS,
+    FLOW_SOURCES,
+    MLP_SOURCES,
+    ECRTPredictor,
+    all_or_nothing,
+    generator_of,
+    in_blocks,
+    input_errors,
+)
 from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays, targets_to_score
 from ecrt.stages import (
     TARGET_AUGMENTATION,
     TARGET_HEAD,
     Demixing,
     Donors,
+    Flow,
     Head,
     Interpolated,
+    Linear,
     LinearHead,
     MLPHead,
     NoAugmentation,
     NoDemixing,
     Part,
     regress,
+    sources_of,
 )
 from ecrt.stages.parts import Count, Rule, Share
 from ecrt.stages.regression import NumberTarget
@@ -153,9 +165,8 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         self.minority_bins_, self.demixed_on_ = np.flatnonzero(roles.minority), np.flatnonzero(roles.demixed_on)
         self.region_mass_, self.augmentation_ = plan.region_mass, plan.augmentation.kind
         self.weighted_ = plan.weighted
-        parts = {"demixing": plan.demixing, "augmentation": plan.augmentation, "head": plan.head}
-        self._keep_head(parts, result.demixed, result.head, result.head_scale, encoded)
-        self.history_ |= {"candidates": result.held_out, "chosen": str(plan), "head_setting": result.setting}
+        self._keep_members((result.member,), result.demixed.restarts, encoded)
+        self.history_ |= {"candidates": result.held_out, "chosen": str(plan), "head_setting": result.member.setting}
         all_bins = np.arange(len(roles.counts))
         self._keep_examples(z[keep], targets[rows][keep], bins[rows][keep], all_bins, roles.demixed_on)
         return self
@@ -201,7 +212,8 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         if columns.shape[1] != len(self.regions_.center) or not np.isfinite(columns).all():
             raise InputError(f"y must hold finite numbers, {len(self.regions_.center)} for each target.")
         repeated = np.repeat(columns, n_per_target, axis=0)
-        s, known = self._examples
+        z, known = self._examples
+        s = sources_of(self.demixer_, z)
         standard = self.regions_.standardise
         n_donors = getattr(self.parts_["augmentation"], "n_donors", Donors().n_donors)
         drawn = draw_from_donors(s, standard(known), standard(repeated), n_donors, generator_of(random_state))
@@ -244,8 +256,8 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
 
     def _demixings(self, n_rows: int, n_features: int) -> tuple[Demixing, ...]:
         """Ways of de-mixing to try: plain regression first, if nothing else is asked for."""
-        asked = super()._demixings(n_rows, n_features)
-        return asked if self._parts("demixing") else (NoDemixing(), *asked)
+        flow = n_features <= FLOW_SOURCES and n_rows >= FLOW_ROWS
+        return self._parts("demixing") or (NoDemixing(), Linear(), *([Flow()] if flow else []))
 
     def _heads(self, n_features: int) -> tuple[Head, ...]:
         """Heads to try, the simplest first."""
@@ -253,5 +265,23 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         return self._parts("head") or (LinearHead(), *([MLPHead()] if few else []))
 
     def _fitted_choices(self) -> dict[str, Any]:
-        mass, weighted = float(self.region_mass_), bool(self.weighted_)
-        return super()._fitted_choices() | {"region_mass": mass, "weighted": weighted}
+        """Options that leave nothing to choose but how long a network is trained."""
+        (member,) = self._settled()
+        chosen = {"demixing": member.demixing, "augmentation": member.augmentation, "head": member.head}
+        return chosen | {"region_mass": float(self.region_mass_), "weighted": bool(self.weighted_)}
+
+    def refit(self, X: Any, y: Any = None) -> None:
+        """Fit on other rows with the parts that the last fit chose, so that what was tested is what is then used.
+
+        Options stay what they are.
+
+        Parameters
+        ----------
+        X, y : as ``fit`` takes them; y is not used with a Dataset.
+        """
+        asked = self.get_params(deep=False)
+        self.set_params(**self._fitted_choices())
+        try:
+            self.fit(X) if isinstance(X, Dataset) else self.fit(X, y)
+        finally:
+            self.set_params(**asked)

@@ -27,6 +27,7 @@ from ecrt.estimators.card import model_card
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.estimators.transformer import ECRTTransformer
+from ecrt.flows import Demixer
 from ecrt.io.attributes import (
     Array,
     DemixerNetwork,
@@ -37,6 +38,7 @@ from ecrt.io.attributes import (
     Record,
     Rows,
     Subset,
+    TensorStore,
     Value,
     encoder_width,
     from_plain,
@@ -46,6 +48,8 @@ from ecrt.io.attributes import (
     unpack,
 )
 from ecrt.io.model_files import as_read, open_model, write_model
+from ecrt.stages import Encoder, Member
+from ecrt.stages.blending import Worth
 
 QUICKLY_VERIFIED = 2**26
 """Bytes of tensors that take no time to compare with their digest."""
@@ -59,14 +63,15 @@ INPUT: Attributes = {
     "feature_names_in_": Labels("columns", optional=True),
     "table_": Value(TableEncoder | None),
     "images_": Value(SeenImages, optional=True),
-    "demixer_": DemixerNetwork(),
-    "encoder_": EncoderNetwork(),
     "history_": Value(dict[str, Any]),
     "interrupted_": Value(str, optional=True),
     "metrics_": Value(dict[str, Any], optional=True),
     "metrics_of_": Value(str, optional=True),
 }
 """Of every estimator."""
+
+DEMIXED: Attributes = {"demixer_": DemixerNetwork(), "encoder_": EncoderNetwork()}
+"""Of every estimator with one de-mixing."""
 
 CLASSES: Attributes = {
     "classes_": Labels("classes"),
@@ -75,13 +80,65 @@ CLASSES: Attributes = {
 }
 """Of every estimator that knows classes."""
 
-SOURCES: Attributes = {
-    "signal_weight_": Array("sources"),
-    "head_scale_": Array("sources"),
-    "within_variance_": Array("sources", positive=True),
-    "demixing_": Value(Literal["none", "linear", "flow"]),
-    "parts_": Value(dict[str, Any]),
+OF_DEMIXING: Attributes = {
+    "demixer": DemixerNetwork(),
+    "signal_weight": Array("sources"),
+    "within_variance": Array("sources", positive=True),
+    "scale": Array("sources"),
 }
+"""Of the de-mixing of a member, which several members may share."""
+
+MOST_MEMBERS = 64
+
+
+@dataclass(frozen=True)
+class Members(Kind):
+    """Members that predict together; ``outputs`` is the name of the size of what they give."""
+
+    outputs: str
+
+    @property
+    def _of_head(self) -> Attributes:
+        number = Annotated[float, Meta(ge=0)]
+        return {
+            "demixing": Value(Any), "augmentation": Value(Any), "head": Value(Any), "setting": Value(float),
+            "temperature": Value(Annotated[float, Meta(gt=0)]), "held_out": Value(float), "weight": Value(number),
+            "network": HeadNetwork(self.outputs),
+        }  # fmt: skip
+
+    def pack(self, value: Any, name: str, store: TensorStore) -> Any:
+        """One by one; a de-mixing that an earlier member has is not kept again."""
+        packed = []
+        for place, one in enumerate(value):
+            first = next(number for number, other in enumerate(value) if other.demixer is one.demixer)
+            kinds = self._of_head | (OF_DEMIXING if first == place else {})
+            own = {key: kind.pack(getattr(one, key), f"{name}.{place}.{key}", store) for key, kind in kinds.items()}
+            packed.append({"demixing_of": first, **own})
+        return packed
+
+    def unpack(self, plain: Any, name: str, store: TensorStore) -> Any:
+        """One by one, each with its own number of sources."""
+        found: list[Member] = []
+        sizes = dict(store.sizes)
+        for place, fields in enumerate(
+            typed(plain, Annotated[list[dict[str, Any]], Meta(max_length=MOST_MEMBERS)], name)
+        ):
+            first = typed(fields.pop("demixing_of", place), Annotated[int, Meta(ge=0, le=place)], name)
+            kinds = (OF_DEMIXING if first == place else {}) | self._of_head
+            refuse(
+                f"Member {place} of {name} does not have the fields {sorted(kinds)}.",
+                when=fields.keys() != kinds.keys(),
+            )
+            shared = {key: getattr(found[first], key) for key in OF_DEMIXING} if first < place else {}
+            store.sizes = dict(sizes)
+            if shared:
+                store.sizes["sources"] = len(shared["scale"])
+            values = {key: kind.unpack(fields[key], f"{name}.{place}.{key}", store) for key, kind in kinds.items()}
+            sizes.setdefault("features", store.sizes.get("features", 0))
+            found.append(Member(**values, **shared))
+        refuse("There are no members.", when=not found)
+        store.sizes = sizes
+        return tuple(found)
 
 
 def _diagnosis(labels: str, *, positions: bool = False) -> Attributes:
@@ -94,15 +151,19 @@ def _diagnosis(labels: str, *, positions: bool = False) -> Attributes:
     return {"_diagnosis": Record(SourceDiagnostics, fields)}
 
 
+def _members(outputs: str) -> Attributes:
+    return {"members_": Members(outputs), "encoder_": EncoderNetwork(), "parts_": Value(dict[str, Any])}
+
+
 CLASSIFIER: Attributes = {
     **CLASSES,
     **INPUT,
-    **SOURCES,
+    **_members("classes"),
     **_diagnosis("classes_"),
     "demixed_on_": Subset("classes_"),
-    "head_name_": Value(Literal["linear", "mlp", "gaussian"]),
-    "head_": HeadNetwork("classes"),
-    "_examples": Record(tuple, {"s": Array("examples sources"), "y": Array("examples", int, least=0, below="classes")}),
+    "_examples": Record(
+        tuple, {"z": Array("examples features"), "y": Array("examples", int, least=0, below="classes")}
+    ),
     "multilabel_": Value(bool),
     "sparse_output_": Value(bool, optional=True),
     "label_log_odds_": Array("2 classes", optional=True),
@@ -113,9 +174,10 @@ CLASSIFIER: Attributes = {
 TRANSFORMER: Attributes = {
     **CLASSES,
     **INPUT,
+    **DEMIXED,
     **_diagnosis("classes_"),
-    "signal_weight_": SOURCES["signal_weight_"],
-    "demixing_": SOURCES["demixing_"],
+    "signal_weight_": Array("sources"),
+    "demixing_": Value(Literal["none", "linear", "flow"]),
     "demixed_on_": Subset("classes_"),
     "reconstruction_error_": Value(float),
 }
@@ -125,8 +187,6 @@ REGRESSOR: Attributes = {
     "minority_bins_": Subset("bin_counts_", positions=True),
     "demixed_on_": Subset("bin_counts_", positions=True),
     **INPUT,
-    **SOURCES,
-    **_diagnosis("bin_counts_", positions=True),
     "regions_": Record(
         TargetRegions,
         {
@@ -137,9 +197,9 @@ REGRESSOR: Attributes = {
             "counts": Array("regions", int, least=0),
         },
     ),
-    "head_name_": Value(Literal["linear", "mlp"]),
-    "head_": HeadNetwork("outputs"),
-    "_examples": Record(tuple, {"s": Array("examples sources"), "y": Array("examples outputs")}),
+    **_members("outputs"),
+    **_diagnosis("bin_counts_", positions=True),
+    "_examples": Record(tuple, {"z": Array("examples features"), "y": Array("examples outputs")}),
     "one_output_": Value(bool),
     "weighted_": Value(bool),
     "region_mass_": Value(Annotated[float, Meta(ge=0, le=1)]),
@@ -172,22 +232,24 @@ def _check_labels(clf: ECRTClassifier) -> None:
     refuse("The labels are not at least two different ones.", when=len(names) < 2 or len(set(names)) < len(names))
 
 
-def _check_demixing(demixing: str, estimator: EstimatorBase) -> None:
-    differs = (demixing == "flow") != (estimator.demixer_.flow is not None)
+def _check_demixing(demixing: str, demixer: Demixer) -> None:
+    differs = (demixing == "flow") != (demixer.flow is not None)
     refuse(f"De-mixing is {demixing!r}, which does not match the flow.", when=differs)
 
 
 def _check_choices(estimator: ECRTClassifier | ECRTRegressor) -> None:
-    """Names, networks and parts must be of the same choices, and the parts of their roles."""
-    demixing, head, parts = estimator.demixing_, estimator.head_name_, estimator.parts_
-    _check_demixing(demixing, estimator)
-    kind = head_shape(estimator.head_).kind
-    refuse(f"The head is {kind!r}, not {head!r}.", when=head != kind)
-    names = ("encoder", "demixing", "augmentation", "head")
-    fits = parts.keys() == set(names) and all(isinstance(parts[name], estimator._roles[name].types) for name in names)
-    refuse(f"Its parts are not {', '.join(names)}.", when=not fits)
-    chosen = (parts["demixing"].kind, parts["head"].kind) == (demixing, head)
-    refuse("Its parts are not those that were chosen.", when=not chosen)
+    """Parts must be of their roles, and networks of the same kinds as their parts."""
+    for place, one in enumerate(estimator.members_):
+        for name in ("demixing", "augmentation", "head"):
+            fits = isinstance(getattr(one, name), estimator._roles[name].types)
+            refuse(f"Member {place} has no part for its {name}.", when=not fits)
+        _check_demixing(one.demixing.kind, one.demixer)
+        kind = head_shape(one.network).kind
+        refuse(f"The head of member {place} is {kind!r}, not {one.head.kind!r}.", when=kind != one.head.kind)
+    first, parts = estimator.members_[0], estimator.parts_
+    chosen = {"demixing": first.demixing, "augmentation": first.augmentation, "head": first.head}
+    fits = isinstance(parts.get("encoder"), Encoder) and {**parts, "encoder": None} == {**chosen, "encoder": None}
+    refuse("Its parts are not those of its first member.", when=not fits)
 
 
 def _check_classifier(clf: ECRTClassifier) -> None:
@@ -195,12 +257,18 @@ def _check_classifier(clf: ECRTClassifier) -> None:
     of_labels = [hasattr(clf, name) for name in ("sparse_output_", "label_log_odds_", "thresholds_")]
     refuse("It has some attributes of a model of several labels.", when=set(of_labels) != {clf.multilabel_})
     _check_choices(clf)
+    worth = clf.history_.get("transfer")
+    fits = worth is None or (isinstance(worth, dict) and worth.keys() == set(Worth._fields))
+    refuse(
+        "What transfer was worth is not known.",
+        when=not fits or not all(isinstance(one, float) for one in (worth or {}).values()),
+    )
     _ = clf.log_class_prior_
 
 
 def _check_transformer(transformer: ECRTTransformer) -> None:
     check_classes(transformer)
-    _check_demixing(transformer.demixing_, transformer)
+    _check_demixing(transformer.demixing_, transformer.demixer_)
 
 
 def _check_regressor(reg: ECRTRegressor) -> None:
@@ -210,6 +278,7 @@ def _check_regressor(reg: ECRTRegressor) -> None:
     refuse("The regions of the target cannot be.", when=not fits or not len(regions.counts))
     outputs = len(regions.center)
     refuse(f"There are {outputs} outputs.", when=outputs < 1 or (reg.one_output_ and outputs > 1))
+    refuse("A regressor has one member.", when=len(reg.members_) != 1)
     refuse("There are no bins, or no examples.", when=not len(reg.bin_counts_) or not len(reg._examples[0]))
 
 

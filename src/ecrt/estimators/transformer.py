@@ -88,7 +88,9 @@ class ECRTTransformer(ECRTBase):
         self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on]
-        self._keep_demixing(self._parts("demixing")[0], result, encoded)
+        self.demixing_, self.demixer_ = self._parts("demixing")[0].kind, result.demixer
+        self.signal_weight_ = result.signal_weight
+        self.history_: dict[str, Any] = {"encoder": encoded.history, "restarts": result.restarts}
         rows = SourceRows.of(self.demixer_, z, y_rows)
         # At once: nothing else here has to keep the sources of all rows.
         self._diagnosis = diagnose_sources(self.demixer_, rows, self.classes_, roles.demixed_on)

@@ -41,6 +41,7 @@ from ecrt.nn import (
     ResNet18,
     RowEncoder,
     Standardise,
+    Trees,
     make_encoder,
     make_head,
 )
@@ -72,6 +73,9 @@ LARGEST = 2**24
 
 MOST_LAYERS = 64
 MOST_BLOCKS = 4096
+MOST_DEPTH = 1024
+"""Of a tree."""
+
 FLOATS = (torch.float32, torch.float64)
 ENCODERS: dict[type[nn.Module], str] = {
     nn.Identity: "identity",
@@ -663,7 +667,7 @@ def _check_columns(columns: Standardise) -> None:
 class HeadShape(NamedTuple):
     """Kind of a head, and the layers and dropout of an MLP."""
 
-    kind: Literal["linear", "mlp", "gaussian"]
+    kind: Literal["linear", "mlp", "gaussian", "trees"]
     hidden: tuple[int, ...] = ()
     dropout: float = 0.0
 
@@ -675,9 +679,10 @@ def head_shape(head: nn.Module) -> HeadShape:
         hidden = [layer.out_features for layer in inner if isinstance(layer, nn.Linear)][:-1]
         dropout = next((layer.p for layer in inner if isinstance(layer, nn.Dropout)), 0.0)
         return HeadShape("mlp", tuple(hidden), dropout)
-    if type(inner) not in (nn.Linear, ClassGaussians):
+    kinds: dict[type[nn.Module], Any] = {nn.Linear: "linear", ClassGaussians: "gaussian", Trees: "trees"}
+    if type(inner) not in kinds:
         raise InputError(f"A head of class {type(inner).__name__} cannot be saved.")
-    return HeadShape("linear" if type(inner) is nn.Linear else "gaussian")
+    return HeadShape(kinds[type(inner)])
 
 
 @dataclass(frozen=True)
@@ -704,8 +709,10 @@ class HeadNetwork(Kind):
         inner = f"{name}.head" if balanced else name
         there = store.under(inner)
         with torch.device("meta"):
-            if "variance_md" in there:
-                head: nn.Module = ClassGaussians(torch.empty(n_outputs, n_sources), torch.empty(n_outputs, n_sources))
+            if "root_st" in there:
+                head: nn.Module = _new_trees(store, inner, n_outputs)
+            elif "variance_md" in there:
+                head = ClassGaussians(torch.empty(n_outputs, n_sources), torch.empty(n_outputs, n_sources))
             else:
                 hidden = () if "weight" in there else _layer_sizes(store, inner)[1:-1]
                 head = make_head(n_sources, n_outputs, hidden, dropout)
@@ -715,4 +722,23 @@ class HeadNetwork(Kind):
         found = head.head if balanced else head
         if isinstance(found, ClassGaussians) and not (found.variance_md > 0).all():
             raise BadContentError("The head has variances that are not positive.")
+        if isinstance(found, Trees):
+            _check_trees(found, n_sources)
         return head.eval()
+
+
+def _new_trees(store: TensorStore, name: str, n_outputs: int) -> Trees:
+    """Trees without tensors; two classes have one logit."""
+    (k,), (steps, logits) = store.shape(f"{name}.value_k")[:1] or (0,), (*store.shape(f"{name}.root_st"), 0, 0)[:2]
+    if not 1 <= k <= LARGEST or not 1 <= steps <= LARGEST or logits != (1 if n_outputs == 2 else n_outputs):
+        raise BadContentError("The trees are not those of a head.")
+    values, places = torch.empty(k), torch.empty(k, dtype=torch.int64)
+    roots, depth = torch.empty(steps, logits, dtype=torch.int64), torch.empty((), dtype=torch.int64)
+    return Trees(values, places, places, places, values, roots, torch.empty(logits), depth)
+
+
+def _check_trees(trees: Trees, n_sources: int) -> None:
+    limits = [(trees.feature_k, n_sources), (trees.depth, MOST_DEPTH)]
+    limits += [(places, len(trees.value_k)) for places in (trees.left_k, trees.right_k, trees.root_st)]
+    if any(int(values.min()) < 0 or int(values.max()) >= limit for values, limit in limits):
+        raise BadContentError("The trees point to columns or nodes that are not there.")

@@ -64,7 +64,6 @@ def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
     tested = np.bincount(y[y >= 0], minlength=len(classes["labels"]))
     return vars(evaluation) | {
         "columns": column_table(evaluation.columns),
-        "head": f"{model['head']} {model['head_setting']:g}",
         "chosen_prior": "training" if model["class_prior"] == "training" else "balanced",
         "rare": classes["labels"][classes["minority"]].tolist(),
         "untested": int((tested == 0).sum()),
@@ -158,13 +157,18 @@ def findings(evaluation: Evaluation) -> dict[str, Finding]:
     found["independence-seen"] = _independence(evaluation, seen)
     if (~seen).any():
         found["likelihood"] = _likelihood(evaluation, seen)
-    losses = model["demixing_held_out"]
-    flow: Answer = "cannot tell" if len(losses) < 2 else "yes" if model["demixing"] == "flow" else "no"
+    losses: dict[str, float] = {}
+    used = False
+    for name, one in model["tried"].items():
+        kind = name.partition(", ")[0]
+        losses[kind] = min(one["loss"], losses.get(kind, np.inf))
+        used |= kind == "flow" and one["weight"] > 0
+    flow: Answer = "cannot tell" if "flow" not in losses or len(losses) < 2 else "yes" if used else "no"
     error = model["round_trip_error"]
     back: Answer = "yes" if error <= 1e-3 else "partly" if error <= 0.05 else "no"
     n_classes = int(seen.sum())
     return found | {
-        "flow": Finding(flow, {"losses": losses, "kept": model["demixing"]}, harmless=len(losses) > 1),
+        "flow": Finding(flow, {"losses": losses}, harmless=True),
         "round-trip": Finding(back, {"error": error}),
         "theory": theory_finding(
             model["n_sources"], n_classes, model["enough_classes"], model["smallest_singular_value"]

@@ -36,7 +36,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     filters = (
-        cells, commas, counted, head_name, listed, marked, number, percent, pick, quoted, short, short_label, units,
+        cells, commas, counted, listed, marked, member_name, number, percent, pick, quoted, short, short_label, units,
     )  # fmt: skip
     made.filters |= {function.__name__: function for function in filters}
     made.globals["table"] = Table.of
@@ -140,16 +140,18 @@ def units(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def head_name(candidate: str) -> str:
-    """A head as it was tried.
+def member_name(name: str) -> str:
+    """What predicts, by its de-mixing and its head.
 
-    >>> head_name("linear 0.003"), head_name("gaussian 1e+06")
-    ('linear, weight decay 0.003', 'Gaussian, 1,000,000 pseudo-samples')
+    >>> member_name("none, linear"), member_name("flow, mlp")
+    ('plain logit adjustment', 'MLP after flow de-mixing')
     """
-    head, _, setting = candidate.partition(" ")
-    text = f"{float(setting):,.0f}" if float(setting) >= 1 else f"{float(setting):g}"
-    kinds = {"linear": "linear, weight decay {}", "mlp": "MLP, {} epochs", "gaussian": "Gaussian, {} pseudo-samples"}
-    return kinds.get(head, head + ", {}").format(text)
+    demixing, _, head = name.partition(", ")
+    if name == "none, linear":
+        return "plain logit adjustment"
+    kinds = {"linear": "linear head", "mlp": "MLP", "gaussian": "Gaussian head", "trees": "boosted trees"}
+    kind = kinds.get(head, head)
+    return f"{kind} on plain features" if demixing == "none" else f"{kind} after {demixing} de-mixing"
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

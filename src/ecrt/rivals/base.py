@@ -19,7 +19,7 @@ from ecrt.data import ClassRoles
 from ecrt.data.minority import minority_mask
 from ecrt.errors import InputError
 from ecrt.estimators.base import ClassProbabilities, EstimatorBase, Minority, Prior, Session, all_or_nothing
-from ecrt.estimators.saved import CLASSES, INPUT, check_classes, declare, refuse
+from ecrt.estimators.saved import CLASSES, DEMIXED, INPUT, check_classes, declare, refuse
 from ecrt.flows import Demixer, LinearDemixing, SharedPrior
 from ecrt.io import attributes as saved
 from ecrt.losses import LossName, LossRule
@@ -27,6 +27,7 @@ from ecrt.metrics import shift_prior
 from ecrt.nn import BalancedHead
 from ecrt.stages import (
     ENCODER,
+    Attempt,
     Augmentation,
     Encoder,
     EncodeResult,
@@ -443,14 +444,15 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
     def _fit_head(self, z: Array, y: Labels, fresh: NDArray[np.bool_], roles: ClassRoles, session: Session) -> None:
         rival = self.rival
         result = transfer(
-            z, y, roles=roles, candidates=[NoDemixing(scaling=self.scaling)], heads=[self.network],
-            augmentation=rival.synthetic_mass, validation=self.validation_fraction, fresh=fresh,
+            z, y, roles=roles, validation=self.validation_fraction, fresh=fresh,
+            attempts=[Attempt(NoDemixing(scaling=self.scaling), [self.network], rival.synthetic_mass)],
             draw_from=partial(rival.draw_from, roles=roles, session=session) if rival.draws else None, **vars(session),
         )  # fmt: skip
-        self.demixer_, self.head_ = result.demixed.demixer, result.head
+        (member,), choice = result.members, result.choice
+        self.demixer_, self.head_ = member.demixer, member.network
         # Where the encoder has learned from every row, as it may for cRT, none is left to judge the head.
-        judged = {"head_candidates": result.choice.candidates, "held_out": result.choice.held_out}
-        self.history_ |= {"head_setting": result.choice.setting, **(judged if fresh.any() else {})}
+        judged = {"head_candidates": choice.candidates, "held_out": choice.held_out}
+        self.history_ |= {"head_setting": choice.setting, **(judged if fresh.any() else {})}
 
     def _scores(self, X: Any) -> Array:
         """Balanced scores plus log class prior."""
@@ -482,6 +484,7 @@ def _check_saved(clf: BaselineClassifier) -> None:
 SAVED = {
     **CLASSES,
     **INPUT,
+    **DEMIXED,
     "head_": saved.HeadNetwork("classes"),
     "model_": saved.Value(None),
     "multilabel_": saved.Value(bool),

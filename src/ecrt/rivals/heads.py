@@ -616,7 +616,7 @@ class FirstHeads:
 
     def __call__(self, head: nn.Module) -> float:
         """Weighted mean of the losses of all rows."""
-        losses, weight = self.watched.losses_on(head), self.watched.weight
+        losses, weight = self.watched.losses_of(self.watched.logits_of(head)), self.watched.weight
         kept: nn.Module | None = None
         for number, rows in enumerate(self.voters):
             loss = float(weight[rows] @ losses[rows])
@@ -626,12 +626,12 @@ class FirstHeads:
         return float(weight @ losses)
 
     def second(self, adapt: Callable[[nn.Module], nn.Module]) -> nn.Module:
-        """The second head after the first of all rows; the watch keeps losses of rows after the first of the others."""
+        """The second head after the first of all rows; the watch keeps logits of rows after the first of the others."""
         made = {id(head): adapt(head) for head in self.heads}
-        losses = np.empty(len(self.watched.weight))
-        for head, (mine, _) in zip(self.heads[:-1], self.watched.sides, strict=True):
-            losses[mine] = self.watched.losses_on(made[id(head)])[mine]
-        self.watched.kept = losses
+        logits = [self.watched.logits_of(made[id(head)]) for head in self.heads[:-1]]
+        self.watched.kept = logits[0].clone()
+        for one, (mine, _) in zip(logits, self.watched.sides, strict=True):
+            self.watched.kept[mine] = one[mine]
         return made[id(self.heads[-1])]
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from msgspec import Meta
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.metrics import confusion_matrix
 
 from ecrt.data import (
@@ -46,12 +47,13 @@ from ecrt.disk import (
     write_text,
 )
 from ecrt.errors import InputError, ModelFileError, hide_warnings, warn_user
-from ecrt.estimators import load
+from ecrt.estimators import ECRTClassifier, load
 from ecrt.estimators.base import log_prior_of
 from ecrt.estimators.inputs import resolve_device
 from ecrt.io.model_files import package_versions
 from ecrt.runs.config import ESTIMATORS, FitConfig, Target, TaskName, decide, labelled, read_config, read_target
-from ecrt.runs.evaluation import Evaluation, measure
+from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate, measure
+from ecrt.stages import Encoder
 from ecrt.training import interrupted_at_once, stop_requested
 
 MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE = "model", "config.yaml", "target.json", "run.json"
@@ -201,7 +203,13 @@ def fit_file(
     _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows])
     interrupted = STOPPED if stop_requested() else ""
     if len(test_rows):
-        found = measure(model, data.take(test_rows).X, replace(target, y=target.y[test_rows]), title=path.name)
+        tested, truth = data.take(test_rows).X, replace(target, y=target.y[test_rows])
+        found = measure(model, tested, truth, title=path.name)
+        if target.task == "classification" and not interrupted:
+            say("Fitting plain logit adjustment on the same rows, for comparison.")
+            plain = _plain(model)
+            _fit(plain, data.take(train_rows).X, target.y[train_rows])
+            found = replace(found, plain=beside_plain(found, evaluate(plain, tested, truth.y)))
         again = config.refit and not interrupted
         if again:
             say(f"Fitting on all {len(target.y)} rows.")
@@ -262,8 +270,8 @@ def _subject(n_fitted: int, n_rows: int, *, again: bool) -> str:
     if not again:
         return f"Figures are of the saved model, {fitted}, on the other rows."
     return (
-        f"Figures are of a model {fitted}, on the other rows. The saved model has the same de-mixing, head and options "
-        "and was then fitted on all rows."
+        f"Figures are of a model {fitted}, on the other rows. The saved model has the same members and options and was "
+        "then fitted on all rows."
     )
 
 
@@ -280,6 +288,15 @@ def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbos
     elif target.task == "multilabel":
         options["class_prior"] = config.class_prior or "training"
     return ESTIMATORS[target.task]._from_plain_options(options)
+
+
+def _plain(model: ECRTClassifier) -> ECRTClassifier:
+    """Plain logit adjustment on the features of the same encoder."""
+    encoder: Any = Encoder(model.encoder_, train=False) if model._encoder.trains else model.encoder
+    return clone(model).set_params(
+        encoder=encoder, demixing="none", augmentation="none", head="linear", selection=None, time_budget=None,
+        verbose=False,
+    )  # fmt: skip
 
 
 def _check_decision(target: Target, config: FitConfig) -> None:

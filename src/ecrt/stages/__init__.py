@@ -20,7 +20,8 @@ from ecrt.stages.augmenting import (
     augment_classes,
     augment_labels,
 )
-from ecrt.stages.choosing import HeadChoice, TransferResult, choose_head, fit_head, transfer
+from ecrt.stages.blending import Attempt, Blend, Member, transfer, transfer_again
+from ecrt.stages.choosing import HeadChoice, choose_head, fit_head
 from ecrt.stages.demixing import (
     DEMIXING,
     Demixing,
@@ -40,6 +41,7 @@ from ecrt.stages.heads import (
     Head,
     LinearHead,
     MLPHead,
+    TreesHead,
     head_outputs,
 )
 from ecrt.stages.parts import Part, Role
@@ -53,7 +55,9 @@ __all__ = [
     "HEAD",
     "TARGET_AUGMENTATION",
     "TARGET_HEAD",
+    "Attempt",
     "Augmentation",
+    "Blend",
     "Borrowed",
     "ClassTarget",
     "DemixResult",
@@ -71,6 +75,7 @@ __all__ = [
     "Linear",
     "LinearHead",
     "MLPHead",
+    "Member",
     "NoAugmentation",
     "NoDemixing",
     "Parametric",
@@ -79,7 +84,7 @@ __all__ = [
     "Restart",
     "Role",
     "Synthetic",
-    "TransferResult",
+    "TreesHead",
     "augment_classes",
     "augment_labels",
     "choose_head",
@@ -91,6 +96,7 @@ __all__ = [
     "regress",
     "sources_of",
     "transfer",
+    "transfer_again",
 ]
 
 for _module in pkgutil.iter_modules(__path__):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ecrt.errors import InputError
 from ecrt.losses import LOSS_OPTIONS, REGRESSION_LOSS_OPTIONS, ClassMass, LossRule, loss_rule, mix, mixed_loss
-from ecrt.nn import ClassGaussians, make_head
+from ecrt.nn import ClassGaussians, Trees, make_head
 from ecrt.randomness import generator_on
 from ecrt.stages.parts import (
     BatchSize,
@@ -41,6 +41,15 @@ Watch = Callable[[nn.Module], float]
 
 WEIGHT_DECAYS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 PSEUDO_SAMPLES = (1e6, 100.0, 20.0, 5.0, 1.0)
+FEWEST_STEPS = 20
+"""Boosting is tried with so many steps at least, and with twice as many up to the most that are allowed."""
+
+NODE_COLUMNS = {
+    "num_threshold": np.float64, "feature_idx": np.int64, "left": np.int64, "right": np.int64, "value": np.float64,
+    "is_leaf": np.bool_,
+}  # fmt: skip
+"""What is kept of scikit-learn's nodes."""
+
 ROWS_AT_ONCE = 8192
 SCORES_AT_ONCE = 2**26
 """On a GPU rows go together up to this many outputs, 256 MiB: every block there costs launches, and a wait."""
@@ -341,7 +350,38 @@ class GaussianHead(Head):
         return GaussianFitter(target.n_outputs)
 
 
-HEAD = Role((LinearHead, MLPHead, GaussianHead), others=("auto",), several=True)
+class TreesHead(Head):
+    """Boosted trees on standardised features; held-out rows choose how many.
+
+    Parameters
+    ----------
+    steps : int, default=100
+        Steps of boosting at most.
+    learning_rate : float or None, default=None
+        What each step counts for; ``None`` for 0.1.
+    leaves : int, default=15
+        Leaves of a tree at most.
+    """
+
+    kind = "trees"
+
+    steps: Count = 100
+    learning_rate: Positive | None = None
+    leaves: BatchSize = 15
+
+    @property
+    def class_loss(self) -> LossRule:
+        """Trees know the class frequencies; these are taken off afterwards."""
+        return loss_rule("cross-entropy", None)
+
+    def fitter(self, target: Target, rng: np.random.Generator, progress: Progress | None) -> HeadFitter:
+        """Boosting by histograms."""
+        if not target.one_class:
+            raise InputError("TreesHead predicts one class for each row: use LinearHead or MLPHead.")
+        return TreesFitter(self, int(rng.integers(2**31)))
+
+
+HEAD = Role((LinearHead, MLPHead, GaussianHead, TreesHead), others=("auto",), several=True)
 """What the parameter ``head`` of a classifier takes."""
 
 TARGET_HEAD = Role((LinearHead, MLPHead), others=("auto",), several=True)
@@ -560,3 +600,57 @@ class GaussianFitter:
         trust_md = between_d / (between_d + error_md)
         grand_d = mean_md[n_m1[:, 0] > 0].mean(0)
         return ClassGaussians(grand_d + trust_md * (mean_md - grand_d), variance_md + trust_md * error_md)
+
+
+@dataclass(frozen=True)
+class TreesFitter:
+    """Boosted trees by scikit-learn, kept as plain arrays; the setting is the number of steps."""
+
+    options: TreesHead
+    seed: int
+    chooses_on_path: ClassVar[bool] = False
+
+    def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
+        """The first steps of one fit: a few, then twice as many, and so on."""
+        steps = [self.options.steps]
+        while steps[-1] > FEWEST_STEPS:
+            steps.append(max(steps[-1] // 2, 1))
+        model = self._boosted(sample, self.options.steps)
+        for setting in reversed(steps):
+            yield setting, tree_arrays(model, setting)
+
+    def fit(self, sample: HeadSample, setting: float) -> nn.Module:
+        """That many steps."""
+        return tree_arrays(self._boosted(sample, int(setting)), int(setting))
+
+    def _boosted(self, sample: HeadSample, steps: int) -> Any:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        model = HistGradientBoostingClassifier(
+            max_iter=steps, learning_rate=self.options.learning_rate or 0.1, max_leaf_nodes=self.options.leaves,
+            l2_regularization=1.0, early_stopping=False, random_state=self.seed,
+        )  # fmt: skip
+        s, y, weight = (values.cpu().numpy() for values in (sample.s, sample.y, sample.weight))
+        # Equal weights change nothing, but bins under weights take far longer to find.
+        return model.fit(s, y, sample_weight=None if (weight == weight[0]).all() else weight * len(y))
+
+
+def tree_arrays(model: Any, steps: int) -> Trees:
+    """The first steps of a ``HistGradientBoostingClassifier`` that has seen no missing values."""
+    grown = [[tree.nodes for tree in step] for step in model._predictors[:steps]]
+    nodes = [one for step in grown for one in step]
+    first = torch.tensor([0, *(len(one) for one in nodes)]).cumsum(0)
+    every = np.concatenate(nodes)
+    column = {name: torch.from_numpy(every[name].astype(kind)) for name, kind in NODE_COLUMNS.items()}
+    is_leaf, own = column["is_leaf"], torch.arange(len(every))
+    offset = torch.repeat_interleave(first[:-1], first.diff())
+    return Trees(
+        column["num_threshold"],
+        column["feature_idx"],
+        torch.where(is_leaf, own, column["left"] + offset),
+        torch.where(is_leaf, own, column["right"] + offset),
+        torch.where(is_leaf, column["value"], 0.0),
+        first[:-1].reshape(len(grown), -1),
+        torch.from_numpy(model._baseline_prediction.astype(np.float64).ravel()),
+        torch.tensor(max(int(one["depth"].max()) for one in nodes)),
+    )

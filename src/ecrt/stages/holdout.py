@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ecrt.data import stratified_holdout
 
@@ -72,22 +73,34 @@ def all_fresh(*masks: Mask | None) -> Mask | None:
 
 
 class Watched:
-    """Held-out loss of a head in training; keeps each half's losses where those of the other half are lowest."""
+    """Held-out loss of a head in training; keeps each half's logits where the losses of the other half are lowest.
 
-    def __init__(self, losses_on: Callable[[nn.Module], Array], weight: Array, half: Mask) -> None:
-        self.losses_on, self.weight = losses_on, weight
+    Parameters
+    ----------
+    logits_of, losses_of : from a head to logits of the rows, and from these to their losses.
+    weight, half : of the rows.
+    """
+
+    def __init__(
+        self, logits_of: Callable[[nn.Module], Tensor], losses_of: Callable[[Tensor], Array], weight: Array, half: Mask
+    ) -> None:
+        self.logits_of, self.losses_of, self.weight = logits_of, losses_of, weight
         self.sides = [(half, half)] if half.all() else [(half, ~half), (~half, half)]
         self.lowest = [np.inf] * len(self.sides)
-        self.kept = np.full(len(weight), np.inf)
+        self.kept = torch.empty(0)
 
     def __call__(self, head: nn.Module) -> float:
         """Weighted mean of the losses of all rows."""
-        losses = self.losses_on(head)
+        logits = self.logits_of(head)
+        losses = self.losses_of(logits)
+        if not len(self.kept):
+            self.kept = logits.clone()
         for number, (mine, others) in enumerate(self.sides):
             loss = float(self.weight[others] @ losses[others])
             if loss < self.lowest[number]:
                 self.lowest[number] = loss
-                self.kept[mine] = losses[mine]
+                rows = torch.from_numpy(mine).to(logits.device)
+                self.kept[rows] = logits[rows]
         return float(self.weight @ losses)
 
 

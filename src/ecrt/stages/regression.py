@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ecrt.losses import REGRESSION_LOSS_OPTIONS, check_loss, regression_loss, sa
 from ecrt.metrics import mean_over_classes
 from ecrt.randomness import seeded
 from ecrt.stages.augmenting import Donors, Interpolated, NoAugmentation
+from ecrt.stages.blending import Member
 from ecrt.stages.demixing import Demixing, DemixResult, NoDemixing, demix
 from ecrt.stages.heads import (
     MANY_ROWS,
@@ -30,7 +32,7 @@ from ecrt.stages.heads import (
     NetworkHead,
     Networks,
     Target,
-    head_outputs,
+    device_outputs,
 )
 from ecrt.stages.holdout import Watched, across_halves, better_under_weights, halves
 from ecrt.stages.parts import Part
@@ -143,16 +145,14 @@ class RegressResult:
     Attributes
     ----------
     demixed : the de-mixing.
-    head, head_scale : scaled sources to standardised targets, float64 on the CPU; the scale.
-    plan, setting : what was chosen, with which weight decay or epochs.
+    member : scaled sources to standardised targets.
+    plan : what was chosen.
     held_out : loss over all held-out rows and over the rare ones, of all that was tried.
     """
 
     demixed: DemixResult
-    head: nn.Module
-    head_scale: Array
+    member: Member
     plan: Plan
-    setting: float
     held_out: dict[str, dict[str, float]]
 
 
@@ -224,14 +224,13 @@ def regress(
         for mass in region_mass[1:]:
             search.consider(replace(search.best.plan, region_mass=mass))
     plan, (demixed, _) = search.best.plan, search.found[id(search.best.plan.demixing)]
-    return RegressResult(
-        demixed=demixed,
-        head=search.fit(),
-        head_scale=plan.scale(demixed),
-        plan=plan,
-        setting=search.best.setting,
-        held_out={str(one.plan): search.summary(one) for one in search.tried},
-    )
+    member = Member(
+        demixing=plan.demixing, augmentation=plan.augmentation, head=plan.head, setting=search.best.setting,
+        held_out=search.balanced(search.best), demixer=demixed.demixer, signal_weight=demixed.signal_weight,
+        within_variance=demixed.within_variance, scale=plan.scale(demixed), network=search.fit(),
+    )  # fmt: skip
+    held_out = {str(one.plan): search.summary(one) for one in search.tried}
+    return RegressResult(demixed=demixed, member=member, plan=plan, held_out=held_out)
 
 
 def _folds(
@@ -334,11 +333,13 @@ class _Search:
         paths = []
         folds = self.found[id(plan.demixing)][1]
         for part, learn, check in folds:
-            losses_of = self._losses_of(plan.head, part.learned[check] * plan.scale(part), self.y[check])
+            scaled = torch.from_numpy(part.learned[check] * plan.scale(part))
+            losses_of = self._losses_of(plan.head, self.y[check])
             fitter, weight = self._fitter(plan.head), np.full(len(check), 1 / len(check))
-            watched = Watched(losses_of, weight, halves(self.bins[check]))
+            outputs_of = partial(device_outputs, scaled_sources=scaled)
+            watched = Watched(outputs_of, losses_of, weight, halves(self.bins[check]))
             paths.append([
-                (setting, watched.kept if fitter.chooses_on_path else losses_of(head))
+                (setting, losses_of(watched.kept if fitter.chooses_on_path else outputs_of(head.eval())))
                 for setting, head in fitter.path(self.sample(plan, part, learn), watched)
             ])  # fmt: skip
         rows = np.concatenate([check for _, _, check in folds])
@@ -360,13 +361,9 @@ class _Search:
             sample = self.sample(plan, self.found[id(plan.demixing)][0], np.arange(len(self.y)))
             return self._fitter(plan.head).fit(sample, self.best.setting).double().cpu().eval()
 
-    def _losses_of(self, head: NetworkHead, scaled: Array, y: Array) -> Callable[[nn.Module], Array]:
+    def _losses_of(self, head: NetworkHead, y: Array) -> Callable[[Tensor], Array]:
         truth, loss = torch.from_numpy(self.regions.standardise(y)), self.target.loss_of(head)
-
-        def losses(module: nn.Module) -> Array:
-            return loss(torch.from_numpy(head_outputs(module.eval(), scaled)), truth).numpy()
-
-        return losses
+        return lambda outputs: loss(outputs.cpu(), truth).numpy()
 
     def sample(self, plan: Plan, demixed: DemixResult, rows: Labels) -> HeadSample:
         """Real and synthetic rows. Samples from donors take over mass of their region, interpolated rows add to it."""

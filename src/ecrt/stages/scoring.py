@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.flows import Demixer, LinearDemixing, LowRank
-from ecrt.nn import MLP, BalancedHead, ClassGaussians, Standardise, steady_linear
+from ecrt.nn import MLP, BalancedHead, ClassGaussians, Standardise, Trees, steady_linear
+from ecrt.stages.blending import Member
 from ecrt.stages.demixing import sources_of
 
 Array = NDArray[np.float64]
@@ -22,34 +24,52 @@ ROWS_AT_ONCE = 1024
 """Hidden layers of so many rows stay in the processor's cache."""
 
 
-@torch.no_grad()
-def predict_outputs(
-    demixer: Demixer, head_scale: Array, head: nn.Module, z: Array, dtype: torch.dtype = torch.float64
-) -> NDArray[Any]:
-    """h(f(z) * scale) of every row: what ``head_outputs`` gives of scaled ``sources_of``, but for rounding.
+class Way(NamedTuple):
+    """A way from features to outputs: de-mixing, what its sources are multiplied by, head, and weight."""
 
-    Without a flow the first layer of the head is multiplied into the linear map where that saves work: a linear head
-    then costs what it would cost on the features themselves.
+    demixer: Demixer
+    scale: Array
+    network: nn.Module
+    weight: float = 1.0
+
+
+@torch.no_grad()
+def predict_together(ways: Sequence[Way | Member], z: Array, dtype: torch.dtype = torch.float64) -> NDArray[Any]:
+    """The sum of h(f(z) * scale) * weight over some ways, but for rounding.
+
+    Without a flow the first layer of a head is multiplied into the linear map where that saves work: a linear head
+    then costs what it would cost on the features themselves, and several of them cost what one does.
 
     Parameters
     ----------
     dtype : precision of all that follows the standardising of the features, and of the answer.
     """
-    columns = demixer.linear.standardise
-    steps = _steps(demixer, torch.from_numpy(head_scale), head, len(z), dtype)
+    ways = [one for one in ways if one.weight != 0] or ways[:1]
+    lines = _lines(ways, len(z), dtype)
     room = np.empty((min(len(z), ROWS_AT_ONCE), z.shape[1]))  # one for all parts: new memory costs more
     answer: Tensor | None = None
     for start in range(0, len(z), ROWS_AT_ONCE):
         part = z[start : start + ROWS_AT_ONCE]
-        # Standardised before all else: folded into the map, a mean far from zero would cost digits, and a tiny spread
-        # would be lost in a lower precision.
-        values = _standardised(part, columns, room[: len(part)]).to(dtype)
-        for step in steps:
-            values = step(values)
+        total: Any = None
+        for columns, steps, weight in lines:
+            # Standardised before all else: folded into the map, a mean far from zero would cost digits, and a tiny
+            # spread would be lost in a lower precision.
+            values = _standardised(part, columns, room[: len(part)]).to(dtype)
+            for step in steps:
+                values = step(values)
+            values = values if weight == 1 else values * weight
+            total = values if total is None else total + values
         if answer is None:
-            answer = values.new_empty(len(z), values.shape[1])
-        answer[start : start + ROWS_AT_ONCE] = values
+            answer = total.new_empty(len(z), total.shape[1])
+        answer[start : start + ROWS_AT_ONCE] = total
     return np.empty((0, 0)) if answer is None else answer.numpy()
+
+
+def predict_outputs(
+    demixer: Demixer, head_scale: Array, head: nn.Module, z: Array, dtype: torch.dtype = torch.float64
+) -> NDArray[Any]:
+    """h(f(z) * scale) of every row: what ``head_outputs`` gives of scaled ``sources_of``, but for rounding."""
+    return predict_together([Way(demixer, head_scale, head)], z, dtype)
 
 
 def _standardised(rows_nd: Array, columns: Standardise, room_nd: Array) -> Tensor:
@@ -66,25 +86,73 @@ def predict_sources(demixer: Demixer, z: Array, dtype: torch.dtype) -> NDArray[A
     return predict_outputs(demixer, np.ones(demixer.linear.n_signal), nn.Identity(), z, dtype)
 
 
-def _steps(demixer: Demixer, scale_q: Tensor, head: nn.Module, n_rows: int, dtype: torch.dtype) -> list[Map]:
-    """What is done to standardised features, one after the other; maps are made one in float64."""
+Line = tuple[Standardise, list[Map], float]
+"""How features are standardised, what is done to them then, one step after the other, and the weight of what comes."""
+
+
+def _lines(ways: Sequence[Way | Member], n_rows: int, dtype: torch.dtype) -> list[Line]:
+    """Each way by itself, but those that are one linear map of the same standardised features together."""
+    if dtype != torch.float64:
+        n_rows = ROWS_AT_ONCE  # the last digits of a row must not depend on how many come with it
+    lines: list[Line] = []
+    maps: list[tuple[Standardise, Tensor, Tensor]] = []
+    for one in ways:
+        columns, scale_q = one.demixer.linear.standardise, torch.from_numpy(one.scale)
+        last = one.network.head if isinstance(one.network, BalancedHead) else one.network
+        joins = isinstance(last, nn.Linear) and len(ways) > 1
+        first = _first_map(one.demixer, scale_q, one.network, n_rows, joins=joins)
+        if first is None:
+            scale_q = scale_q.to(dtype)
+            sources: list[Map] = _to_signal(one.demixer.linear, dtype)
+            if one.demixer.flow is not None:
+                sources = [*sources, _lowered(one.demixer.flow, dtype).frozen()]
+            lines.append(
+                (columns, [*sources, partial(torch.mul, other=scale_q), *_layers(one.network, dtype)], one.weight)
+            )
+        elif joins:
+            map_dm, bias_m = first
+            mass_m = one.network.log_mass_m if isinstance(one.network, BalancedHead) else 0.0
+            map_dm, bias_m = one.weight * map_dm, one.weight * (bias_m - mass_m)
+            place = next((k for k, (known, _, _) in enumerate(maps) if _same(known, columns)), None)
+            if place is None:
+                maps.append((columns, map_dm, bias_m))
+            else:
+                maps[place] = columns, maps[place][1] + map_dm, maps[place][2] + bias_m
+        else:
+            step = steady_linear(first[0].T.to(dtype), first[1].to(dtype))
+            lines.append((columns, [step, *_layers(one.network, dtype)[1:]], one.weight))
+    joined: list[Line] = [
+        (columns, [steady_linear(map_dm.T.to(dtype), bias_m.to(dtype))], 1.0) for columns, map_dm, bias_m in maps
+    ]
+    return joined + lines
+
+
+def _same(one: Standardise, other: Standardise) -> bool:
+    mine, theirs = one.state_dict(), other.state_dict()
+    return all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def _first_map(
+    demixer: Demixer, scale_q: Tensor, head: nn.Module, n_rows: int, *, joins: bool
+) -> tuple[Tensor, Tensor] | None:
+    """The linear map and the first layer of the head as one, in float64; ``None`` where that saves no work.
+
+    ``joins``: whether it becomes one with the maps of others, so that rows cost nothing more.
+    """
     linear = demixer.linear
-    if demixer.flow is not None:
-        flow, scale_q = _lowered(demixer.flow, dtype).frozen(), scale_q.to(dtype)
-        return [*_to_signal(linear, dtype), flow, lambda s_nq: s_nq * scale_q, *_layers(head, dtype)]
     first, *_ = _layers(head, torch.float64)
     d, q, k = linear.n_features, linear.n_signal, len(linear.kept_k)
     inner = 2 * linear.weight.left_kr.shape[1] if isinstance(linear.weight, LowRank) else q
-    if dtype != torch.float64:
-        n_rows = ROWS_AT_ONCE  # the last digits of a row must not depend on how many come with it
-    if not isinstance(first, nn.Linear) or not _saves_work(n_rows, d, inner, first.out_features):
-        scale_q = scale_q.to(dtype)
-        return [*_to_signal(linear, dtype), lambda s_nq: s_nq * scale_q, *_layers(head, dtype)]
+    if demixer.flow is not None or not isinstance(first, nn.Linear):
+        return None
+    h = first.out_features
+    if not (d * inner * h < n_rows * (d * inner + q * h) if joins else _saves_work(n_rows, d, inner, h)):
+        return None
     map_kh = scale_q.new_zeros(k, first.out_features)
     map_kh[:q] = (first.weight * scale_q).T
     map_dh = scale_q.new_zeros(d, first.out_features)  # zero for columns that never vary
     map_dh[linear.kept_k] = linear.weight.transposed(map_kh)
-    return [steady_linear(map_dh.T.to(dtype), first.bias.to(dtype)), *_layers(head, dtype)[1:]]
+    return map_dh, first.bias
 
 
 def _to_signal(linear: LinearDemixing, dtype: torch.dtype) -> list[Map]:
@@ -113,7 +181,7 @@ def _layers(head: nn.Module, dtype: torch.dtype) -> list[Map]:
     if isinstance(head, BalancedHead):
         log_mass_m = head.log_mass_m.to(dtype)
         return [*_layers(head.head, dtype), lambda logits_nm: logits_nm - log_mass_m]
-    if isinstance(head, ClassGaussians):  # its densities are small differences of large squares
+    if isinstance(head, ClassGaussians | Trees):  # small differences of large squares; thresholds between close values
         return [lambda s_nq: head(s_nq.double()).to(dtype)]
     layers = list(_lowered(head, dtype)) if isinstance(head, MLP) else [_lowered(head, dtype)]
     steady = [

@@ -51,7 +51,7 @@ from ecrt.stages.heads import (
     device_outputs,
     last_layer,
 )
-from ecrt.stages.holdout import across_halves, halves
+from ecrt.stages.holdout import halves
 from ecrt.training import Progress
 
 Array = NDArray[np.float64]
@@ -212,10 +212,14 @@ class ClassTarget(_Rows):
         # Classes that none of these rows belong to (one sample, held out) leave some mass over.
         return y_n, weight_n / weight_n.sum()
 
-    def losses(self, logits: Tensor, rows: Labels) -> Array:
+    def row_losses(self, logits: Tensor, rows: Labels) -> Tensor:
         """Balanced NLL."""
         true = torch.from_numpy(self.y[rows]).to(logits.device)
-        return nn.functional.cross_entropy(logits, true, reduction="none").cpu().numpy()
+        return nn.functional.cross_entropy(logits, true, reduction="none")
+
+    def losses(self, logits: Tensor, rows: Labels) -> Array:
+        """Balanced NLL, as an array."""
+        return self.row_losses(logits, rows).cpu().numpy()
 
     def loss_of(self, head: NetworkHead) -> HeadLoss:
         """The loss with the class counts in it."""
@@ -292,8 +296,14 @@ class LabelTarget(_Rows):
         artificial = self.augmentation.weight * positives / each
         return target, torch.from_numpy(np.concatenate([weight, artificial[synthetic.y]]))
 
+    def row_losses(self, logits: Tensor, rows: Labels) -> Tensor:
+        """Binary cross-entropy under balanced frequencies of labels, its mean over labels."""
+        present = torch.from_numpy(self.y[rows].present()).to(logits)
+        odds = torch.from_numpy(self.balanced_odds).to(logits)
+        return nn.functional.binary_cross_entropy_with_logits(logits + odds, present, reduction="none").mean(1)
+
     def losses(self, logits: Tensor, rows: Labels) -> Array:
-        """Binary cross-entropy under balanced frequencies of labels."""
+        """Binary cross-entropy under balanced frequencies of labels, as an array."""
         return bce_per_row(logits.cpu().numpy() + self.balanced_odds, self.y[rows].present())
 
     @cached_property
@@ -349,7 +359,8 @@ def without_prior(module: nn.Module, prior_m: Tensor, temperature: float = 1.0) 
             last.bias.div_(temperature)
     if torch.allclose(prior_m, prior_m.mean(), rtol=1e-12, atol=0.0):
         return module
-    return BalancedHead(module, torch.log(prior_m).to(next(module.parameters())))
+    reference = next(iter(module.state_dict().values()))
+    return BalancedHead(module, torch.log(prior_m).to(reference))
 
 
 @torch.no_grad()
@@ -429,14 +440,14 @@ class View:
         """Balanced logits of rows."""
         return device_outputs(self.target.balanced(module.eval(), head, temperature), self.scaled(rows))
 
-    def losses(self, rows: Labels, head: Head, module: nn.Module) -> Array:
-        """Losses of rows; where logits need a temperature, each half of the rows has that of the other."""
+    def judged(self, rows: Labels, head: Head, module: nn.Module) -> Tensor:
+        """Balanced logits of rows to judge a head by; those that need a temperature have that of the other half."""
 
-        def at_temperature_of(mine: Mask) -> Array:
-            temperature = self.temperature(rows[mine], head, module.eval())
-            return self.target.losses(self.logits(rows, head, module, temperature), rows)
+        def at_temperature_of(mine: Mask) -> Tensor:
+            return self.logits(rows, head, module, self.temperature(rows[mine], head, module.eval()))
 
-        target = self.target
-        if not isinstance(target, ClassTarget) or not target.needs_temperature(module, head):
+        target, half = self.target, halves(self.target.strata[rows])
+        if not isinstance(target, ClassTarget) or not target.needs_temperature(module, head) or half.all():
             return at_temperature_of(np.ones(len(rows), dtype=bool))
-        return across_halves(halves(target.strata[rows]), at_temperature_of)
+        first = at_temperature_of(~half)
+        return torch.where(torch.from_numpy(half).to(first.device)[:, None], first, at_temperature_of(half))

@@ -1,0 +1,434 @@
+"""Stages 2 to 4 together: every de-mixing with every head, and the weights under which they predict together.
+
+Members are heads on de-mixed or plain features. Their balanced logits are added up, with weights that held-out rows
+choose: no member has seen the rows that it is weighed by.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from sklearn.base import clone
+from torch import Tensor, nn
+
+from ecrt.data import ClassRoles
+from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
+from ecrt.flows import Demixer
+from ecrt.stages.augmenting import Augmentation
+from ecrt.stages.choosing import Draw, HeadChoice, fit_head, try_heads
+from ecrt.stages.demixing import Demixing, DemixResult
+from ecrt.stages.heads import Head, LinearHead, MLPHead
+from ecrt.stages.holdout import better_under_weights
+from ecrt.stages.parts import Part
+from ecrt.stages.targets import Labelled, RowTarget, row_target
+from ecrt.training import Progress, stop_requested, stopped_at
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+SHRINKAGE = 10.0
+"""How many rows equal weights count for, against the rows that choose the weights."""
+
+DOUBT = 0.01
+"""Share of a uniform guess that is mixed into a prediction before it is judged, so that a few rows do not decide."""
+
+FOLDS = 5
+"""Into which held-out rows are divided to judge weights."""
+
+LEAST_WEIGHT = 0.02
+"""Members with a smaller share of the weights are left out."""
+
+QUICK_ROWS = 1000
+QUICK_FLOW = {"epochs": 40, "batch_size": 128, "learning_rate": 5e-3, "hidden": (64, 64)}
+"""The trial that shows whether a flow is worth training. It has the restarts of a long one: their order decides."""
+
+MOST_NUMBERS = 2**25
+"""Logits, of all members together, that weights are chosen by; of more rows some are taken."""
+
+
+class Attempt(NamedTuple):
+    """A de-mixing, the heads to try on it, and how their rare classes are augmented.
+
+    ``if_promising``: try it only where a head that is not linear has done better than one that is, beyond noise, and
+    where a quick trial on some rows adds to what was found before.
+    """
+
+    demixing: Demixing
+    heads: Sequence[Head]
+    augmentation: Augmentation
+    if_promising: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One of the ways to predict whose outputs are added up: a head on plain or de-mixed features.
+
+    Attributes
+    ----------
+    demixing, augmentation, head : the parts that it was made by.
+    setting, temperature : of the head: weight decay, epochs, pseudo-samples or trees, and what logits were divided by.
+    held_out : its held-out loss when it predicts alone.
+    weight : what its outputs are multiplied by.
+    demixer, signal_weight, within_variance : the fitted de-mixing, and what the de-mixing classes say of its sources.
+    scale, network : what sources are multiplied by, and the head on these, float64 on the CPU.
+    """
+
+    demixing: Demixing
+    augmentation: Part
+    head: Head
+    setting: float
+    temperature: float = 1.0
+    held_out: float
+    weight: float = 1.0
+    demixer: Demixer = field(repr=False)
+    signal_weight: Array = field(repr=False)
+    within_variance: Array = field(repr=False)
+    scale: Array = field(repr=False)
+    network: nn.Module = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Its de-mixing and its head, such as ``"linear, gaussian"``."""
+        return f"{self.demixing.kind}, {self.head.kind}"
+
+    @property
+    def transfers(self) -> bool:
+        """Whether it predicts from sources, not from plain features."""
+        return self.demixing.kind != "none"
+
+
+class Worth(NamedTuple):
+    """Held-out loss of all members and of those without transfer, what the former save, and its standard error."""
+
+    blend: float
+    plain: float
+    gain: float
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blend:
+    """Members that predict together.
+
+    Attributes
+    ----------
+    members : the one with the best transfer first, whatever its weight; then all others with a weight.
+    demixed, choice : of the first member.
+    tried : held-out loss of everything that was tried, by name.
+    trial : held-out logits of the members together, and their rows.
+    worth : what transfer saves; ``None`` where all members transfer, or none.
+    """
+
+    members: tuple[Member, ...]
+    demixed: DemixResult
+    choice: HeadChoice
+    tried: dict[str, float]
+    trial: Callable[[], tuple[Array, Labels]]
+    worth: Worth | None = None
+
+
+class _Candidate(NamedTuple):
+    """A head on one de-mixing, as held-out rows know it."""
+
+    demixing: Demixing
+    augmentation: Augmentation
+    demixed: DemixResult
+    choice: HeadChoice
+
+    @property
+    def name(self) -> str:
+        return f"{self.demixing.kind}, {self.choice.head.kind}"
+
+    @property
+    def transfers(self) -> bool:
+        return self.demixing.kind != "none"
+
+    def fitted(self, weight: float) -> Member:
+        """The member, its head fitted on all rows."""
+        return member_of(self, self.choice, weight, self.choice.fit())
+
+
+def transfer(
+    z: Array,
+    y: Labels | Labelled,
+    *,
+    roles: ClassRoles,
+    attempts: Sequence[Attempt],
+    validation: float,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+    draw_from: Callable[[Array, Labels, Labels, Labels], Draw] | None = None,
+    fresh: Mask | None = None,
+    seconds: float | None = None,
+) -> Blend:
+    """De-mix, try every head, and weigh what came of it.
+
+    Parameters
+    ----------
+    z, y : features of rows that the encoder was not trained on, and their class indices or labels.
+    roles : what every class or label is used for; labels without a positive row are used for nothing.
+    attempts : what to try, the simplest first.
+    validation : share of each class, or of rows by their rarest label, held out to stop, choose and compare.
+    draw_from : features, classes, training rows and held-out rows, to another way to synthetic sources than
+        the augmentation, whose weight they have; for classes.
+    fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
+    seconds : after which nothing more is tried; the members are then fitted on all rows. ``None`` for no limit.
+    """
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
+    target = row_target(y, roles, attempts[0].augmentation, rng, device)
+    train_rows, held_out_rows = target.split(validation, fresh)
+    if len(held_out_rows) == 0:
+        raise InputError(
+            f"No row can be held out of {len(z)} rows: at least two rows must have the same class, or the same rarest "
+            "label."
+        )
+    options: dict[str, Any] = {
+        "split": (train_rows, held_out_rows), "fresh": fresh, "draw_from": draw_from, "progress": progress,
+    }  # fmt: skip
+    try:
+        with stopped_at(until):
+            found = _tried(z, target, attempts, **options)
+    except StoppedError:
+        if seconds is None:
+            raise
+        # There was not even time for the simplest, without which there is no model.
+        simplest = attempts[0]._replace(heads=attempts[0].heads[:1])
+        found = _tried(z, target, [simplest], **options)
+    return _blended(found, target)
+
+
+def _tried(
+    z: Array,
+    target: RowTarget,
+    attempts: Sequence[Attempt],
+    split: tuple[Labels, Labels],
+    fresh: Mask | None,
+    draw_from: Callable[[Array, Labels, Labels, Labels], Draw] | None,
+    progress: Progress | None,
+) -> list[_Candidate]:
+    """Every head on every de-mixing, as far as there is time."""
+
+    def try_one(attempt: Attempt, train_rows: Labels, held_out_rows: Labels) -> list[_Candidate]:
+        demixing, heads, augmentation, _ = attempt
+        rows = replace(target, augmentation=augmentation)
+        demixed = rows.demix(z, train_rows, held_out_rows, demixing, progress)
+        draw = None if draw_from is None else draw_from(z, target.strata, train_rows, held_out_rows)
+        choices = try_heads(
+            rows, demixed, heads, train_rows=train_rows, held_out_rows=held_out_rows, progress=progress, draw=draw,
+            fresh=fresh,
+        )  # fmt: skip
+        return [_Candidate(demixing, augmentation, demixed, choice) for choice in choices]
+
+    found: list[_Candidate] = []
+    for attempt in attempts:
+        if found and stop_requested():
+            break
+        try:
+            if attempt.if_promising:
+                if not _curved(found, target):
+                    continue
+                quick = try_one(_quick(attempt), _some(target, split[0]), split[1])
+                if not _adds(quick, found, target):
+                    continue
+            found += try_one(attempt, *split)
+        except StoppedError:
+            if not found:
+                raise
+            break
+        except DivergenceError as error:
+            if not found:
+                raise
+            warn_user(f"De-mixing by {attempt.demixing.kind!r} failed. {error}")
+    return found
+
+
+def _quick(attempt: Attempt) -> Attempt:
+    """The same with a small flow of few epochs, and heads that take none."""
+    demixing = clone(attempt.demixing).set_params(**QUICK_FLOW)
+    heads = [head for head in attempt.heads if not isinstance(head, MLPHead)] or attempt.heads
+    return attempt._replace(demixing=demixing, heads=heads)
+
+
+def _some(target: RowTarget, rows: Labels) -> Labels:
+    """Some of many rows: as many of each class, or of each rarest label, as can be."""
+    strata = target.strata[rows]
+    if len(rows) <= QUICK_ROWS:
+        return rows
+    order = np.lexsort((target.rng.random(len(rows)), strata))
+    starts = np.searchsorted(strata[order], strata[order])
+    place = np.empty(len(rows), dtype=np.int64)
+    place[order] = np.arange(len(rows)) - starts
+    return np.sort(rows[np.argsort(place, kind="stable")[:QUICK_ROWS]])
+
+
+def _adds(new: Sequence[_Candidate], found: Sequence[_Candidate], target: RowTarget) -> bool:
+    """Whether held-out rows are predicted better with the new candidates than without, beyond noise."""
+    worth = _Trial([*found, *new], target).worth(np.arange(len(found) + len(new)) < len(found))
+    return worth.gain > worth.error
+
+
+def transfer_again(
+    z: Array,
+    y: Labels | Labelled,
+    *,
+    roles: ClassRoles,
+    members: Sequence[Member],
+    validation: float,
+    rng: np.random.Generator,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> tuple[DemixResult, tuple[Member, ...]]:
+    """The same members, with the same settings and weights, on other rows; and the de-mixing of the first.
+
+    Parameters
+    ----------
+    z, y, roles, validation : as for ``transfer``; rows are held out to stop the training of a flow.
+    """
+    target = row_target(y, roles, members[0].augmentation, rng, device)
+    train_rows, held_out_rows = target.split(validation, None)
+    demixed: dict[int, DemixResult] = {}
+    again = []
+    for one in members:
+        rows = replace(target, augmentation=one.augmentation)
+        if id(one.demixer) not in demixed:
+            demixed[id(one.demixer)] = rows.demix(z, train_rows, held_out_rows, one.demixing, progress)
+        result = demixed[id(one.demixer)]
+        again.append(
+            replace(
+                one,
+                demixer=result.demixer,
+                signal_weight=result.signal_weight,
+                within_variance=result.within_variance,
+                scale=result.head_scale,
+                network=fit_head(rows, result, one.head, one.setting, one.temperature, progress),
+            )
+        )
+    return demixed[id(members[0].demixer)], tuple(again)
+
+
+def member_of(made: _Candidate, choice: HeadChoice, weight: float, network: nn.Module) -> Member:
+    """A head on its de-mixing, without the rows that both were learned from."""
+    demixed = made.demixed
+    return Member(
+        demixing=made.demixing, augmentation=made.augmentation, head=choice.head, setting=choice.setting,
+        temperature=choice.temperature, held_out=choice.held_out, weight=weight, demixer=demixed.demixer,
+        signal_weight=demixed.signal_weight, within_variance=demixed.within_variance, scale=demixed.head_scale,
+        network=network,
+    )  # fmt: skip
+
+
+def _curved(tried: Sequence[_Candidate], target: RowTarget) -> bool:
+    """Whether some head that is not linear does better than all that are, beyond noise."""
+    linear = [one.choice for one in tried if isinstance(one.choice.head, LinearHead)]
+    others = [one.choice for one in tried if not isinstance(one.choice.head, LinearHead)]
+    if not linear or not others:
+        return True
+    best, other = (min(kind, key=lambda one: one.held_out) for kind in (linear, others))
+    rows, mine, theirs = np.intersect1d(best.rows, other.rows, assume_unique=True, return_indices=True)
+    return len(rows) > 0 and better_under_weights(
+        other.held_out_losses[theirs], best.held_out_losses[mine], target.weights(rows)
+    )
+
+
+def _blended(found: Sequence[_Candidate], target: RowTarget) -> Blend:
+    """Weigh the candidates, fit those that have a weight on all rows, and measure what transfer was worth."""
+    tried = {one.name: one.choice.held_out for one in found}
+    moving = [one for one in found if one.transfers] or found
+    main = min(moving, key=lambda one: one.choice.held_out)
+    if len(found) == 1:
+        return Blend(
+            members=(main.fitted(1.0),), demixed=main.demixed, choice=main.choice, tried=tried, trial=main.choice.trial
+        )
+    trial = _Trial(found, target)
+    weights = trial.weights()
+    weights = trial.weights(members=weights >= LEAST_WEIGHT * weights.sum())
+    order = sorted(range(len(found)), key=lambda place: (found[place] is not main, -weights[place]))
+    members = tuple(
+        found[place].fitted(float(weights[place])) for place in order if weights[place] or found[place] is main
+    )
+    plain = np.array([not one.transfers for one in found])
+    worth = None if plain.all() or not plain.any() else trial.worth(plain)
+    return Blend(
+        members=members, demixed=main.demixed, choice=main.choice, tried=tried, worth=worth,
+        trial=lambda: (trial.logits(weights).numpy(), trial.rows),
+    )  # fmt: skip
+
+
+class _Trial:
+    """Held-out logits of candidates on the rows that judge all of them."""
+
+    def __init__(self, tried: Sequence[_Candidate], target: RowTarget) -> None:
+        choices = [one.choice for one in tried]
+        rows = choices[0].rows
+        for choice in choices[1:]:
+            rows = np.intersect1d(rows, choice.rows, assume_unique=True)
+        most = max(MOST_NUMBERS // (len(choices) * target.n_outputs), 1)
+        if len(rows) > most:
+            rows = np.sort(target.rng.choice(rows, most, replace=False))
+        self.rows, self.target = rows, target
+        self.logits_knm = torch.stack([one.logits()[np.searchsorted(one.rows, rows)].double() for one in choices])
+        weight = target.weights(rows)
+        self.weight: Array = weight / weight.sum()
+        # As many of each class in every fold as can be.
+        self.fold = np.empty(len(rows), dtype=np.int64)
+        self.fold[np.argsort(target.strata[rows], kind="stable")] = np.arange(len(rows)) % min(FOLDS, len(rows))
+
+    def weights(self, rows: Mask | None = None, members: Mask | None = None) -> Array:
+        """Weights of members, not below zero, that serve some rows best; others are 0."""
+        use = np.ones(len(self.logits_knm), dtype=bool) if members is None else members
+        judges = np.ones(len(self.rows), dtype=bool) if rows is None else rows
+        share = self.weight[judges] / self.weight[judges].sum()
+        logits_knm = self.logits_knm[torch.from_numpy(use)][:, torch.from_numpy(judges)]
+        n_members, judged = int(use.sum()), self.rows[judges]
+        equal, strength = 1 / n_members, SHRINKAGE * float(share @ share)
+
+        def objective(values: Array) -> tuple[float, Array]:
+            weight_k = torch.tensor(values, requires_grad=True)
+            losses = self._bounded(torch.einsum("k,knm->nm", weight_k, logits_knm), judged)
+            loss = torch.from_numpy(share) @ losses + strength * ((weight_k - equal) ** 2).sum()
+            (gradient,) = torch.autograd.grad(loss, weight_k)
+            return loss.item(), gradient.numpy()
+
+        found = minimize(
+            objective, np.full(n_members, equal), jac=True, bounds=[(0, None)] * n_members, method="L-BFGS-B"
+        )
+        weights = np.zeros(len(use))
+        weights[use] = found.x
+        return weights
+
+    def logits(self, weights: Array, rows: Mask | None = None) -> Tensor:
+        """Of some rows, under weights of the members."""
+        chosen = self.logits_knm if rows is None else self.logits_knm[:, torch.from_numpy(rows)]
+        return torch.einsum("k,knm->nm", torch.from_numpy(weights), chosen)
+
+    def losses(self, members: Mask | None = None) -> Array:
+        """Losses of the rows, each under weights that the others chose: fold by fold."""
+        losses = np.empty(len(self.rows))
+        for number in np.unique(self.fold):
+            mine = self.fold == number
+            others = mine if mine.all() else ~mine
+            losses[mine] = self.target.losses(self.logits(self.weights(others, members), mine), self.rows[mine])
+        return losses
+
+    def worth(self, plain: Mask) -> Worth:
+        """What the other members add to those of a mask."""
+        alone, together = self.losses(members=plain), self.losses()
+        gain = float(self.weight @ (alone - together))
+        error = float(np.sqrt(self.weight**2 @ (alone - together - gain) ** 2))
+        return Worth(float(self.weight @ together), float(self.weight @ alone), gain, error)
+
+    def _bounded(self, logits_nm: Tensor, rows: Labels) -> Tensor:
+        """Losses that one row cannot drive far: of a prediction that is mixed with a uniform one."""
+        loss_n = self.target.row_losses(logits_nm, rows)
+        return -torch.log((1 - DOUBT) * torch.exp(-loss_n) + DOUBT / self.target.n_outputs)
