@@ -29,6 +29,7 @@ from PIL import Image
 import ecrt
 from ecrt import runs
 from ecrt.cli import main
+from ecrt.runs.config import read_classes
 
 Snapshot = dict[str, bytes]
 
@@ -103,7 +104,7 @@ def remember_diagnoses(sources: Path) -> None:
     """Let ``diagnose`` take what it finds on the two tables from memory."""
     known = {}
     for name in ("a.csv", "b.csv"):
-        data, y = runs.read_classes(sources / name, "kind")
+        data, y = read_classes(sources / name, "kind")
         known[name] = runs.diagnose(data.X, y, trials=6, random_state=0, title=name)
 
     def remembered(*data: Any, title: str, **options: Any) -> Any:
