@@ -294,7 +294,7 @@ def test_of_shuffled_labels_held_out_figures_are_at_chance():
         clf = ECRTClassifier(head=[*SIMPLE, TreesHead(steps=20, leaves=4)], random_state=seed).fit(X, y)
         for name, losses in found.items():
             losses.append(clf.history_["transfer"][name])
-        assert not clf.verdict_.startswith("Transfer lowered") or clf.history_["transfer"]["blend"] > chance - 0.02
+        assert clf.verdict_.startswith("Held-out rows are predicted no better than by chance")
     for losses in found.values():
         error = np.std(losses, ddof=1) / np.sqrt(len(losses))
         assert np.mean(losses) > chance - 2.5 * error
@@ -491,10 +491,13 @@ def test_the_verdict_in_all_its_forms(blend):
         (-0.01, 0.05, "Transfer changed the held-out loss by no more than chance", "-0.108 to +0.088"),
         (0.0, 0.0, "Transfer changed the held-out loss by no more than chance", "saved +0.000"),
     ):
-        clf.history_ = {"transfer": {"blend": 1.0, "plain": 1.0 + gain, "gain": gain, "error": error}}
+        known = {"skill": 0.5, "skill_error": 0.1}
+        clf.history_ = {"transfer": {"blend": 1.0, "plain": 1.0 + gain, "gain": gain, "error": error, **known}}
         assert clf.verdict_.startswith(start)
         assert shown in clf.verdict_
         assert f"1.000 with it, {1 + gain:.3f} without" in clf.verdict_
+    clf.history_["transfer"] |= {"gain": 0.2, "error": 0.05, "skill": 0.1, "skill_error": 0.1}
+    assert clf.verdict_ == "Held-out rows are predicted no better than by chance, with transfer or without."
     X, y = rows()
     options = {"head": "linear", "random_state": 0}
     assert ECRTClassifier(demixing="linear", **options).fit(X, y).verdict_.startswith("Transfer was not compared")
@@ -512,7 +515,7 @@ def test_transfer_is_found_to_help_where_it_does():
     X = (rng.normal(size=(len(y), n_columns)) + 2 * means[y]) @ mixing.T
     clf = ECRTClassifier(head=SIMPLE, random_state=0).fit(X, y)
     assert clf.members_[0].transfers
-    assert clf.history_["transfer"].keys() == {"blend", "plain", "gain", "error"}
+    assert clf.history_["transfer"].keys() == {"blend", "plain", "gain", "error", "skill", "skill_error"}
     assert clf.verdict_.startswith("Transfer lowered")
 
 
@@ -564,3 +567,15 @@ def test_a_head_of_trees_is_for_classes_and_has_options_that_are_checked():
     for options in ({"steps": 0}, {"leaves": 1}, {"learning_rate": 0.0}, {"steps": 2.5}):
         with pytest.raises(ValueError, match=next(iter(options))):
             ECRTClassifier(head=TreesHead(**options)).fit(X, y)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_of_pure_noise_no_gain_is_claimed(several):
+    claims = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(200, 5))
+        y = (rng.random((200, 3)) > 0.6).astype(int) if several else rng.choice(3, 200, p=[0.6, 0.3, 0.1])
+        clf = ECRTClassifier(head="linear", random_state=0).fit(X, y)
+        claims += "no better than by chance" not in clf.verdict_
+    assert claims <= 1

@@ -326,6 +326,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         if worth is None:
             return "No transfer was tried: all members predict from plain features."
         gain, width = worth["gain"], 1.96 * worth["error"]
+        if worth["skill"] <= 1.96 * worth["skill_error"]:
+            return "Held-out rows are predicted no better than by chance, with transfer or without."
         figures = f"{worth['blend']:.3f} with it, {worth['plain']:.3f} without"
         if abs(gain) <= width:
             return (

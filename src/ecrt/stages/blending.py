@@ -107,12 +107,21 @@ class Member:
 
 
 class Worth(NamedTuple):
-    """Held-out loss of all members and of those without transfer, what the former save, and its standard error."""
+    """What transfer is worth on held-out rows.
+
+    Attributes
+    ----------
+    blend, plain : loss of all members, and of those without transfer.
+    gain, error : what the former save on the latter, and its standard error.
+    skill, skill_error : what all members save on equal logits for every row, and its standard error.
+    """
 
     blend: float
     plain: float
     gain: float
     error: float
+    skill: float
+    skill_error: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,19 +393,22 @@ class _Trial:
         self.fold = np.empty(len(rows), dtype=np.int64)
         self.fold[np.argsort(target.strata[rows], kind="stable")] = np.arange(len(rows)) % min(FOLDS, len(rows))
 
-    def weights(self, rows: Mask | None = None, members: Mask | None = None) -> Array:
-        """Weights of members, not below zero, that serve some rows best; others are 0."""
+    def weights(self, rows: Mask | None = None, members: Mask | None = None, strength: float = 1.0) -> Array:
+        """Weights of members, not below zero, that serve some rows best; others are 0.
+
+        ``strength`` multiplies the pull towards equal weights.
+        """
         use = np.ones(len(self.logits_knm), dtype=bool) if members is None else members
         judges = np.ones(len(self.rows), dtype=bool) if rows is None else rows
         share = self.weight[judges] / self.weight[judges].sum()
         logits_knm = self.logits_knm[torch.from_numpy(use)][:, torch.from_numpy(judges)]
         n_members, judged = int(use.sum()), self.rows[judges]
-        equal, strength = 1 / n_members, SHRINKAGE * float(share @ share)
+        equal, pull = 1 / n_members, strength * SHRINKAGE * float(share @ share)
 
         def objective(values: Array) -> tuple[float, Array]:
             weight_k = torch.tensor(values, requires_grad=True)
             losses = self._bounded(torch.einsum("k,knm->nm", weight_k, logits_knm), judged)
-            loss = torch.from_numpy(share) @ losses + strength * ((weight_k - equal) ** 2).sum()
+            loss = torch.from_numpy(share) @ losses + pull * ((weight_k - equal) ** 2).sum()
             (gradient,) = torch.autograd.grad(loss, weight_k)
             return loss.item(), gradient.numpy()
 
@@ -414,19 +426,27 @@ class _Trial:
 
     def losses(self, members: Mask | None = None) -> Array:
         """Losses of the rows, each under weights that the others chose: fold by fold."""
+        # To give all members no weight must cost few as much as many, or the many would look better on noise.
+        strength = 1.0 if members is None else float(members.mean())
         losses = np.empty(len(self.rows))
         for number in np.unique(self.fold):
             mine = self.fold == number
             others = mine if mine.all() else ~mine
-            losses[mine] = self.target.losses(self.logits(self.weights(others, members), mine), self.rows[mine])
+            weights = self.weights(others, members, strength)
+            losses[mine] = self.target.losses(self.logits(weights, mine), self.rows[mine])
         return losses
 
     def worth(self, plain: Mask) -> Worth:
         """What the other members add to those of a mask."""
         alone, together = self.losses(members=plain), self.losses()
-        gain = float(self.weight @ (alone - together))
-        error = float(np.sqrt(self.weight**2 @ (alone - together - gain) ** 2))
-        return Worth(float(self.weight @ together), float(self.weight @ alone), gain, error)
+        guessed = self.target.losses(torch.zeros_like(self.logits_knm[0]), self.rows)
+        saved, skill = self._mean(alone - together), self._mean(guessed - together)
+        return Worth(float(self.weight @ together), float(self.weight @ alone), *saved, *skill)
+
+    def _mean(self, values: Array) -> tuple[float, float]:
+        """Weighted mean over rows, and its standard error."""
+        mean = float(self.weight @ values)
+        return mean, float(np.sqrt(self.weight**2 @ (values - mean) ** 2))
 
     def _bounded(self, logits_nm: Tensor, rows: Labels) -> Tensor:
         """Losses that one row cannot drive far: of a prediction that is mixed with a uniform one."""
