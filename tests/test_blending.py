@@ -22,7 +22,7 @@ from torch import nn
 import ecrt
 from ecrt import ECRTClassifier, Flow, GaussianHead, LinearHead, MLPHead, TreesHead
 from ecrt.data import ClassRoles
-from ecrt.errors import ModelFileError
+from ecrt.errors import ECRTWarning, ModelFileError
 from ecrt.nn import ROWS_IN_TREES, BalancedHead
 from ecrt.stages import NoAugmentation, NoDemixing, sources_of
 from ecrt.stages.blending import DOUBT, LEAST_WEIGHT, SHRINKAGE, _blended, _Candidate, _Trial
@@ -459,7 +459,8 @@ def test_new_classes_are_learned_by_every_member(blend):
 )
 def test_without_time_there_is_still_a_model(options):
     X, y = rows()
-    clf = ECRTClassifier(time_budget=1e-9, random_state=0, **options).fit(X, y)
+    with pytest.warns(ECRTWarning, match="time budget of 1e-09 s ended the search for members. Tried were: [a-z]+, "):
+        clf = ECRTClassifier(time_budget=1e-9, random_state=0, **options).fit(X, y)
     assert len(clf.members_) == 1
     assert list(clf.history_["tried"]) == [clf.members_[0].name]
     assert np.isfinite(clf.predict_proba(X)).all()

@@ -22,9 +22,8 @@ from ecrt import (
     TreesHead,
 )
 from ecrt.rivals import Remix
-from options_walk import NOT_WALKED, PARTS, VALUES, a_module, data, fitted, walk
+from options_walk import ESTIMATORS, NOT_WALKED, PARTS, VALUES, a_module, data, fitted, modes, walk
 
-KINDS = (ECRTClassifier, ECRTRegressor, ECRTTransformer, BaselineClassifier)
 
 SAME_BY_NATURE = {
     ("encoder__train", "False"),  # switches off what is not there
@@ -36,7 +35,7 @@ SAME_BY_NATURE = {
 }
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *PARTS])
+@pytest.mark.parametrize("kind", [*ESTIMATORS, *PARTS])
 def test_every_option_is_walked_and_every_rule_is_of_an_option(kind):
     known = set(kind().get_params(deep=False))
     assert set(VALUES[kind]) | set(NOT_WALKED) >= known
@@ -45,7 +44,15 @@ def test_every_option_is_walked_and_every_rule_is_of_an_option(kind):
     assert ruled <= known
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_all_estimators_are_walked_in_modes_that_they_can_have():
+    assert set(ESTIMATORS) == {ECRTClassifier, ECRTRegressor, ECRTTransformer, BaselineClassifier}
+    for kind in ESTIMATORS:
+        for mode, given in modes(kind):
+            model = kind(random_state=0, device="cpu", **given)
+            model._check_parts(model._rules(mode.startswith("several")) if kind is ECRTClassifier else model._rules())
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
 def test_defaults_are_never_refused(kind):
     kind()._check_parts(kind()._rules())
     for several in (True, False) if kind is ECRTClassifier else ():

@@ -29,6 +29,7 @@ from ecrt import (
     LinearHead,
     MLPHead,
     Parametric,
+    Permutation,
     PseudoMinority,
 )
 from ecrt.rivals import Rival
@@ -200,6 +201,8 @@ def test_parts_are_kept_in_files(tmp_path):
         (["encoder=mlp", "encoder.epochs=3"], "encoder", Encoder("mlp", epochs=3)),
         (["head=[linear, {kind: mlp, epochs: 5}]"], "head", ["linear", MLPHead(epochs=5)]),
         (["selection.trials=4"], "selection", PseudoMinority(trials=4)),
+        (["augmentation.weight=0.3"], "augmentation", Parametric(weight=0.3)),  # the default has that option
+        (["augmentation.kind=permutation", "augmentation.weight=0.3"], "augmentation", Permutation(weight=0.3)),
     ],
 )
 def test_settings_of_the_command_line_become_parts(overrides, option, expected):

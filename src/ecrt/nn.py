@@ -124,6 +124,17 @@ def column_spread(z: Array) -> Array:
     return np.where(spread > ROUNDING_STEPS * np.finfo(np.float64).eps * largest, spread, 0.0)
 
 
+def varies_by_rounding(z: Array) -> NDArray[np.bool_]:
+    """Columns that vary, but by rounding alone: those whose ``column_spread`` is 0 and that are not constant."""
+    low, high = column_extent(z)
+    width = high - low
+    # No column is as wide as this, and its spread still within rounding.
+    widest = ROUNDING_STEPS * np.finfo(np.float64).eps * math.sqrt(2 * len(z)) * np.maximum(np.abs(low), np.abs(high))
+    found = (width > 0) & (width <= widest)
+    found[found] = column_spread(z[:, found]) == 0
+    return found
+
+
 def column_extent(z: Array) -> tuple[Array, Array]:
     """Least and greatest value of each column."""
     return z.min(axis=0), z.max(axis=0)

@@ -33,6 +33,7 @@ from pandas.api.types import is_float_dtype, is_integer_dtype
 from ecrt.data.column_decisions import decide_columns, read_target_column
 from ecrt.data.columns import PLAIN, ColumnReading, ReadOptions, read_columns, signs_not_found
 from ecrt.data.images import Images, load_images
+from ecrt.data.tables import refuse_extremes
 from ecrt.errors import InputError, warn_user
 
 KINDS = (
@@ -316,10 +317,14 @@ class TableFile:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
+    def read(**options: Any) -> pd.DataFrame:
+        table = pd.read_parquet(path, **options)
+        return table.reset_index([name for name in table.index.names if name is not None])  # columns of the file, too
+
     try:
-        table = pd.read_parquet(path)
+        table = read()
         floats = [str(name) for name, kind in table.dtypes.items() if is_float_dtype(kind)]
-        exact = pd.read_parquet(path, columns=floats, dtype_backend="numpy_nullable") if floats else table
+        exact = read(columns=floats, dtype_backend="numpy_nullable") if floats else table
     except ImportError as error:
         raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
     whole = [name for name in floats if is_integer_dtype(exact[name].dtype)]  # a gap has made floats of them
@@ -457,6 +462,9 @@ def read_data(
         changed = [one for one, was in zip(readings, before, strict=True) if one.note or one.missing > was.missing == 0]
         shares = {one.name: one.note or f"{one.missing / len(table):.0%} missing" for one in changed}
         _warn(file.notes, [f"Column {name!r}: {share}." for name, share in shares.items()])
+    for name, values in chain(typed.items(), zip(target, (values for values, _ in labels), strict=True)):
+        if values.dtype.kind == "f":  # refused before rows are split, and counted anew
+            refuse_extremes(np.asarray(values)[:, None], [str(name)], of=path.name)
     empty = [name for name in aside if name not in typed]
     if empty:
         raise InputError(f"{path.name}: the columns {empty} hold nothing.")
@@ -557,5 +565,7 @@ def _read_npz(path: Path, target: Sequence[str]) -> DataFile:
     rows = {len(found[name]) for name in {"X", *target, "ids"} & set(found)}
     if len(rows) > 1:
         raise InputError(f"{path.name}: 'X', {list(target)} and 'ids' differ in length.")
+    if found["X"].dtype.kind == "f":
+        refuse_extremes(found["X"], of=path.name)
     ids = pd.DataFrame({"id": found["ids"]} if "ids" in found else {"row": np.arange(len(found["X"]))})
     return DataFile(X=found["X"], y=_side_by_side([found[name] for name in target]), ids=ids)

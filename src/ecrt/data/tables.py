@@ -290,23 +290,25 @@ def _numbers(values: pd.Series[Any]) -> Array:
     return numbers
 
 
-def refuse_extremes(numbers: Array, names: Sequence[str] | None = None) -> None:
+def refuse_extremes(numbers: Array, names: Sequence[str] | None = None, *, of: str = "") -> None:
     """Refuse infinity, and values so large that their products would be infinite.
 
     Parameters
     ----------
     numbers : rows of numbers, or of images; NaN passes.
     names : of the columns, if they have any.
+    of : the file that they are all rows of.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.vdot(numbers, numbers) <= LARGEST**2:  # one quick pass; no part of a sum of squares is larger
+        if float(np.vdot(numbers, numbers)) <= LARGEST**2:  # one quick pass; no part of a sum of squares is larger
             return
-    places = np.argwhere(np.abs(numbers) > LARGEST)
+    places = np.argwhere(np.abs(numbers) > np.float64(LARGEST))  # which float32 cannot hold
     if len(places):
         row, *rest = places[0].tolist()
         column = f", column {names[rest[0]]!r}" if names is not None else ""
+        what, line = (of, f"{row + 1} (the first is 1)") if of else ("Input X", row)
         raise InputError(
-            f"Input X contains infinity or a value too large: row {row}{column} holds {numbers[tuple(places[0])]:g}. "
+            f"{what} contains infinity or a value too large: row {line}{column} holds {numbers[tuple(places[0])]:g}. "
             f"Numbers up to {LARGEST:g} can be used: correct it, or leave it empty if it stands for a missing value."
         )
 

@@ -34,6 +34,10 @@ MOST_CLASSES = 30
 """Whole numbers with more distinct values than this may be amounts or labels: the user is asked."""
 
 
+COPIES = 0.01
+"""Share of rows that may be copies of others without a word."""
+
+
 @dataclass(frozen=True)
 class Target:
     """What is to be learned.
@@ -73,6 +77,7 @@ def read_classes(
         raise InputError("An NPZ file has no columns: use a table with --group, --time or --seen.")
     names = (target or "y",)
     data = labelled(read_data(path, target=names, aside=kept, options=options, **more))
+    warn_of_copies(data)
     return data, read_target(data, names, "classification").y
 
 
@@ -94,6 +99,24 @@ def labelled(data: DataFile) -> DataFile:
     if not kept.any():
         raise InputError("No row has both a label and a value to learn from.")
     return data if kept.all() else data.take(np.flatnonzero(kept))
+
+
+def warn_of_copies(data: DataFile) -> None:
+    """Say how many rows of a table are copies of others, as in a file that was oversampled.
+
+    Rows of few categories are often the same and no copies: a column of numbers must tell most of the others apart.
+    """
+    if not isinstance(data.X, pd.DataFrame) or data.y is None:
+        return
+    numbers = data.X.select_dtypes("number")
+    copies = pd.concat([data.X, pd.DataFrame(data.y, index=data.X.index)], axis=1).duplicated()
+    different = int((~copies).sum())
+    if copies.sum() > COPIES * len(copies) and numbers.nunique().max() > different / 2:
+        warn_user(
+            f"{copies.sum()} of {len(copies)} rows are copies of others, with the same values and target. A copy of a "
+            "row that is tested may be among those that are learned from, and figures are then too good. Remove copies "
+            "first, unless each is an observation of its own."
+        )
 
 
 def read_target(

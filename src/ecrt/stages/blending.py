@@ -214,6 +214,9 @@ def transfer(
         # There was not even time for the simplest, without which there is no model.
         simplest = attempts[0]._replace(heads=attempts[0].heads[:1])
         found = _tried(z, target, [simplest], **options)
+    if time.monotonic() >= until:
+        names = "; ".join(one.name for one in found)
+        warn_user(f"The time budget of {seconds:g} s ended the search for members. Tried were: {names}.")
     return _blended(found, target)
 
 
