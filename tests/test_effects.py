@@ -24,7 +24,6 @@ from ecrt import (
 from ecrt.rivals import Remix
 from options_walk import ESTIMATORS, NOT_WALKED, PARTS, VALUES, a_module, data, fitted, modes, walk
 
-
 SAME_BY_NATURE = {
     ("encoder__train", "False"),  # switches off what is not there
     ("weighted", "False"),

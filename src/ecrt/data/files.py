@@ -33,7 +33,7 @@ from pandas.api.types import is_float_dtype, is_integer_dtype
 from ecrt.data.column_decisions import decide_columns, read_target_column
 from ecrt.data.columns import PLAIN, ColumnReading, ReadOptions, read_columns, signs_not_found
 from ecrt.data.images import Images, load_images
-from ecrt.data.tables import refuse_extremes
+from ecrt.data.tables import holds_nested, refuse_extremes
 from ecrt.errors import InputError, warn_user
 
 KINDS = (
@@ -497,10 +497,7 @@ def _side_by_side(targets: list[Labels]) -> Labels | None:
 
 
 def _refuse_nested(table: pd.DataFrame, path: Path) -> None:
-    nested = [
-        name for name in table
-        if table[name].dtype == object and any(isinstance(one, (dict, list, np.ndarray)) for one in table[name])
-    ]  # fmt: skip
+    nested = [name for name in table if holds_nested(table[name])]
     if nested:
         raise InputError(f"{path.name}: columns {nested} hold lists or objects. Give each value its own column.")
 

@@ -197,6 +197,8 @@ def _learn_column(name: str, values: pd.Series[Any]) -> Column:
             return Column(name=name, kind="left out")
         numbers = _numbers(values)
         return Column(name=name, kind="number", fill=(float(np.nanmedian(numbers)),), flagged=flagged)
+    if holds_nested(present):
+        raise InputError(f"Column {name!r} holds lists or objects. Give each value its own column.")
     text = pd.Series(as_text(present))
     counts = text.value_counts()
     if isinstance(values.dtype, pd.CategoricalDtype):
@@ -249,6 +251,13 @@ def _share(which: NDArray[np.bool_], what: str) -> str:
 def _date_column(name: str, values: pd.Series[Any], flagged: bool) -> Column:
     fill = np.nanmedian(_date_parts(values), axis=0)
     return Column(name=name, kind="date", fill=tuple(fill.tolist()), flagged=flagged)
+
+
+def holds_nested(values: pd.Series[Any]) -> bool:
+    """Whether a cell holds several values."""
+    if isinstance(values.dtype, pd.StringDtype | pd.CategoricalDtype) or is_numeric_dtype(values.dtype):
+        return False
+    return any(isinstance(one, (dict, list, tuple, set, np.ndarray)) for one in values)
 
 
 def _holds_numbers(values: pd.Series[Any]) -> bool:

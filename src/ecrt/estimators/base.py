@@ -39,6 +39,7 @@ from ecrt.estimators.inputs import (
     array_items,
     check_class_counts,
     class_indices,
+    in_pandas,
     labelled_items,
     plain_labels,
     read_dataset,
@@ -300,7 +301,7 @@ class EstimatorBase(Composed):
     def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         """Rows as a data frame (tables) or an array (images), with the checks that scikit-learn makes."""
         least = 2 if reset else 1
-        X = X.to_pandas() if hasattr(X, "to_pandas") else X
+        X = in_pandas(X)
         if np.ma.is_masked(X) or np.ma.is_masked(y):
             raise InputError("Masked arrays are not supported: pass X.filled(numpy.nan) and an unmasked y.")
         if isinstance(X, pd.DataFrame):
