@@ -193,6 +193,13 @@ def test_parts_are_kept_in_files(tmp_path):
     assert clf.parts_["encoder"] == Encoder("mlp", epochs=1, n_features=3)
 
 
+@pytest.mark.parametrize("option", ["demixing", "head"])
+def test_auto_cannot_be_one_of_several(option):
+    X, y = data("", ECRTClassifier)
+    with pytest.raises(InputError, match=f"{option}=.*'auto' cannot be one of several"):
+        ECRTClassifier(**{option: ["auto", "linear"]}).fit(X, y)
+
+
 @pytest.mark.parametrize(
     ("overrides", "option", "expected"),
     [

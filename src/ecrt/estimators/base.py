@@ -283,6 +283,7 @@ class EstimatorBase(Composed):
             )
         return numbers, y
 
+    @input_errors()
     def _read_rows(self, X: Any) -> Array:
         """X as numbers, read as in ``fit``."""
         if self.table_ is not None and self.table_.plain and type(X) is np.ndarray and X.dtype.kind in "fiub":

@@ -242,8 +242,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
 
     def _fit_classes(self, X: Any, y: Any, before: tuple[Member, ...] = ()) -> ECRTClassifier:
         """Learn encoder, de-mixing and head, with one label for each row; ``before``: members to fit again."""
-        rare = self._known_minority if before else self.minority
         items, labels = self._read_classes(X, y)
+        rare = self._known_minority if before else self.minority
         counts = np.bincount(labels, minlength=len(self.classes_))
         self._keep_counts(counts, multilabel=False)
         roles = assign_roles(counts, self.classes_, minority=rare, **self._learners)
@@ -264,9 +264,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
 
     @property
     def _known_minority(self) -> Minority:
-        """Who was minority in the last fit."""
-        named = len(self.minority_classes_) and self.minority != "all"
-        return self.minority_classes_.tolist() if named else self.minority
+        """Who was minority in the last fit, of the classes that there are now."""
+        known = np.intersect1d(self.minority_classes_, self.classes_)
+        return known.tolist() if len(known) and self.minority != "all" else self.minority
 
     def _transfer(
         self, z: Array, y: Any, encoded: EncodeResult, roles: ClassRoles, session: Session, before: tuple[Member, ...]
@@ -426,8 +426,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
 
     def _fit_labels(self, X: Any, y: Any, before: tuple[Member, ...] = ()) -> ECRTClassifier:
         """Learn encoder, de-mixing and a column of logits for each label; ``before``: members to fit again."""
-        rare = self._known_minority if before else self.minority
         labelled, self.classes_ = read_labels(read_target_arrays(X) if isinstance(X, Dataset) else y)
+        rare = self._known_minority if before else self.minority
         # A supervised encoder learns to tell the rarest label of each row.
         if isinstance(X, Dataset):
             self.table_, items = None, labelled_items(X, labelled.rarest)

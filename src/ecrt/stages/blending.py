@@ -355,7 +355,10 @@ def _curved(tried: Sequence[_Candidate], target: RowTarget) -> bool:
 
 def _blended(found: Sequence[_Candidate], target: RowTarget) -> Blend:
     """Weigh the candidates, fit those that have a weight on all rows, and measure what transfer was worth."""
-    tried = {one.name: one.choice.held_out for one in found}
+    tried: dict[str, float] = {}
+    for one in found:
+        same = sum(name.partition(" (")[0] == one.name for name in tried)
+        tried[f"{one.name} ({same + 1})" if same else one.name] = one.choice.held_out
     moving = [one for one in found if one.transfers] or found
     main = min(moving, key=lambda one: one.choice.held_out)
     if len(found) == 1:

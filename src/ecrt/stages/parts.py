@@ -256,6 +256,8 @@ class Role:
             return (self.part(value, name),)
         if not value:
             raise InputError(f"{name} is an empty sequence: give at least one part.")
+        if alone := [one for one in value if isinstance(one, str) and one in self.others]:
+            raise InputError(f"{name}={value!r}: {alone[0]!r} cannot be one of several.")
         return tuple(self.part(one, name) for one in value)
 
     def from_plain(self, value: Any, name: str, default: Any = None) -> Any:
