@@ -439,7 +439,7 @@ def test_a_refit_keeps_weights_and_settings_and_shares_demixings(blend):
 @pytest.mark.parametrize("demixing", ["none", "linear"])
 def test_no_row_changes_its_leaf_in_a_lower_precision(demixing):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(256, 3)) + [0.0, 1e4, 0.0]  # as many rows as scikit-learn's thresholds: these are values of X
+    X = rng.normal(size=(256, 3)) + np.array([0.0, 1e4, 0.0])  # with 256 rows thresholds are values of X
     y = (X[:, 0] + rng.normal(size=len(X)) > 1).astype(int)
     clf = ECRTClassifier(demixing=demixing, head=TreesHead(steps=30), random_state=0).fit(X, y)
     exact = clf.predict_proba(X)

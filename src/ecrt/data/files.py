@@ -462,7 +462,8 @@ def read_data(
         changed = [one for one, was in zip(readings, before, strict=True) if one.note or one.missing > was.missing == 0]
         shares = {one.name: one.note or f"{one.missing / len(table):.0%} missing" for one in changed}
         _warn(file.notes, [f"Column {name!r}: {share}." for name, share in shares.items()])
-    for name, values in chain(typed.items(), zip(target, (values for values, _ in labels), strict=True)):
+    read: list[tuple[Any, Any]] = [*typed.items(), *zip(target, (values for values, _ in labels), strict=True)]
+    for name, values in read:
         if values.dtype.kind == "f":  # refused before rows are split, and counted anew
             refuse_extremes(np.asarray(values)[:, None], [str(name)], of=path.name)
     empty = [name for name in aside if name not in typed]

@@ -21,6 +21,7 @@ from ecrt.data import LABEL_SEPARATOR, DataFile, ReadOptions, read_data
 from ecrt.disk import parse_yaml, read_yaml
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
+from ecrt.estimators.base import input_errors
 
 TaskName = Literal["classification", "multilabel", "regression"]
 
@@ -77,7 +78,6 @@ def read_classes(
         raise InputError("An NPZ file has no columns: use a table with --group, --time or --seen.")
     names = (target or "y",)
     data = labelled(read_data(path, target=names, aside=kept, options=options, **more))
-    warn_of_copies(data)
     return data, read_target(data, names, "classification").y
 
 
@@ -315,9 +315,12 @@ class FitConfig(ReadOptions):
         known = {estimator: set(estimator._get_param_names()) - OWN_OPTIONS for estimator in estimators}
         _refuse_unknown(self.model, set().union(*known.values()), "model.")
         errors = []
+        known = {estimator: names for estimator, names in known.items() if names >= self.model.keys()} or known
         for estimator, names in known.items():
             try:
-                estimator._from_plain_options({name: one for name, one in self.model.items() if name in names})
+                made = estimator._from_plain_options({name: one for name, one in self.model.items() if name in names})
+                with input_errors():
+                    made._validate_params()
             except InputError as error:
                 errors.append(error)
         if len(errors) == len(known):  # for each task that it may be

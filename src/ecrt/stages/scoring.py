@@ -87,7 +87,7 @@ def predict_sources(demixer: Demixer, z: Array, dtype: torch.dtype) -> NDArray[A
 
 
 Line = tuple[Standardise, torch.dtype, list[Map], float]
-"""How features are standardised, their precision then, what is done to them step by step, and the weight of the result."""
+"""How features are standardised, in which precision, what is done to them step by step, and the weight of that."""
 
 
 def _lines(ways: Sequence[Way | Member], n_rows: int, dtype: torch.dtype) -> list[Line]:
