@@ -84,16 +84,6 @@ def test_a_value_too_large_is_named_with_its_row_in_the_file(tmp_path, name):
         read_data(file, target=[target])
 
 
-def test_a_named_index_of_a_parquet_file_is_a_column(tmp_path):
-    whole = pd.array([1, None, 2**60 + 1], dtype="Int64")
-    table = pd.DataFrame({"x": [1.5, 2.5, 3.5], "whole": whole, "label": ["a", "b", "a"]})
-    table.set_index(["label", "x"]).to_parquet(tmp_path / "a.parquet")
-    data = read_data(tmp_path / "a.parquet", target=["label"], ids=["whole"])
-    assert data.y.tolist() == ["a", "b", "a"]
-    assert data.X["x"].tolist() == [1.5, 2.5, 3.5]
-    assert data.ids["whole"].tolist()[2] == 2**60 + 1
-
-
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match="no file or folder"):
         read_data(tmp_path / "nowhere.csv")

@@ -317,14 +317,10 @@ class TableFile:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-    def read(**options: Any) -> pd.DataFrame:
-        table = pd.read_parquet(path, **options)
-        return table.reset_index([name for name in table.index.names if name is not None])  # columns of the file, too
-
     try:
-        table = read()
+        table = pd.read_parquet(path)
         floats = [str(name) for name, kind in table.dtypes.items() if is_float_dtype(kind)]
-        exact = read(columns=floats, dtype_backend="numpy_nullable") if floats else table
+        exact = pd.read_parquet(path, columns=floats, dtype_backend="numpy_nullable") if floats else table
     except ImportError as error:
         raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
     whole = [name for name in floats if is_integer_dtype(exact[name].dtype)]  # a gap has made floats of them
