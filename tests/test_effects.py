@@ -101,6 +101,11 @@ def test_an_option_changes_the_model_or_is_refused(kind, mode, given):
         (ECRTTransformer(validation_fraction=0.5), False, "validation_fraction=0.5 .* demixing='flow'"),
         (BaselineClassifier(method="qda", scaling="one", head="mlp"), False, "head='mlp'"),
         (BaselineClassifier(method="erm", head=LinearHead(learning_rate=0.1)), False, "learning_rate=0.1"),
+        (
+            BaselineClassifier(method="crt", head=LinearHead(loss="focal")),
+            False,
+            "loss='focal'.* an MLP head",
+        ),
     ],
     ids=str,
 )
