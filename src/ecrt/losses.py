@@ -215,11 +215,15 @@ def effective_number_weights(counts_m: Tensor, beta: float = 0.9999) -> Tensor:
 
 @dataclass(frozen=True)
 class _BoundLoss:
-    """A loss of logits and labels, weighted from some share of training on."""
+    """A loss of logits and labels, weighted from some share of training on.
+
+    ``shift_m``: what is added to logits where the loss is their cross-entropy then, ``None`` for other losses.
+    """
 
     per_sample: Callable[[Tensor, Tensor], Tensor]
     weight_m: Tensor | None = None
     weighted_from: float = 0.0
+    shift_m: Tensor | None = None
 
     def __call__(self, logits_nm: Tensor, y_n: Tensor, done: float = 1.0) -> Tensor:
         losses_n = self.per_sample(logits_nm, y_n)
@@ -264,8 +268,10 @@ def make_class_loss(name: LossName, counts_m: Tensor, **options: float) -> Class
     """
     chosen = check_loss(name, options)
     n_m = counts_m.double().clamp(min=1)
-    if name in ("cross-entropy", "hinge"):
-        return _BoundLoss(cross_entropy if name == "cross-entropy" else hinge)
+    if name == "cross-entropy":
+        return _BoundLoss(cross_entropy, shift_m=torch.zeros_like(n_m))
+    if name == "hinge":
+        return _BoundLoss(hinge)
     if name == "weighted":
         return _BoundLoss(cross_entropy, importance_weights(n_m))
     if name == "class-balanced":
@@ -281,7 +287,7 @@ def make_class_loss(name: LossName, counts_m: Tensor, **options: float) -> Class
             chosen.get("reweight_from", 0.0),
         )
     shift_m = chosen["tau"] * torch.log(n_m / n_m.sum())
-    return _BoundLoss(lambda logits_nm, y_n: logit_adjusted(logits_nm, y_n, _like(shift_m, logits_nm)))
+    return _BoundLoss(lambda logits_nm, y_n: logit_adjusted(logits_nm, y_n, _like(shift_m, logits_nm)), shift_m=shift_m)
 
 
 def training_prior(counts_m: Tensor) -> Tensor:

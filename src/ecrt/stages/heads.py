@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ecrt.errors import InputError
 from ecrt.losses import LOSS_OPTIONS, REGRESSION_LOSS_OPTIONS, ClassMass, LossRule, loss_rule, mix, mixed_loss
 from ecrt.nn import ClassGaussians, Trees, make_head
-from ecrt.randomness import generator_on
+from ecrt.randomness import generator_on, own_draws_only
 from ecrt.stages.parts import (
     BatchSize,
     Count,
@@ -32,7 +32,15 @@ from ecrt.stages.parts import (
     Sizes,
     whole_numbers,
 )
-from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, torch_generator, train
+from ecrt.training import (
+    IndexBatches,
+    Progress,
+    TrainingConfig,
+    minimise_convex,
+    newton_softmax,
+    torch_generator,
+    train,
+)
 
 Array = NDArray[np.float64]
 
@@ -46,6 +54,9 @@ FEWEST_STEPS = 20
 
 PRECISE, ON_TRIAL = 1e-7, 1e-4
 """How small gradients of a linear head are made where it is solved exactly, and where a weight decay is only tried."""
+
+NEWTON_WORK = 10**7
+"""Up to this many rows times squared numbers of a linear head, Newton's method is quicker than L-BFGS."""
 
 MANY_CLASSES = 500
 """With more outputs every second weight decay is tried."""
@@ -481,6 +492,12 @@ class LinearFitter:
     def _minimise(
         self, head: nn.Module, sample: HeadSample, decay: float, iterations: int, tolerance: float
     ) -> None:  # fmt: skip
+        shift_m = getattr(self.loss, "shift_m", None)
+        n_numbers = sum(parameter.numel() for parameter in head.parameters())
+        if shift_m is not None and not sample.s.is_cuda and len(sample.y) * n_numbers**2 <= NEWTON_WORK:
+            with own_draws_only(head):
+                newton_softmax(cast(nn.Linear, head), sample.s, sample.y, sample.weight, shift_m, decay)
+            return
         if self.solve is not None:
             self.solve(head, sample, decay)
             return
