@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecrt.augmentation import parametric, permutation
+from ecrt.augmentation import ClassSources
 from ecrt.data import assign_roles, toy_sources
 from ecrt.data.imbalance import SyntheticData, henon
 from ecrt.diagnostics import max_abs_correlation, mean_correlation_coefficient
@@ -131,24 +131,29 @@ def _sized(sample: Sample, n_minority: int) -> Sample:
 def _mmd(*, seed: int, sizes: list[int], n_reference: int) -> Row:
     """How far augmented sources are from held-out ones of the class, in the space of the true sources."""
     truth, rng = toy_sources(), np.random.default_rng([seed, 4])
-    within = torch.from_numpy(truth.variances.mean(axis=0))
     generator = torch.Generator().manual_seed(seed)
     distances = []
     for label in range(N_CLASSES):
         only = [n_reference if place == label else 0 for place in range(N_CLASSES)]
         reference, oracle = truth.draw(only, rng).s, truth.draw(only, rng).s
         for size in sizes:
-            few = torch.from_numpy(truth.draw([size if n else 0 for n in only], rng).s)
+            few = truth.draw([size if n else 0 for n in only], rng).s
             kinds = {
-                "permutation": permutation(few, n_reference, generator),
-                "parametric": parametric(few, n_reference, generator, within, 0.0),
-                "parametric, shrunk variance": parametric(few, n_reference, generator, within, 10.0),
-                "oracle": permutation(torch.from_numpy(oracle), n_reference, generator),
+                "permutation": _drawn(Permutation(), few, n_reference, generator),
+                "parametric": _drawn(Parametric(pseudo_samples=0.0), few, n_reference, generator),
+                "parametric, shrunk variance": _drawn(Parametric(), few, n_reference, generator),
+                "oracle": _drawn(Permutation(), oracle, n_reference, generator),
             }
             for kind, drawn in kinds.items():
-                found = mmd_rbf(drawn.numpy(), reference, BANDWIDTHS).tolist()
+                found = mmd_rbf(drawn, reference, BANDWIDTHS).tolist()
                 distances.append({"class": label, "size": size, "kind": kind, "mmd": found})
     return {"distances": distances, "bandwidths": list(BANDWIDTHS)}
+
+
+def _drawn(how: Augmentation, s: Array, size: int, generator: torch.Generator) -> Array:
+    """Synthetic sources of one class of the toy."""
+    sources = ClassSources.of_one(torch.from_numpy(s), torch.from_numpy(toy_sources().variances.mean(axis=0)))
+    return how.draw(sources, torch.zeros(size, dtype=torch.int64), generator).numpy()
 
 
 def _variance(*, seed: int, sizes: list[int], n_draws: int) -> Row:
@@ -246,14 +251,11 @@ def _picture(*, seed: int, n_majority: int, n_minority: int, epochs: int, n_test
     demixed = find_sources(sample, _roles(data.y), _flow(epochs), seed)
     s = demixed.sources(test.z)
     few, many = data.s[data.y == 0], test.s[test.y == 0]
-    within, generator = torch.from_numpy(toy_sources().variances.mean(axis=0)), torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     donors_of: dict[str, tuple[Augmentation, Array]] = {
         "permutation": (Permutation(), few), "parametric": (Parametric(), few), "oracle": (Permutation(), many)
     }  # fmt: skip
-    drawn = {
-        kind: how.draw(torch.from_numpy(donors), 300, generator, within, None).numpy().round(3).tolist()
-        for kind, (how, donors) in donors_of.items()
-    }
+    drawn = {kind: _drawn(how, donors, 300, generator).round(3).tolist() for kind, (how, donors) in donors_of.items()}
     return {
         "true_sources": _points(test.s, test.y), "features": _points(test.z, test.y), "sources": _points(s, test.y),
         "minority": few.round(3).tolist(), "reference": many[:300].round(3).tolist(), "augmented": drawn,

@@ -77,6 +77,15 @@ class LinearDemixing(nn.Module):
         """Leaves features as they are."""
         return cls(Standardise.nothing(n_features), torch.arange(n_features), _identity(n_features), n_features)
 
+    @classmethod
+    def of_columns(cls, z: Array, varies: NDArray[np.bool_], order: NDArray[np.int64]) -> LinearDemixing:
+        """Leaves features as they are, in this order, but for those that never vary: these are no sources."""
+        nothing = Standardise.nothing(z.shape[1])
+        fixed_d = torch.from_numpy(~varies)
+        nothing.center_d[fixed_d] = torch.from_numpy(z[0])[fixed_d]
+        kept = order[varies[order]]
+        return cls(nothing, torch.from_numpy(kept), _identity(len(kept)), len(kept))
+
     @property
     def n_features(self) -> int:
         """d, constant columns included."""
@@ -729,6 +738,12 @@ class ClassPrior(nn.Module):
         """Fix the Gaussian of a class, or of many: a start, or classes that took no part in de-mixing."""
         self.mean_md[label] = mean
         self.log_variance_md[label] = torch.log((variance - VARIANCE_FLOOR).clamp(min=VARIANCE_FLOOR))
+
+    @torch.no_grad()
+    def take(self, labels: Tensor, other: ClassPrior) -> None:
+        """The Gaussians of another prior, whose classes are these in order."""
+        self.mean_md[labels] = other.mean_md
+        self.log_variance_md[labels] = other.log_variance_md
 
     def forward(self, s_nd: Tensor, y_n: Tensor) -> Tensor:
         """log p(s | y)."""

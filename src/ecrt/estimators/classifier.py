@@ -41,7 +41,6 @@ from ecrt.estimators.inputs import (
     read_target_arrays,
 )
 from ecrt.flows import ClassPrior, Demixer, class_moments
-from ecrt.losses import label_odds, row_mass
 from ecrt.metrics import best_thresholds
 from ecrt.selection import SELECTION, Problem, PseudoMinority
 from ecrt.stages import (
@@ -57,6 +56,7 @@ from ecrt.stages import (
     Flow,
     GaussianHead,
     Head,
+    LabelTarget,
     Linear,
     LinearHead,
     Member,
@@ -428,11 +428,11 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         """Learn encoder, de-mixing and a column of logits for each label; ``before``: members to fit again."""
         rare = self._known_minority if before else self.minority
         labelled, self.classes_ = read_labels(read_target_arrays(X) if isinstance(X, Dataset) else y)
-        # A supervised encoder learns to tell the rarest label of each row.
+        places = np.arange(labelled.indicator.shape[0])
         if isinstance(X, Dataset):
-            self.table_, items = None, labelled_items(X, labelled.rarest)
+            self.table_, items = None, labelled_items(X, places)
         else:
-            items = array_items(self._learn_rows(X, labelled.rarest)[0], labelled.rarest)
+            items = array_items(self._learn_rows(X, labelled.rarest)[0], places)
         counts, n_labels = labelled.counts, len(self.classes_)
         if counts.max(initial=0) < 2 or (counts == labelled.indicator.shape[0]).all():
             raise InputError(f"None of the {n_labels} labels can be learned: at least one needs two rows that have it.")
@@ -440,17 +440,15 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         _say_absent(self.classes_[counts == 0])
         roles = assign_roles(counts, self.classes_, minority=rare, **self._learners)
         with self._session() as session:
-            self._check_heads(row_target(labelled, roles, self._parts("augmentation")[0], session.rng, session.device))
-            # Rows without labels are a group after the last label: the encoder may see them.
-            groups = replace(
-                roles, encoded_on=np.append(roles.encoded_on, True), augmented=np.append(roles.augmented, False)
-            )
-            encoded = self._encode(items, labelled.rarest, groups, session, groups=labelled.sides())
+            target = LabelTarget(labelled, roles, self._parts("augmentation")[0], session.rng, session.device)
+            self._check_heads(target)
+            wanted = target.encoder_target(self._encoder)
+            encoded = self._encode(items, labelled.rarest, roles, session, groups=labelled.sides(), target=wanted)
             z, learned = encoded.features[encoded.learn_rows], labelled[encoded.learn_rows]
             found = self._transfer(z, learned, encoded, roles, session, before)
         self.sparse_output_ = sparse.issparse(y)
         self.label_log_odds_ = np.stack([
-            label_odds(labelled.indicator), label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced"))
+            target.learned_odds("training"), target.odds("balanced")
         ])  # fmt: skip
         if found is not None:
             self.thresholds_ = None
@@ -522,7 +520,7 @@ def _as_demixed(member: Member, demixer: Demixer, z: Array) -> DemixResult:
     share = np.minimum(member.signal_weight**2, 1 - 1e-12)
     return DemixResult(
         demixer=demixer, learned=sources_of(demixer, z), within_variance=member.within_variance,
-        signal_to_noise=share / (1 - share), weighted=member.transfers,
+        signal_to_noise=share / (1 - share), weighted=member.demixing.weighted,
     )  # fmt: skip
 
 

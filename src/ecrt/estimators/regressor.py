@@ -67,7 +67,7 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
     Parameters
     ----------
     encoder : {"identity", "mlp", "resnet18", "autoencoder"}, nn.Module or Encoder, default="identity"
-        z = e(x); a supervised one learns to tell the bins apart. ``learn_from="auto"`` is all bins here, of encoder and
+        z = e(x); a supervised one learns to predict y. ``learn_from="auto"`` is all bins here, of encoder and
         de-mixing: rare targets lie beyond the others, where a mechanism that never saw them has to extrapolate.
     demixing : {"auto", "none", "linear", "flow"}, NoDemixing, Linear, Flow or a sequence of these, default="auto"
         As in :class:`ECRTClassifier`, but ``"auto"`` tries ``"none"`` first.
@@ -143,12 +143,15 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         regions = TargetRegions.learn(targets)
         n_inputs = torch.as_tensor(item_of(X, 0)[0]).numel() if isinstance(X, Dataset) else inputs.shape[1]
         bins = quantile_bins(regions.position(targets), self._wanted_bins(len(targets), n_inputs))
-        items = labelled_items(X, bins) if isinstance(X, Dataset) else array_items(inputs, bins)
+        places = np.arange(len(bins))
+        items = labelled_items(X, places) if isinstance(X, Dataset) else array_items(inputs, places)
         rare = regions.is_rare(targets)
         roles = target_roles(bins, rare, **self._learners)
-        self._check_heads(NumberTarget(targets))
+        target = NumberTarget(targets)
+        self._check_heads(target)
+        wanted = target.encoder_target(self._encoder, regions, roles.encoded_on[bins])
         with self._session() as session:
-            encoded = self._encode(items, bins, roles, session, groups=indicator_of(bins, rare))
+            encoded = self._encode(items, bins, roles, session, groups=indicator_of(bins, rare), target=wanted)
             rows = encoded.learn_rows
             z = encoded.features[rows]
             result = regress(

@@ -22,6 +22,7 @@ from ecrt.randomness import seeded
 from ecrt.stages.augmenting import Donors, Interpolated, NoAugmentation
 from ecrt.stages.blending import Member
 from ecrt.stages.demixing import Demixing, DemixResult, NoDemixing, demix
+from ecrt.stages.encoding import Encoder, EncoderTarget
 from ecrt.stages.heads import (
     MANY_ROWS,
     HeadFitter,
@@ -33,6 +34,7 @@ from ecrt.stages.heads import (
     Networks,
     Target,
     device_outputs,
+    loss_for,
 )
 from ecrt.stages.holdout import Watched, across_halves, better_under_weights, halves
 from ecrt.stages.parts import Part
@@ -82,6 +84,15 @@ class NumberTarget(Target):
         if not delta > 0:
             raise InputError(f"loss='huber': delta must be a number above 0, got {delta!r}.")
         return name, float(delta)
+
+    def encoder_target(self, encoder: Encoder, regions: TargetRegions, rows: NDArray[np.bool_]) -> EncoderTarget:
+        """The numbers for an encoder, in units of their spread; ``rows`` are those that it may learn from."""
+        name: Any = loss_for(encoder.loss, "squared", REGRESSION_LOSS_OPTIONS, "Numbers are learned by an encoder")
+        if encoder.head == "cosine":
+            raise InputError("Encoder: head='cosine' is for rows with one class each; use 'linear' here.")
+        delta = check_loss(name, encoder.loss_options, REGRESSION_LOSS_OPTIONS).get("delta", 1.0)
+        values = torch.from_numpy(regions.standardise(self.y)).float()
+        return EncoderTarget(values, rows, lambda outputs, y: regression_loss(name, outputs, y, delta))
 
     def loss_of(self, head: NetworkHead) -> HeadLoss:
         """Squared, absolute or Huber's loss."""
@@ -381,9 +392,13 @@ class _Search:
         counts = np.bincount(region[:n], minlength=len(regions.counts))
         synthetic = torch.arange(len(y_all)) >= n
         if isinstance(how, Donors):
-            mass = torch.from_numpy(np.where(counts > 0, np.maximum(counts, 1.0) ** (1 - plan.region_mass), 0.0))
-            share = torch.from_numpy(regions.rare * how.weight)
-            weight = sample_weights(torch.from_numpy(region), synthetic, mass / mass.sum(), share)
+            mass = np.where(counts > 0, np.maximum(counts, 1.0) ** (1 - plan.region_mass), 0.0)
+            mass = mass / mass.sum()
+            real, drawn = how.multiples(mass, regions.rare)
+            weight = sample_weights(
+                torch.from_numpy(region), synthetic, torch.from_numpy(mass * (real + drawn)),
+                torch.from_numpy(drawn / (real + drawn)),
+            )  # fmt: skip
         else:
             weight = torch.from_numpy(np.maximum(counts, 1.0)[region] ** -plan.region_mass)
         return HeadSample(
