@@ -144,19 +144,26 @@ def borrowed(sources: ClassSources, y_b: Tensor, generator: torch.Generator | No
 # --- a continuous target ---------------------------------------------------------------------------------------------
 
 
+def donor_widths(squares: Array, n_donors: int) -> Array:
+    """h, half the distance to the ``n_donors``-th nearest target: where data are sparse donors come from farther away.
+
+    ``squares`` are squared distances of the targets wanted (rows) from those of the donors.
+    """
+    nearest = min(n_donors, squares.shape[1]) - 1
+    return np.maximum(np.sqrt(np.partition(squares, nearest, axis=1)[:, nearest]) / 2, LEAST_WIDTH)
+
+
 def donor_weights(y: Array, targets: Array, n_donors: int) -> Array:
     r"""Gaussian kernel :math:`w_{mi} \propto \exp(-|y_i - y^*_m|^2 / 2 h_m^2)`, rows summing to one.
 
-    The bandwidth follows the density: h is half the distance to the ``n_donors``-th nearest target, so that where data
-    are sparse donors come from farther away.
+    The bandwidth follows the density: see ``donor_widths``.
 
     Parameters
     ----------
     y, targets : standardised targets of the donors (n, outputs), and those wanted (m, outputs).
     """
     squares = ((targets[:, None, :] - y[None, :, :]) ** 2).sum(axis=2)
-    nearest = min(n_donors, len(y)) - 1
-    width = np.maximum(np.sqrt(np.partition(squares, nearest, axis=1)[:, nearest]) / 2, LEAST_WIDTH)
+    width = donor_widths(squares, n_donors)
     exponent = -squares / (2 * width**2)[:, None]
     weights = np.exp(exponent - exponent.max(axis=1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
@@ -191,6 +198,39 @@ def draw_from_donors(
             drawn[row] = s[donors, np.arange(s.shape[1])] + (step * _slopes(s, y, w).T).sum(axis=1)
         parts.append(drawn)
     return np.concatenate(parts) if parts else np.empty((0, s.shape[1]))
+
+
+class DonorDraws:
+    """The same for some targets again and again, in torch: sources of the same targets from other donors.
+
+    Parameters
+    ----------
+    s, y, targets, n_donors : as in ``draw_from_donors``.
+    device : where sources are drawn, in float32.
+    """
+
+    def __init__(self, s: Array, y: Array, targets: Array, n_donors: int, device: torch.device) -> None:
+        widths, slopes = [], []
+        for start in range(0, len(targets), ROWS_AT_ONCE):
+            wanted = targets[start : start + ROWS_AT_ONCE]
+            widths.append(donor_widths(((wanted[:, None, :] - y[None, :, :]) ** 2).sum(axis=2), n_donors))
+            slopes += [_slopes(s, y, w) for w in donor_weights(y, wanted, n_donors)]
+
+        def moved(values: Array) -> Tensor:
+            return torch.from_numpy(values).float().to(device)
+
+        self.s_nd, self.y_no, self.targets_mo = moved(s), moved(y), moved(targets)
+        self.width_m, self.slopes_mod = moved(np.concatenate(widths)), moved(np.stack(slopes))
+
+    def __call__(self, places_b: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Sources of the targets at these places."""
+        targets_bo, d = self.targets_mo[places_b], self.s_nd.shape[1]
+        exponent_bn = -0.5 * (torch.cdist(targets_bo, self.y_no) / self.width_m[places_b, None]) ** 2
+        edges_bn = torch.softmax(exponent_bn.double(), dim=1).cumsum(1)
+        uniform_bd = torch.rand(len(places_b), d, generator=generator, dtype=torch.float64, device=edges_bn.device)
+        donors_bd = torch.searchsorted(edges_bn, uniform_bd * edges_bn[:, -1:]).clamp_(max=len(self.y_no) - 1)
+        step_bdo = targets_bo[:, None, :] - self.y_no[donors_bd]
+        return self.s_nd.gather(0, donors_bd) + (step_bdo * self.slopes_mod[places_b].mT).sum(2)
 
 
 def _slopes(s: Array, y: Array, w: Array) -> Array:

@@ -674,7 +674,7 @@ def gaussian_log_density(s_nd: Tensor, mean_nd: Tensor, variance_nd: Tensor) -> 
 def shrunk_moments(s_nd: Tensor, variance_d: Tensor, pseudo_samples: float) -> tuple[Tensor, Tensor]:
     r"""Mean and variance of one class, the variance drawn towards v: :math:`((n-1) \hat v + \nu v) / (n - 1 + \nu)`.
 
-    Defined for a single sample, where it is v.
+    Defined for a single sample, where it is v; without pseudo-samples, 0.
 
     >>> shrunk_moments(torch.tensor([[3.0]]), torch.tensor([2.0]), 5.0)
     (tensor([3.]), tensor([2.]))
@@ -682,7 +682,7 @@ def shrunk_moments(s_nd: Tensor, variance_d: Tensor, pseudo_samples: float) -> t
     n = len(s_nd)
     mean_d = s_nd.mean(0)
     squares_d = ((s_nd - mean_d) ** 2).sum(0)
-    return mean_d, (squares_d + pseudo_samples * variance_d) / (n - 1 + pseudo_samples)
+    return mean_d, (squares_d + pseudo_samples * variance_d) / (n - 1 + pseudo_samples or 1.0)
 
 
 def class_moments(
@@ -705,11 +705,9 @@ def class_moments(
     zeros_md = s_nd.new_zeros(len(labels_m), s_nd.shape[1])
     mean_md = zeros_md.index_add(0, member_n, s_nd) / counts_m[:, None]
     squares_md = zeros_md.index_add(0, member_n, (s_nd - mean_md[member_n]) ** 2)
-    return (
-        labels_m,
-        mean_md,
-        (squares_md + pseudo_samples * variance_d) / (counts_m[:, None] - 1 + pseudo_samples),
-    )
+    freedom_m1 = counts_m[:, None] - 1 + pseudo_samples
+    variance_md = (squares_md + pseudo_samples * variance_d) / torch.where(freedom_m1 > 0, freedom_m1, 1.0)
+    return labels_m, mean_md, variance_md
 
 
 class SharedPrior(nn.Module):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ecrt.augmentation import ClassSources, borrowed, gaussian, permutation
 from ecrt.flows import ClassPrior, within_class_residuals
-from ecrt.stages.parts import Count, Part, Positive, Role, Share
+from ecrt.stages.parts import Count, NonNegative, Part, Positive, Role, Share
 from ecrt.training import torch_generator
 
 Array = NDArray[np.float64]
@@ -107,13 +107,14 @@ class Parametric(Augmentation):
         Mean and variance of a class are those of its samples, or those of the prior that was trained with the flow (MP
         in the paper); a class that the flow did not learn from has no other prior than its samples.
     pseudo_samples : float, default=10
-        How many samples the common variance counts for in the variance of a class.
+        How many samples the common variance counts for in the variance of a class; with 0, as in the paper, a class of
+        one sample has no variance.
     """
 
     kind = "parametric"
 
     source: Literal["samples", "prior"] = "samples"
-    pseudo_samples: Positive = 10.0
+    pseudo_samples: NonNegative = 10.0
 
     def draw(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
         """Samples of a Gaussian with the class's mean and variance."""

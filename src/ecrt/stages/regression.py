@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecrt.augmentation import draw_from_donors, draw_targets, rows_between
+from ecrt.augmentation import DonorDraws, draw_from_donors, draw_targets, rows_between
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.data.minority import TargetRegions
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.losses import REGRESSION_LOSS_OPTIONS, check_loss, regression_loss, sample_weights
 from ecrt.metrics import mean_over_classes
-from ecrt.randomness import seeded
+from ecrt.randomness import generator_on, seeded
 from ecrt.stages.augmenting import Donors, Interpolated, NoAugmentation
 from ecrt.stages.blending import Member
 from ecrt.stages.demixing import Demixing, DemixResult, NoDemixing, demix
@@ -30,6 +30,7 @@ from ecrt.stages.heads import (
     HeadSample,
     LinearFitter,
     LinearHead,
+    MLPHead,
     NetworkHead,
     Networks,
     Target,
@@ -379,6 +380,7 @@ class _Search:
     def sample(self, plan: Plan, demixed: DemixResult, rows: Labels) -> HeadSample:
         """Real and synthetic rows. Samples from donors take over mass of their region, interpolated rows add to it."""
         how, regions, n = plan.augmentation, self.regions, len(rows)
+        again: Callable[[Tensor], Tensor] | None = None
         scaled, y = demixed.learned[rows] * plan.scale(demixed), self.y[rows]
         s_drawn, y_drawn = np.empty((0, scaled.shape[1])), np.empty((0, y.shape[1]))
         if isinstance(how, Interpolated):
@@ -387,6 +389,9 @@ class _Search:
             y_drawn = draw_targets(y, regions, how.n_synthetic or max(n // 2, 20), self.rng)
             standard = regions.standardise
             s_drawn = draw_from_donors(scaled, standard(y), standard(y_drawn), how.n_donors, self.rng)
+            if len(y_drawn) and isinstance(plan.head, MLPHead):
+                donors = DonorDraws(scaled, standard(y), standard(y_drawn), how.n_donors, self.device)
+                again = partial(_drawn_again, donors, n)
         y_all = np.concatenate([y, y_drawn])
         region = regions.region_of(y_all)
         counts = np.bincount(region[:n], minlength=len(regions.counts))
@@ -406,10 +411,16 @@ class _Search:
             torch.from_numpy(regions.standardise(y_all)).float().to(self.device),
             (weight / weight.sum()).float().to(self.device),
             synthetic.to(self.device),
+            draw=again,
         )
 
     def _fitter(self, head: NetworkHead) -> HeadFitter:
         return head.fitter(self.target, self.rng, self.progress)
+
+
+def _drawn_again(donors: DonorDraws, n_real: int, rows: Tensor) -> Tensor:
+    """Other sources for rows of a sample, of which those after the real ones count."""
+    return donors((rows - n_real).clamp(min=0), generator_on(rows.device))
 
 
 def _common(first: _Tried, second: _Tried) -> Labels:
