@@ -18,7 +18,7 @@ from ecrt.augmentation import ClassSources
 from ecrt.data import assign_roles, toy_sources
 from ecrt.data.imbalance import SyntheticData, henon
 from ecrt.diagnostics import max_abs_correlation, mean_correlation_coefficient
-from ecrt.metrics import PRIORS, nll_per_sample
+from ecrt.metrics import nll_per_sample
 from ecrt.stages import Augmentation, DemixResult, Flow, MLPHead, NoDemixing, Parametric, Permutation
 from paper.experiments.mmd import mmd_rbf
 from paper.experiments.one_flow import (
@@ -26,11 +26,10 @@ from paper.experiments.one_flow import (
     Sample,
     balanced_log_proba,
     find_sources,
-    paper_flow,
-    paper_share,
     score,
     split,
 )
+from paper.experiments.preset import LIBRARY_PRESET, own_log_proba, paper_flow, paper_head
 from paper.statistics import difference, figure, groups, observations, table, values
 
 __all__ = ["PAPER_EFFICIENCY", "cells", "equivalent_size", "run_cell", "summarise"]
@@ -41,7 +40,6 @@ N_CLASSES = 7
 PAPER_EFFICIENCY = "efficiency, paper preset"
 SMOKE = {"epochs": 2, "n_test": 100}
 FULL = {"epochs": 60, "n_test": 2000}
-PAPER_STRENGTH, PAPER_LIKELIHOOD = 1e-3, 1e-2  # of MNIST
 STRENGTHS = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 BANDWIDTHS = (0.25, 0.5, 1.0)
 DRAWN_POINTS = 120
@@ -93,23 +91,34 @@ def _efficiency(
     training = _network_training(epochs)
     flow = _flow(epochs)
     if preset == "paper":
-        training = {"epochs": epochs, "batch_size": 256, "learning_rate": 1e-3, "weight_decay": 0.0}
-        flow = paper_flow(PAPER_LIKELIHOOD, 2, epochs=epochs, learning_rate=1e-3, patience=epochs)
+        flow = paper_flow("mnist", "shared", epochs=epochs, patience=epochs)
     demixed = find_sources(sample, _roles(data.y), flow, seed)
     runs = []
     for size in sizes:
         part = _sized(sample, size)
         settings = [("parametric", 0.0)]
         if preset == "paper":
-            settings += [("permutation", paper_share(PAPER_STRENGTH, len(part.y), size))]
-        else:
-            settings += [("parametric", 0.5), ("permutation", 0.5)]
+            for augmented in (False, True):
+                predictor = paper_head("mnist", "shared", augmented=augmented, epochs=epochs, batch_size=256)
+                found = _measure(demixed, part, test, predictor, seed)
+                weight = float(predictor.augmentation.weight)
+                runs.append(
+                    {
+                        "n_minority": size,
+                        "kind": "permutation" if augmented else "parametric",
+                        "weight": weight,
+                        **found,
+                    }
+                )
+            continue
+        settings += [("parametric", 0.5), ("permutation", 0.5)]
         if size <= 50:
             settings += [(kind, w) for kind in ("parametric", "permutation") for w in strengths if w != 0.5]
         for kind, weight in settings:
             found = _fit(demixed, part, test, kind, weight, training, seed)
             runs.append({"n_minority": size, "kind": kind, "weight": weight, **found})
-    return {"mcc": mean_correlation_coefficient(test.s, demixed.sources(test.z)), "runs": runs}
+    mcc = mean_correlation_coefficient(test.s, demixed.sources(test.z))
+    return {"mcc": mcc, "runs": runs, LIBRARY_PRESET: preset == "paper"}
 
 
 def _sized(sample: Sample, n_minority: int) -> Sample:
@@ -290,15 +299,22 @@ def _fit(
     demixed: DemixResult, sample: Sample, test: SyntheticData, kind: Any, weight: float, training: Row,
     seed: int,
 ) -> dict[str, float]:  # fmt: skip
-    """A network on the sources; top-1, NLL and recall of the minority under equal priors.
+    """A network on the sources, measured."""
+    drawn = (Parametric if kind == "parametric" else Permutation)(weight=weight)
+    return _measure(demixed, sample, test, Predictor(MLPHead(hidden=(32, 32), dropout=0.0, **training), drawn), seed)
+
+
+def _measure(
+    demixed: DemixResult, sample: Sample, test: SyntheticData, config: Predictor, seed: int
+) -> dict[str, float]:
+    """Top-1, NLL and recall of the minority under equal priors.
 
     Top-1 under the training prior too: what plain training without any correction would give.
     """
-    drawn = (Parametric if kind == "parametric" else Permutation)(weight=weight)
-    config = Predictor(MLPHead(hidden=(32, 32), dropout=0.0, **training), drawn)
-    log_proba = balanced_log_proba(demixed, sample, _roles(sample.y), config, test.z, seed)
-    counts = np.bincount(sample.y)
-    found, plain = (score(log_proba, test.y, counts, prior) for prior in PRIORS)
+    roles = _roles(sample.y)
+    log_proba = balanced_log_proba(demixed, sample, roles, config, test.z, seed)
+    own = own_log_proba(log_proba, roles.counts, config.augmentation, roles.augmented)
+    found, plain = (score(one, test.y, roles.counts) for one in (log_proba, own))
     hits = log_proba.argmax(axis=1) == test.y
     return {
         "top1": found["top1"], "nll": found["nll"], "minority_recall": float(hits[test.y == 0].mean()),
