@@ -1,7 +1,9 @@
 """Predictions of small fits stay what they were, whatever is done to the shape of the code.
 
 Changed on purpose since they were first stored: "default", "several labels" and "selection", because several de-mixings
-and heads now predict together, with weights that held-out rows choose, where one of them was chosen before.
+and heads now predict together, with weights that held-out rows choose, where one of them was chosen before. Then all
+with an MLP on augmented sources ("default", "MLP head, permutation", "several labels" and "regressor, donors"), because
+synthetic sources are now drawn anew at every step.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from ecrt.stages import DemixResult, Linear, LinearHead, Parametric, Permutation
 from paper.data import data_folder, load_embeddings
 from paper.experiments.frequency import BY_CLASS, by_class
 from paper.experiments.one_flow import Predictor, Sample, choose, find_sources, predicted, split
-from paper.experiments.preset import LIBRARY_PRESET, PAPER_METHODS, fit_paper
+from paper.experiments.preset import LIBRARY_PRESET, PAPER_PRIORS, fit_paper
 from paper.experiments.table_one import RIVALS, fit_rival
 from paper.statistics import difference, observations, signed, table, values
 
@@ -70,7 +70,7 @@ def cells(smoke: bool) -> Iterable[Row]:
         yield {"part": "ECRT", "seed": seed, **size}
         for method in ("ERM",) if smoke else RIVALS:
             yield {"part": "rival", "method": method, "seed": seed, **size}
-        for method in () if smoke else PAPER_METHODS:
+        for method in () if smoke else PAPER_PRIORS:
             yield {"part": "paper", "method": method, "seed": seed, **size}
     yield {"part": "picture", "seed": SEEDS[0], **size}
 
@@ -208,7 +208,7 @@ def _picture(data: Split, seed: int) -> Row:
 
 def summarise(rows: list[Row]) -> list[Row]:
     """One line a method: means over seeds with intervals, and what ECRT gains on it, paired by seed."""
-    order = (*RIVALS, *PAPER_METHODS, PLAIN, SUBJECT)
+    order = (*RIVALS, *PAPER_PRIORS, PLAIN, SUBJECT)
     entries = [entry for entry in observations(rows) if entry["what"] in order]
     metrics = ("top1", "top5", "nll", "macro_f1", "many", "medium", "few")
     lines = table(entries, ("what",), metrics, order=lambda key: order.index(key[0]))

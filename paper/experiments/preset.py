@@ -18,7 +18,7 @@ from ecrt.stages import Augmentation, Flow, MLPHead, NoAugmentation, Permutation
 from paper.experiments.one_flow import Predictor, Sample, balanced_log_proba, find_sources
 
 __all__ = [
-    "LIBRARY_PRESET", "PAPER_EPOCHS", "PAPER_METHODS", "PAPER_PRIORS", "STEPS", "Oracle", "fit_paper", "own_log_proba",
+    "LIBRARY_PRESET", "PAPER_EPOCHS", "PAPER_PRIORS", "PAPER_STEPS", "STEPS", "Oracle", "fit_paper", "own_log_proba",
     "paper_flow", "paper_head", "preset_runs",
 ]  # fmt: skip
 
@@ -40,11 +40,8 @@ STEPS: dict[str, Row] = {
 }
 """From the paper's method to ours: each step is taken in addition to those before it."""
 
-PAPER_METHODS: dict[str, tuple[Prior, int]] = {
-    **{name: (prior, 0) for name, prior in PAPER_PRIORS.items()},
-    **{f"ECRT-MP, paper preset{step}": ("per-class", place) for place, step in enumerate(STEPS, start=1)},
-}
-"""Rows of a table: both priors, and the steps; how many of these are taken."""
+PAPER_STEPS = {f"ECRT-MP, paper preset{step}": place for place, step in enumerate(STEPS, start=1)}
+"""Rows of a table that take so many of the steps."""
 
 
 class Oracle(Permutation):
@@ -59,8 +56,8 @@ class Oracle(Permutation):
 
     kind = "oracle"
 
-    z: Any = None
-    y: Any = None
+    z: NDArray[Any] | None = None
+    y: NDArray[Any] | None = None
 
     def others(self, sources_of: Any) -> tuple[Array, Labels] | None:
         """Their sources."""
@@ -71,7 +68,7 @@ def fit_paper(
     method: str, data: str, X: Array, y: Labels, *, minority: int, seed: int, device: str = "auto",
     epochs: int = PAPER_EPOCHS, **options: Any,
 ) -> ECRTClassifier:  # fmt: skip
-    """One of ``PAPER_METHODS`` under the supplement's settings for a data set.
+    """One of ``PAPER_PRIORS`` or of ``PAPER_STEPS``, under the supplement's settings for a data set.
 
     Parameters
     ----------
@@ -80,7 +77,7 @@ def fit_paper(
     epochs : of encoder, flow and head at most.
     options : further ones of the classifier.
     """
-    prior, n_steps = PAPER_METHODS[method]
+    prior, n_steps = PAPER_PRIORS.get(method, "per-class"), PAPER_STEPS.get(method, 0)
     clf = ECRTClassifier.paper(
         data, source_prior=prior, minority=minority, random_state=seed, device=device, **options
     )  # fmt: skip

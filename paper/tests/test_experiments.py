@@ -29,6 +29,9 @@ GOLDEN = json.loads(Path(__file__).with_name("smoke_summaries.json").read_text(e
 """Summaries of trial runs, but of those that end by the clock. Whoever changes a recipe on purpose writes them anew."""
 
 
+NOT_YET_RUN = ("tinyimagenet-preset",)
+
+
 @pytest.mark.slow
 def test_toy_mechanism_is_found_and_holds_for_a_class_never_seen():
     """One cell of the full experiment, with half its restarts: no ground truth is used to choose among them."""
@@ -56,6 +59,7 @@ def test_smoke_runs_end_and_sum_up(name, tmp_path):
         "inaturalist",
         "mnist",
         "tinyimagenet",
+        "tinyimagenet-preset",
         "tinyimagenet-rivals",
         "tinyimagenet-selected",
         "plankton",
@@ -96,6 +100,9 @@ def test_journals_survive_torn_and_doubled_lines_and_a_second_interruption(tmp_p
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_results_are_of_the_whole_recipe(name):
     """Every cell was run and no other; the summary is that of the rows, where no row has been shortened."""
+    if name in NOT_YET_RUN:
+        assert not (RESULTS / f"{name}.json").exists()
+        pytest.skip("there are no results yet, and no page shows any")
     recipe = RECIPES[name]
     result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert result["command"] == f"python -m paper {name}"
