@@ -9,6 +9,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from ecrt.data.minority import TargetRegions
+from ecrt.errors import InputError
 from ecrt.flows import class_moments
 
 Array = NDArray[np.float64]
@@ -103,9 +104,9 @@ class ClassSources:
 
     def trained_moments(self, pseudo_samples: float) -> Moments:
         """Mean and variance of each class's trained prior; those of its rows where none was trained."""
-        mean_md, variance_md = self.moments(pseudo_samples)
         if self.prior is None:
-            return mean_md, variance_md
+            raise InputError("source='prior' needs a flow with source_prior='per-class': no other prior is trained.")
+        mean_md, variance_md = self.moments(pseudo_samples)
         known_m1, (prior_mean_md, prior_variance_md) = self.prior[0][:, None], self.prior[1]
         return torch.where(known_m1, prior_mean_md, mean_md), torch.where(known_m1, prior_variance_md, variance_md)
 

@@ -661,7 +661,8 @@ class ECRTPredictor(ECRTBase):
         z: Any = self.demixer_.inverse(torch.from_numpy(s))
         if space == "input" and type(self.encoder_) is not nn.Identity:
             decode: Any = self.encoder_.decode
-            z = decode(z.to(next(self.encoder_.parameters())))
+            first = next(self.encoder_.parameters(), z)
+            z = decode(z.to(first))
         return np.asarray(z.double().cpu().numpy())
 
     def _settled(self) -> tuple[Member, ...]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ecrt.augmentation import ClassSources, borrowed, gaussian, permutation
 from ecrt.flows import ClassPrior, within_class_residuals
-from ecrt.stages.parts import Count, NonNegative, Part, Positive, Role, Share
+from ecrt.stages.parts import Count, NonNegative, Part, Role, Share
 from ecrt.training import torch_generator
 
 Array = NDArray[np.float64]
@@ -149,7 +149,7 @@ class Borrowed(Augmentation):
 
     kind = "borrowed"
 
-    pseudo_samples: Positive = 10.0
+    pseudo_samples: NonNegative = 10.0
 
     def draw(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
         """The class's mean plus residuals of other classes; without any, samples are Gaussian."""

@@ -364,14 +364,20 @@ class LabelTarget(_Rows):
         )  # fmt: skip
 
     def encoder_target(self, encoder: Encoder) -> EncoderTarget:
-        """The labels that an encoder learns from, each with a binary loss, on all rows that have one of them."""
-        name = loss_for(
-            encoder.loss, "cross-entropy", LABEL_LOSSES, "Several labels for each row are learned by an encoder"
-        )
-        if encoder.head == "cosine":
-            raise InputError("Encoder: head='cosine' is for rows with one class each; use 'linear' here.")
+        """The labels that an encoder learns from, each with a binary loss, on all rows that have one of them.
+
+        An encoder that learns without labels learns from rows that have none, too.
+        """
         learned = self.y.indicator[:, np.flatnonzero(self.roles.encoded_on & (self.roles.counts > 0))]
         rows = np.diff(learned.indptr) > 0
+        if not encoder.supervised:
+            return EncoderTarget(
+                torch.zeros(len(rows), 1), rows | (self.y.per_row == 0), lambda outputs, _: outputs[:, 0]
+            )
+        who = "Several labels for each row are learned by an encoder"
+        name = loss_for(encoder.loss, "cross-entropy", LABEL_LOSSES, who)
+        if encoder.head == "cosine":
+            raise InputError("Encoder: head='cosine' is for rows with one class each; use 'linear' here.")
         mine = learned[np.flatnonzero(rows)]
         loss = _label_loss(
             name, encoder, counts=np.asarray(mine.sum(axis=0), dtype=np.int64).ravel(), n_rows=int(rows.sum()),
