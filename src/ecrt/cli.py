@@ -215,6 +215,10 @@ def fit(
     settings: Annotated[
         list[str] | None, Option("--set", metavar="KEY=VALUE", help="One setting, such as demixing.objective=gcl.")
     ] = None,
+    preset: Annotated[
+        str | None,
+        Option(metavar="NAME", help="paper: the paper's method as it stands; paper:mnist with its networks."),
+    ] = None,
     ids: Ids = None,
     drop: Drop = None,
     encoding: Encoding = None,
@@ -240,7 +244,8 @@ def fit(
     target = target or (["y"] if file.suffix == ".npz" else None)
     limit = [] if budget is None else [f"model.time_budget={budget}"]
     chosen = read_config(
-        config, [*(settings or []), *limit], target=target, task=task, id=ids, drop=drop, seed=seed, device=device,
+        config, [*(settings or []), *limit], target=target, task=task, preset=preset, id=ids, drop=drop, seed=seed,
+        device=device,
         encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
         class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
     )  # fmt: skip

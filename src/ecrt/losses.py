@@ -506,8 +506,10 @@ def row_mass(indicator: sparse.csr_array, mass: ClassMass) -> Array:
     return weight
 
 
-def label_odds(indicator: sparse.csr_array, weight: Array | None = None) -> Array:
+def label_odds(indicator: sparse.csr_array, weight: Array | None = None, multiple: Array | float = 1.0) -> Array:
     """Log-odds of each label's frequency among rows of such weights; half a row more on either side keeps it finite.
+
+    ``multiple``: by which the rows that have a label count more, where synthetic ones are added to them.
 
     >>> label_odds(sparse.csr_array(np.array([[1, 0], [0, 0]]))).round(3).tolist()
     [0.0, -1.609]
@@ -515,7 +517,7 @@ def label_odds(indicator: sparse.csr_array, weight: Array | None = None) -> Arra
     n = indicator.shape[0]
     weight = np.full(n, 1 / n) if weight is None else weight
     present = n * np.asarray(indicator.T @ weight, dtype=np.float64)
-    return np.asarray(np.log((present + 0.5) / (np.maximum(n - present, 0.0) + 0.5)))
+    return np.asarray(np.log((present * multiple + 0.5) / (np.maximum(n - present, 0.0) + 0.5)))
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

@@ -407,15 +407,16 @@ EncoderName = Literal["identity", "mlp", "resnet18", "autoencoder"]
 class RowEncoder(nn.Module):
     """An encoder of rows, whose columns are standardised in float64 first: they may have any size and any mean.
 
-    ``learn_columns`` must be called before it is trained. What it standardises is normalised again over each batch.
+    ``learn_columns`` must be called before it is trained. What it standardises is normalised again over each batch,
+    with ``batch_norm``.
     """
 
     encoder: nn.Module
 
-    def __init__(self, in_features: int) -> None:
+    def __init__(self, in_features: int, batch_norm: bool = True) -> None:
         super().__init__()
         self.columns = Standardise.nothing(in_features)
-        self.normalise = nn.BatchNorm1d(in_features, affine=False)
+        self.normalise: nn.Module = nn.BatchNorm1d(in_features, affine=False) if batch_norm else nn.Identity()
 
     def learn_columns(self, rows: Array) -> None:
         """Learn centre, spread and bounds of the columns, unless that is done: an encoder may come trained."""
@@ -434,9 +435,11 @@ class RowEncoder(nn.Module):
 class MLPEncoder(RowEncoder):
     """An MLP on standardised rows."""
 
-    def __init__(self, in_features: int, hidden: Sequence[int], n_features: int) -> None:
-        super().__init__(in_features)
-        self.encoder = MLP(in_features, hidden, n_features, dropout=0.1)
+    def __init__(
+        self, in_features: int, hidden: Sequence[int], n_features: int, dropout: float = 0.1, batch_norm: bool = True
+    ) -> None:
+        super().__init__(in_features, batch_norm)
+        self.encoder = MLP(in_features, hidden, n_features, dropout)
 
 
 class AutoEncoder(RowEncoder):
@@ -451,6 +454,13 @@ class AutoEncoder(RowEncoder):
         """Mean squared error of every sample, in standardised units."""
         target = self.standardise(x)
         return ((self.decoder(self.encoder(target)) - target) ** 2).mean(1)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Inputs of features, in the units of the input."""
+        standard, norm = self.decoder(z).double(), self.normalise
+        if isinstance(norm, nn.BatchNorm1d) and norm.running_mean is not None and norm.running_var is not None:
+            standard = standard * (norm.running_var + norm.eps).sqrt().double() + norm.running_mean.double()
+        return self.columns.inverse(standard)
 
 
 class StandardiseChannels(nn.Module):
@@ -529,7 +539,13 @@ class ResNet18(nn.Sequential):
 
 
 def make_encoder(
-    name: EncoderName, in_shape: Sequence[int], *, n_features: int = 32, hidden: Sequence[int] = (512, 256)
+    name: EncoderName,
+    in_shape: Sequence[int],
+    *,
+    n_features: int = 32,
+    hidden: Sequence[int] = (512, 256),
+    dropout: float = 0.1,
+    batch_norm: bool = True,
 ) -> nn.Module:
     """Build an encoder by name for inputs of shape ``in_shape`` (without the batch axis)."""
     if name not in get_args(EncoderName):
@@ -542,4 +558,6 @@ def make_encoder(
         return ResNet18(in_shape[0], n_features)
     if len(in_shape) != 1:
         raise InputError(f"encoder={name!r} needs rows of features, got samples of shape {tuple(in_shape)}.")
-    return (MLPEncoder if name == "mlp" else AutoEncoder)(in_shape[0], hidden, n_features)
+    if name == "mlp":
+        return MLPEncoder(in_shape[0], hidden, n_features, dropout, batch_norm)
+    return AutoEncoder(in_shape[0], hidden, n_features)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -279,6 +279,8 @@ class FitConfig(ReadOptions):
     test_size : share of each class kept for testing; 0 for none.
     refit : whether the saved model learns from the test rows too, once they have been used to measure.
     image_size : pixels a side that images are resized to.
+    preset : ``"paper"`` for the paper's method as it stands (``"paper:mnist"`` and so on with the networks that its
+        supplement has for a data set); options under ``model`` are changes to it.
     model : further options of the estimator, ``ECRTClassifier`` or ``ECRTRegressor``; a part by its short name, or as
         its options, such as ``demixing: {kind: flow, objective: gcl}``.
     """
@@ -296,6 +298,7 @@ class FitConfig(ReadOptions):
     test_size: float = 0.2
     refit: bool = True
     image_size: int = 32
+    preset: str | None = None
     model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -318,7 +321,7 @@ class FitConfig(ReadOptions):
         known = {estimator: names for estimator, names in known.items() if names >= self.model.keys()} or known
         for estimator, names in known.items():
             try:
-                made = estimator._from_plain_options({name: one for name, one in self.model.items() if name in names})
+                made = self.make(estimator, {name: one for name, one in self.model.items() if name in names})
                 with input_errors():
                     made._validate_params()
             except InputError as error:
@@ -329,7 +332,34 @@ class FitConfig(ReadOptions):
     @property
     def prior(self) -> str | tuple[float, ...]:
         """The class prior to predict under."""
-        return self.class_prior or ("balanced" if self.costs is None else "training")
+        return self.class_prior or ("balanced" if self.costs is None and self.preset is None else "training")
+
+    def make(self, estimator: type[Any], options: Mapping[str, Any]) -> Any:
+        """The estimator with these options, which are changes to the preset, if there is one.
+
+        Options of a part without its kind are changes to the part of the preset.
+        """
+        if self.preset is None:
+            return estimator._from_plain_options(options)
+        name, _, data = self.preset.partition(":")
+        if name != "paper":
+            raise InputError(f"preset={self.preset!r}: there is 'paper', or 'paper:' and a data set of its supplement.")
+        found = estimator.paper(**({"data": data} if data else {}))
+        changed = {
+            option: value
+            for option, value in options.items()
+            if option in estimator._roles and isinstance(value, dict) and not {"kind", "network"} & value.keys()
+        }
+        others = {option: value for option, value in options.items() if option not in changed}
+        plain = estimator._from_plain_options(others)
+        found.set_params(**{option: getattr(plain, option) for option in others})
+        for option, value in changed.items():
+            part = getattr(found, option)
+            unknown = sorted(value.keys() - set(part._get_param_names()))
+            if unknown:
+                raise InputError(f"{option}: {type(part).__name__} has no option {unknown[0]!r}.")
+            part.set_params(**value)
+        return found
 
     def decision(self, classes: NDArray[Any], counts: NDArray[np.int64]) -> tuple[float, int] | None:
         """A probability and the place of the class that is predicted from it on; ``None`` for the most probable class.

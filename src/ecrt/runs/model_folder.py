@@ -289,7 +289,8 @@ def _subject(n_fitted: int, n_rows: int, *, again: bool) -> str:
 def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose: bool) -> Any:
     """The estimator that target and settings ask for; images have a network as encoder unless another is named."""
     options = dict(config.model)
-    if isinstance(data.X, Images) or (isinstance(data.X, np.ndarray) and data.X.ndim == 4):
+    images = isinstance(data.X, Images) or (isinstance(data.X, np.ndarray) and data.X.ndim == 4)
+    if images and config.preset is None:
         encoder = options.get("encoder") or {}
         asked = encoder if isinstance(encoder, dict) else {"network": encoder}
         options["encoder"] = {"network": "resnet18", "learn_from": "all"} | asked
@@ -298,7 +299,7 @@ def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbos
         options["class_prior"] = config.prior
     elif target.task == "multilabel":
         options["class_prior"] = config.class_prior or "training"
-    return ESTIMATORS[target.task]._from_plain_options(options)
+    return config.make(ESTIMATORS[target.task], options)
 
 
 def _plain(model: ECRTClassifier) -> ECRTClassifier:

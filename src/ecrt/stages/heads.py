@@ -88,7 +88,8 @@ class HeadSample:
     """Rows that a head learns from: scaled sources, targets, weights that sum to one, and what is synthetic.
 
     Targets are class indices, codes of all labels where a row may have several, or standardised numbers. ``variance``
-    and ``between``, for Gaussian heads: of the scaled sources within classes, and of class means.
+    and ``between``, for Gaussian heads: of the scaled sources within classes, and of class means. ``draw`` makes other
+    synthetic sources for rows of the sample, for heads that are trained by steps; ``None`` where they stay as they are.
     """
 
     s: Tensor
@@ -97,6 +98,18 @@ class HeadSample:
     synthetic: Tensor
     variance: Tensor | None = None
     between: Tensor | None = None
+    draw: Callable[[Tensor], Tensor] | None = None
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """Scaled sources of rows, the synthetic ones drawn anew."""
+        s, synthetic = self.s[rows], self.synthetic[rows]
+        if self.draw is None:
+            return s
+        if s.is_cuda:  # to know how many they are would be to wait for the device
+            return torch.where(synthetic[:, None], self.draw(rows), s)
+        places = synthetic.nonzero()[:, 0]
+        s[places] = self.draw(rows[places])
+        return s
 
 
 BatchRisk = Callable[[nn.Module, HeadSample, Tensor, float], Tensor]
@@ -108,7 +121,7 @@ def plain_risk(loss: HeadLoss) -> BatchRisk:
     """The loss times the weight of the row."""
 
     def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        return loss(head(sample.s[rows]), sample.y[rows], done) * sample.weight[rows]
+        return loss(head(sample.inputs(rows)), sample.y[rows], done) * sample.weight[rows]
 
     return risk
 
@@ -129,7 +142,7 @@ def mixup_risk(
     """
 
     def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        s, y, weight = sample.s[rows], sample.y[rows], sample.weight[rows]
+        s, y, weight = sample.inputs(rows), sample.y[rows], sample.weight[rows]
         if done >= 1 - off:
             return loss(head(s), y, done) * weight
         alphas = torch.full_like(weight, alpha)
@@ -208,6 +221,14 @@ class Head(Part):
         raise NotImplementedError
 
 
+def loss_for(loss: str | LossRule, auto: str, known: Iterable[str], who: str) -> str:
+    """The name of a loss; one that is not among those known is refused."""
+    name = auto if loss == "auto" else loss
+    if isinstance(name, LossRule) or name not in known:
+        raise InputError(f"{who} with one of the losses {sorted(known)}, not {name!r}.")
+    return name
+
+
 class NetworkHead(Head):
     """What linear and MLP heads have in common; ``LinearHead`` describes the options."""
 
@@ -228,10 +249,7 @@ class NetworkHead(Head):
 
     def loss_name(self, auto: str, known: Iterable[str], what: str) -> str:
         """The loss by name; one that means nothing for such a target is refused."""
-        name = auto if self.loss == "auto" else self.loss
-        if isinstance(name, LossRule) or name not in known:
-            raise InputError(f"{what} are predicted by a head with one of the losses {sorted(known)}, not {name!r}.")
-        return name
+        return loss_for(self.loss, auto, known, f"{what} are predicted by a head")
 
     def risk(self, loss: HeadLoss, counts_m: Tensor) -> BatchRisk:
         """What a step minimises, made anew for each run; ``counts_m`` says how often classes count."""
