@@ -21,6 +21,7 @@ from ecrt.data import LABEL_SEPARATOR, DataFile, ReadOptions, read_data
 from ecrt.disk import parse_yaml, read_yaml
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
+from ecrt.rivals import BaselineClassifier, known_rivals
 
 TaskName = Literal["classification", "multilabel", "regression"]
 
@@ -29,6 +30,9 @@ ESTIMATORS: dict[TaskName, type[Any]] = {
     "multilabel": ECRTClassifier,
     "regression": ECRTRegressor,
 }
+
+OURS = "ecrt"
+"""The method of a fit, unless a rival is named."""
 
 MOST_CLASSES = 30
 """Whole numbers with more distinct values than this may be amounts or labels: the user is asked."""
@@ -256,8 +260,10 @@ class FitConfig(ReadOptions):
     test_size : share of each class kept for testing; 0 for none.
     refit : whether the saved model learns from the test rows too, once they have been used to measure.
     image_size : pixels a side that images are resized to.
-    model : further options of the estimator, ``ECRTClassifier`` or ``ECRTRegressor``; a part by its short name, or as
-        its options, such as ``demixing: {kind: flow, objective: gcl}``.
+    method : ``"ecrt"``, or a rival of ``BaselineClassifier``, such as ``"logit-adjusted"``, for classes.
+    model : further options of the estimator, ``ECRTClassifier``, ``ECRTRegressor`` or ``BaselineClassifier``; a part by
+        its short name, or as its options, such as ``demixing: {kind: flow, objective: gcl}``. Options of a rival
+        itself are under ``method`` there.
     """
 
     target: tuple[str, ...] = ("label",)
@@ -273,6 +279,7 @@ class FitConfig(ReadOptions):
     test_size: float = 0.2
     refit: bool = True
     image_size: int = 32
+    method: str = OURS
     model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -288,17 +295,38 @@ class FitConfig(ReadOptions):
         costs = {"miss": 1.0, "false_alarm": 1.0} if self.costs is None else self.costs
         if set(costs) != {"miss", "false_alarm"} or not all(0 < cost < math.inf for cost in costs.values()):
             raise InputError(f"costs={self.costs}: two positive numbers are needed, miss and false_alarm.")
-        estimators = ESTIMATORS.values() if self.task is None else [ESTIMATORS[self.task]]
+        methods = [OURS, *(name for name, rival in known_rivals().items() if rival.kept)]
+        if self.method not in methods:
+            close = difflib.get_close_matches(self.method[:LONGEST_SHOWN], methods, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(methods)}."
+            raise InputError(f"No method that can be saved is called {_short(self.method)}; {hint}")
+        if self.method != OURS and self.task not in (None, "classification"):
+            raise InputError(f"method={self.method} is for classes; the task is {self.task}.")
+        if not isinstance(self.model.get("method", {}), dict):
+            raise InputError("model.method holds options of a rival; which rival it is says the setting method.")
+        estimators = self.estimators.values() if self.task is None else [self.estimators[self.task]]
         known = {estimator: set(estimator._get_param_names()) - OWN_OPTIONS for estimator in estimators}
         _refuse_unknown(self.model, set().union(*known.values()), "model.")
         errors = []
         for estimator, names in known.items():
             try:
-                estimator._from_plain_options({name: one for name, one in self.model.items() if name in names})
+                estimator._from_plain_options({name: one for name, one in self.options.items() if name in names})
             except InputError as error:
                 errors.append(error)
         if len(errors) == len(known):  # for each task that it may be
             raise errors[0]
+
+    @property
+    def estimators(self) -> dict[TaskName, type[Any]]:
+        """What can be fitted, by task."""
+        return ESTIMATORS if self.method == OURS else {"classification": BaselineClassifier}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the estimator, with the rival among them."""
+        if self.method == OURS:
+            return self.model
+        return self.model | {"method": {"kind": self.method, **self.model.get("method", {})}}
 
     @property
     def prior(self) -> str | tuple[float, ...]:
@@ -359,7 +387,7 @@ def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> Fi
         except ValueError as error:
             raise InputError(f"The value of the override {override!r} cannot be read.") from error
         *folders, key = path.split(".")
-        if path.split(".")[0] in parts:
+        if path.split(".")[0] in parts or folders[:1] == ["method"]:
             folders = ["model", *folders]
         place = settings
         for name in folders:
