@@ -327,7 +327,10 @@ def test_a_model_of_another_library_says_how_it_can_be_kept(table, tmp_path):
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_models_as_networks_predict_what_their_libraries_do(n_classes):
-    X, y = make_classification(1500, n_features=8, n_informative=6, n_classes=n_classes, weights=[0.6], random_state=0)
+    weights = [0.6] + [0.4 / (n_classes - 1)] * (n_classes - 2)
+    X, y = make_classification(
+        1500, n_features=8, n_informative=6, n_classes=n_classes, weights=weights, random_state=0
+    )
     forest = BalancedRandomForestClassifier(
         20, sampling_strategy="all", replacement=True, bootstrap=False, random_state=3
     ).fit(X, y)

@@ -47,7 +47,7 @@ class Method:
     prior: Literal["balanced", "training"] = "balanced"
     reference: str
     variants: tuple[Parameters, ...] = ({},)
-    fitted_as: str | None
+    fitted_as: str | None = None
 
     @property
     def starts(self) -> list[dict[str, Any]]:
