@@ -112,6 +112,7 @@ def test_figures_of_the_selection_are_those_of_the_results():
 
 MEMBERS = {
     "none, linear": "logit adjustment",
+    "none, one scale, linear": "logit adjustment, one scale",
     "none, mlp": "MLP",
     "none, trees": "boosted trees",
     "linear, linear": "linear ECRT",
