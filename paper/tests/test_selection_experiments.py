@@ -128,7 +128,7 @@ def default_rows(name: str, **accuracy: tuple[float, float]) -> list[Row]:
             "cell": {"set": name, "part": "default", "seed": seed},
             "choices": {choice: figures for choice, figures in of.items() if choice != "ldam"},
             "held_out": {"none, linear": 0.5, "linear, linear": 0.4},
-            "fit_seconds": 1.0,
+            "processor_seconds": 1.0,
         }
         for seed, of in enumerate(choices)
     ] + [

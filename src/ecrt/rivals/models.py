@@ -57,7 +57,7 @@ class LDA(Rival):
         weight, bias = (np.atleast_2d(part.T).T for part in (model.coef_, model.intercept_))
         if len(weight) == 1:  # two classes: the first has the logit 0
             weight, bias = (np.concatenate([np.zeros_like(part), part]) for part in (weight, bias))
-        head = nn.Linear(*weight.shape[::-1], dtype=torch.float64)
+        head = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
         head.load_state_dict({
             "weight": torch.from_numpy(weight), "bias": torch.from_numpy(bias[:, 0] - np.log(np.bincount(y)))
         })  # fmt: skip
