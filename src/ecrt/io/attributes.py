@@ -37,6 +37,8 @@ from ecrt.nn import (
     AutoEncoder,
     BalancedHead,
     ClassGaussians,
+    Forest,
+    GrownTrees,
     MLPEncoder,
     ResNet18,
     RowEncoder,
@@ -672,7 +674,7 @@ def _check_columns(columns: Standardise) -> None:
 class HeadShape(NamedTuple):
     """Kind of a head, and the layers and dropout of an MLP."""
 
-    kind: Literal["linear", "mlp", "gaussian", "trees"]
+    kind: Literal["linear", "mlp", "gaussian", "trees", "forest"]
     hidden: tuple[int, ...] = ()
     dropout: float = 0.0
 
@@ -684,7 +686,9 @@ def head_shape(head: nn.Module) -> HeadShape:
         hidden = [layer.out_features for layer in inner if isinstance(layer, nn.Linear)][:-1]
         dropout = next((layer.p for layer in inner if isinstance(layer, nn.Dropout)), 0.0)
         return HeadShape("mlp", tuple(hidden), dropout)
-    kinds: dict[type[nn.Module], Any] = {nn.Linear: "linear", ClassGaussians: "gaussian", Trees: "trees"}
+    kinds: dict[type[nn.Module], Any] = {
+        nn.Linear: "linear", ClassGaussians: "gaussian", Trees: "trees", Forest: "forest",
+    }  # fmt: skip
     if type(inner) not in kinds:
         raise InputError(f"A head of class {type(inner).__name__} cannot be saved.")
     return HeadShape(kinds[type(inner)])
@@ -716,6 +720,8 @@ class HeadNetwork(Kind):
         with torch.device("meta"):
             if "root_st" in there:
                 head: nn.Module = _new_trees(store, inner, n_outputs)
+            elif "share_km" in there:
+                head = _new_forest(store, inner, n_outputs)
             elif "variance_md" in there:
                 head = ClassGaussians(torch.empty(n_outputs, n_sources), torch.empty(n_outputs, n_sources))
             else:
@@ -727,7 +733,7 @@ class HeadNetwork(Kind):
         found = head.head if balanced else head
         if isinstance(found, ClassGaussians) and not (found.variance_md > 0).all():
             raise BadContentError("The head has variances that are not positive.")
-        if isinstance(found, Trees):
+        if isinstance(found, GrownTrees):
             _check_trees(found, n_sources)
         return head.eval()
 
@@ -742,8 +748,21 @@ def _new_trees(store: TensorStore, name: str, n_outputs: int) -> Trees:
     return Trees(values, places, places, places, values, roots, torch.empty(logits), depth)
 
 
-def _check_trees(trees: Trees, n_sources: int) -> None:
-    limits = [(trees.feature_k, n_sources), (trees.depth, MOST_DEPTH)]
-    limits += [(places, len(trees.value_k)) for places in (trees.left_k, trees.right_k, trees.root_st)]
+def _new_forest(store: TensorStore, name: str, n_outputs: int) -> Forest:
+    """A forest without tensors."""
+    (k,), (n_trees,) = ((*store.shape(f"{name}.{one}"), 0)[:1] for one in ("share_km", "root_t"))
+    if not 1 <= k <= LARGEST or not 1 <= n_trees <= LARGEST:
+        raise BadContentError("The forest is not that of a head.")
+    values, places = torch.empty(k), torch.empty(k, dtype=torch.int64)
+    roots, depth = torch.empty(n_trees, dtype=torch.int64), torch.empty((), dtype=torch.int64)
+    return Forest(values, places, places, places, torch.empty(k, n_outputs), roots, depth)
+
+
+def _check_trees(trees: GrownTrees, n_sources: int) -> None:
+    roots: Tensor = trees.get_buffer("root_t" if isinstance(trees, Forest) else "root_st")
+    limits: list[tuple[Tensor, int]] = [(trees.feature_k, n_sources), (trees.depth, MOST_DEPTH)]
+    limits += [(places, len(trees.threshold_k)) for places in (trees.left_k, trees.right_k, roots)]
     if any(int(values.min()) < 0 or int(values.max()) >= limit for values, limit in limits):
         raise BadContentError("The trees point to columns or nodes that are not there.")
+    if isinstance(trees, Forest) and not (trees.share_km >= 0).all():
+        raise BadContentError("The forest has shares below zero.")

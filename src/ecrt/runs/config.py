@@ -22,6 +22,7 @@ from ecrt.disk import parse_yaml, read_yaml
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
 from ecrt.estimators.base import input_errors
+from ecrt.rivals import BaselineClassifier, known_rivals
 
 TaskName = Literal["classification", "multilabel", "regression"]
 
@@ -30,6 +31,9 @@ ESTIMATORS: dict[TaskName, type[Any]] = {
     "multilabel": ECRTClassifier,
     "regression": ECRTRegressor,
 }
+
+OURS = "ecrt"
+"""The method of a fit, unless a rival is named."""
 
 MOST_CLASSES = 30
 """Whole numbers with more distinct values than this may be amounts or labels: the user is asked."""
@@ -281,8 +285,10 @@ class FitConfig(ReadOptions):
     image_size : pixels a side that images are resized to.
     preset : ``"paper"`` for the paper's method as it stands (``"paper:mnist"`` and so on with the networks that its
         supplement has for a data set); options under ``model`` are changes to it.
-    model : further options of the estimator, ``ECRTClassifier`` or ``ECRTRegressor``; a part by its short name, or as
-        its options, such as ``demixing: {kind: flow, objective: gcl}``.
+    method : ``"ecrt"``, or a rival of ``BaselineClassifier``, such as ``"logit-adjusted"``, for classes.
+    model : further options of the estimator, ``ECRTClassifier``, ``ECRTRegressor`` or ``BaselineClassifier``; a part by
+        its short name, or as its options, such as ``demixing: {kind: flow, objective: gcl}``. Options of a rival
+        itself are under ``method`` there.
     """
 
     target: tuple[str, ...] = ("label",)
@@ -299,6 +305,7 @@ class FitConfig(ReadOptions):
     refit: bool = True
     image_size: int = 32
     preset: str | None = None
+    method: str = OURS
     model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -314,20 +321,43 @@ class FitConfig(ReadOptions):
         costs = {"miss": 1.0, "false_alarm": 1.0} if self.costs is None else self.costs
         if set(costs) != {"miss", "false_alarm"} or not all(0 < cost < math.inf for cost in costs.values()):
             raise InputError(f"costs={self.costs}: two positive numbers are needed, miss and false_alarm.")
-        estimators = ESTIMATORS.values() if self.task is None else [ESTIMATORS[self.task]]
+        methods = [OURS, *(name for name, rival in known_rivals().items() if rival.kept)]
+        if self.method not in methods:
+            close = difflib.get_close_matches(self.method[:LONGEST_SHOWN], methods, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(methods)}."
+            raise InputError(f"No method that can be saved is called {_short(self.method)}; {hint}")
+        if self.method != OURS and self.preset is not None:
+            raise InputError(f"preset={self.preset} is for ECRT, not for method={self.method}: leave out one of them.")
+        if self.method != OURS and self.task not in (None, "classification"):
+            raise InputError(f"method={self.method} is for classes; the task is {self.task}.")
+        if not isinstance(self.model.get("method", {}), dict):
+            raise InputError("model.method holds options of a rival; which rival it is says the setting method.")
+        estimators = self.estimators.values() if self.task is None else [self.estimators[self.task]]
         known = {estimator: set(estimator._get_param_names()) - OWN_OPTIONS for estimator in estimators}
         _refuse_unknown(self.model, set().union(*known.values()), "model.")
         errors = []
         known = {estimator: names for estimator, names in known.items() if names >= self.model.keys()} or known
         for estimator, names in known.items():
             try:
-                made = self.make(estimator, {name: one for name, one in self.model.items() if name in names})
+                made = self.make(estimator, {name: one for name, one in self.options.items() if name in names})
                 with input_errors():
                     made._validate_params()
             except InputError as error:
                 errors.append(error)
         if len(errors) == len(known):  # for each task that it may be
             raise errors[0]
+
+    @property
+    def estimators(self) -> dict[TaskName, type[Any]]:
+        """What can be fitted, by task."""
+        return ESTIMATORS if self.method == OURS else {"classification": BaselineClassifier}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the estimator, with the rival among them."""
+        if self.method == OURS:
+            return self.model
+        return self.model | {"method": {"kind": self.method, **self.model.get("method", {})}}
 
     @property
     def prior(self) -> str | tuple[float, ...]:
@@ -415,7 +445,7 @@ def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> Fi
         except ValueError as error:
             raise InputError(f"The value of the override {override!r} cannot be read.") from error
         *folders, key = path.split(".")
-        if path.split(".")[0] in parts:
+        if path.split(".")[0] in parts or folders[:1] == ["method"]:
             folders = ["model", *folders]
         place = settings
         for name in folders:
