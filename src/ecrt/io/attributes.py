@@ -755,7 +755,7 @@ def _new_forest(store: TensorStore, name: str, n_outputs: int) -> Forest:
 
 def _check_trees(trees: GrownTrees, n_sources: int) -> None:
     roots: Tensor = trees.get_buffer("root_t" if isinstance(trees, Forest) else "root_st")
-    limits = [(trees.feature_k, n_sources), (trees.depth, MOST_DEPTH)]
+    limits: list[tuple[Tensor, int]] = [(trees.feature_k, n_sources), (trees.depth, MOST_DEPTH)]
     limits += [(places, len(trees.threshold_k)) for places in (trees.left_k, trees.right_k, roots)]
     if any(int(values.min()) < 0 or int(values.max()) >= limit for values, limit in limits):
         raise BadContentError("The trees point to columns or nodes that are not there.")
