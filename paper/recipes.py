@@ -95,6 +95,12 @@ RECIPES: dict[str, Recipe] = {
     ),
     "cifar100-sources": _of(cifar_sources, "ECRT on CIFAR-100 with the paper's encoder, and what its parts are worth."),
     "tinyimagenet": _of(tinyimagenet, "ECRT on Tiny-ImageNet embeddings with the paper's step imbalance.", threads=0),
+    "tinyimagenet-preset": _of(
+        tinyimagenet,
+        "From the paper's preset to ours on Tiny-ImageNet embeddings, one step at a time.",
+        cells=tinyimagenet.preset_cells,
+        threads=0,
+    ),
     "tinyimagenet-rivals": _of(
         tinyimagenet_rivals,
         "Tuned rivals on Tiny-ImageNet embeddings.",

@@ -22,9 +22,11 @@ from torch import nn
 import ecrt
 from ecrt import ECRTClassifier, Flow, GaussianHead, LinearHead, MLPHead, TreesHead
 from ecrt.data import ClassRoles
-from ecrt.errors import ModelFileError
+from ecrt.errors import ECRTWarning, ModelFileError
 from ecrt.estimators.inputs import read_labels
 from ecrt.nn import ROWS_IN_TREES, BalancedHead, ClassGaussians
+from ecrt.runs.config import Target
+from ecrt.runs.evaluation import measure
 from ecrt.stages import NoAugmentation, NoDemixing, blending, sources_of
 from ecrt.stages.blending import DOUBT, LEAST_WEIGHT, SHRINKAGE, _blended, _Candidate, _Trial
 from ecrt.stages.choosing import HeadChoice
@@ -435,6 +437,39 @@ def test_a_refit_keeps_weights_and_settings_and_shares_demixings(blend):
     assert again.verdict_ == clf.verdict_
 
 
+@pytest.mark.parametrize("demixing", ["none", "linear"])
+def test_no_row_changes_its_leaf_in_a_lower_precision(demixing):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(256, 3)) + np.array([0.0, 1e4, 0.0])  # with 256 rows thresholds are values of X
+    y = (X[:, 0] + rng.normal(size=len(X)) > 1).astype(int)
+    clf = ECRTClassifier(demixing=demixing, head=TreesHead(steps=30), random_state=0).fit(X, y)
+    exact = clf.predict_proba(X)
+    np.testing.assert_allclose(clf.set_params(precision="float32").predict_proba(X), exact, rtol=0, atol=1e-5)
+
+
+def test_a_refit_may_lack_a_rare_class(blend):
+    again = copy.deepcopy(blend[0])
+    X, y = rows(len(again.classes_), seed=7, n=200)
+    again.add_classes(X[:2] + 20.0, [7, 8])
+    assert {7, 8} <= set(again.minority_classes_.tolist())
+    assert again.refit(X, y).classes_.tolist() == np.unique(y).tolist()
+    assert again.predict_proba(X).shape == (len(X), len(np.unique(y)))
+
+
+def test_members_of_the_same_kinds_are_told_apart():
+    X, y = rows()
+    heads = [LinearHead(weight_decay=decay) for decay in (1e-3, 1.0)]
+    clf = ECRTClassifier(demixing="linear", head=heads, random_state=0).fit(X, y)
+    tried = clf.history_["tried"]
+    assert list(tried) == ["linear, linear", "linear, linear (2)"]
+    assert len(set(tried.values())) == 2
+    shown = measure(clf, X, Target("classification", "", y), title="").facts["tried"]
+    by_loss = {one.held_out: one.weight for one in clf.members_}
+    assert {one["loss"]: one["weight"] for one in shown.values()} == {
+        loss: by_loss.get(loss, 0.0) for loss in tried.values()
+    }
+
+
 def test_new_classes_are_learned_by_every_member(blend):
     clf, X, y = blend
     again = copy.deepcopy(clf)
@@ -460,7 +495,8 @@ def test_new_classes_are_learned_by_every_member(blend):
 )
 def test_without_time_there_is_still_a_model(options):
     X, y = rows()
-    clf = ECRTClassifier(time_budget=1e-9, random_state=0, **options).fit(X, y)
+    with pytest.warns(ECRTWarning, match="time budget of 1e-09 s ended the search for members. Tried were: [a-z]+, "):
+        clf = ECRTClassifier(time_budget=1e-9, random_state=0, **options).fit(X, y)
     assert len(clf.members_) == 1
     assert list(clf.history_["tried"]) == [clf.members_[0].name]
     assert np.isfinite(clf.predict_proba(X)).all()

@@ -218,6 +218,10 @@ def fit(
     settings: Annotated[
         list[str] | None, Option("--set", metavar="KEY=VALUE", help="One setting, such as demixing.objective=gcl.")
     ] = None,
+    preset: Annotated[
+        str | None,
+        Option(metavar="NAME", help="paper: the paper's method as it stands; paper:mnist with its networks."),
+    ] = None,
     ids: Ids = None,
     drop: Drop = None,
     encoding: Encoding = None,
@@ -243,8 +247,8 @@ def fit(
     target = target or (["y"] if file.suffix == ".npz" else None)
     limit = [] if budget is None else [f"model.time_budget={budget}"]
     chosen = read_config(
-        config, [*(settings or []), *limit], target=target, task=task, id=ids, drop=drop, method=method, seed=seed,
-        device=device,
+        config, [*(settings or []), *limit], target=target, task=task, preset=preset, id=ids, drop=drop, method=method,
+        seed=seed, device=device,
         encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
         class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
     )  # fmt: skip
@@ -406,12 +410,13 @@ def diagnose(
     """Find out whether transfer helps on a table, by how much, and why."""
     from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_diagnosis_page
     from ecrt.runs import diagnose
-    from ecrt.runs.config import read_classes
+    from ecrt.runs.config import read_classes, warn_of_copies
     from ecrt.runs.model_folder import open_report
 
     options = _reading(encoding, decimal, na, types)
     with open_report(output) as new:
         data, y = read_classes(file, target, aside=(seen,), ids=ids or (), drop=drop or (), options=options)
+        warn_of_copies(data)
         found = diagnose(
             data.X, y, seen=data.aside.get(seen), trials=None if budget else trials, budget=budget or 180.0,
             random_state=seed, title=file.name, reading=data.columns, verbose=True,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import comb
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -417,10 +417,11 @@ def source_gaussianity(s: Array, y: Labels, rng: np.random.Generator) -> Gaussia
         rows = rows[np.isin(y[rows], some)]
         rows = rows[thin_out(y[rows], dict.fromkeys(some.tolist(), MOST_SHAPED // len(some)), rng)]
     columns = ["source", "skewness", "excess_kurtosis", "p_value"]
-    if len(rows) == 0:
+    y, residuals = y[rows], _standardised(s[rows, :MOST_SOURCES], y[rows])
+    shaped = np.flatnonzero(residuals.any(axis=0))  # others are the same in all rows of a class
+    if len(shaped) == 0:
         return Gaussianity(sources=pd.DataFrame(columns=columns), n_rows=0, n_classes=0, quantiles=np.empty((0, 0)))
-    y, s = y[rows], s[rows, :MOST_SOURCES]
-    residuals = _standardised(s, y)
+    residuals = residuals[:, shaped]
     statistic = jarque_bera(residuals, axis=0).statistic
     null = np.concatenate([
         jarque_bera(_standardised(rng.standard_normal((len(y), 27)), y), axis=0).statistic
@@ -428,7 +429,7 @@ def source_gaussianity(s: Array, y: Labels, rng: np.random.Generator) -> Gaussia
     ])  # fmt: skip
     p_values = holm(((null[:, None] >= statistic).sum(axis=0) + 1) / (len(null) + 1))
     order = np.argsort(-statistic, kind="stable")
-    shapes = (np.arange(s.shape[1]), skew(residuals, axis=0), kurtosis(residuals, axis=0), p_values)
+    shapes = (shaped, skew(residuals, axis=0), kurtosis(residuals, axis=0), p_values)
     share = np.linspace(0.005, 0.995, 100)
     return Gaussianity(
         sources=pd.DataFrame(dict(zip(columns, shapes, strict=True))).iloc[order],
@@ -439,9 +440,10 @@ def source_gaussianity(s: Array, y: Labels, rng: np.random.Generator) -> Gaussia
 
 
 def _standardised(s: Array, y: Labels) -> Array:
-    """Every class to mean zero and variance one, column by column."""
+    """Every class to mean zero and variance one, column by column; to zero where it varies by rounding alone."""
     of_class = pd.DataFrame(s).groupby(y)
-    spread = np.sqrt(np.maximum(of_class.transform("var").to_numpy(), 1e-300))
+    spread = np.sqrt(np.nan_to_num(of_class.transform("var").to_numpy()))
+    spread[spread <= 1e-9 * np.abs(s).max(axis=0, initial=0.0)] = np.inf
     return np.asarray((s - of_class.transform("mean").to_numpy()) / spread)
 
 
@@ -773,3 +775,42 @@ def minority_gap(loss_z: Array, loss_s: Array, y: Labels) -> MinorityGap | None:
         gain=gain, low=gain - width, high=gain + width, loss_z=float(by_class[0].mean()),
         loss_s=float(by_class[1].mean()), n_classes=n, n_rows=len(y), over=over,
     )  # fmt: skip
+
+
+# --- all sources in two dimensions ------------------------------------------------------------------------------------
+
+
+class SourceMap(NamedTuple):
+    """Rows and synthetic samples in two dimensions, their classes, and what the two dimensions are."""
+
+    real: Array
+    real_y: NDArray[np.int64]
+    synthetic: Array
+    synthetic_y: NDArray[np.int64]
+    names: tuple[str, str]
+
+
+def map_sources(real: Array, synthetic: Array, method: str, seed: int) -> tuple[Array, Array, tuple[str, str]]:
+    """Sources in two dimensions: as they are if they are two, else their principal components, or by t-SNE.
+
+    t-SNE lays out both kinds together, from their principal components on; these are of the real ones.
+    """
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    if real.shape[1] == 1:
+        spread = np.random.default_rng(seed).uniform(size=(len(real) + len(synthetic), 1))
+        both = np.hstack([np.concatenate([real, synthetic]), spread])
+        return both[: len(real)], both[len(real) :], ("source 1", "spread at random, no meaning")
+    if real.shape[1] == 2:
+        return real, synthetic, ("source 1", "source 2")
+    components = PCA(2, random_state=seed).fit(real)
+    if method == "pca":
+        drawn = components.transform(synthetic) if len(synthetic) else np.empty((0, 2))
+        return components.transform(real), drawn, ("first principal component", "second principal component")
+    both = np.concatenate([real, synthetic])
+    start = components.transform(both)
+    start *= 1e-4 / max(start[:, 0].std(), 1e-12)
+    perplexity = min(30.0, max((len(both) - 1) / 3, 1.0))
+    places = TSNE(init=start, perplexity=perplexity, random_state=seed).fit_transform(both).astype(np.float64)
+    return places[: len(real)], places[len(real) :], ("t-SNE 1", "t-SNE 2")

@@ -127,6 +127,17 @@ def column_spread(z: Array) -> Array:
     return np.where(spread > ROUNDING_STEPS * np.finfo(np.float64).eps * largest, spread, 0.0)
 
 
+def varies_by_rounding(z: Array) -> NDArray[np.bool_]:
+    """Columns that vary, but by rounding alone: those whose ``column_spread`` is 0 and that are not constant."""
+    low, high = column_extent(z)
+    width = high - low
+    # No column is as wide as this, and its spread still within rounding.
+    widest = ROUNDING_STEPS * np.finfo(np.float64).eps * math.sqrt(2 * len(z)) * np.maximum(np.abs(low), np.abs(high))
+    found = (width > 0) & (width <= widest)
+    found[found] = column_spread(z[:, found]) == 0
+    return found
+
+
 def column_extent(z: Array) -> tuple[Array, Array]:
     """Least and greatest value of each column."""
     return z.min(axis=0), z.max(axis=0)
@@ -442,15 +453,16 @@ EncoderName = Literal["identity", "mlp", "resnet18", "autoencoder"]
 class RowEncoder(nn.Module):
     """An encoder of rows, whose columns are standardised in float64 first: they may have any size and any mean.
 
-    ``learn_columns`` must be called before it is trained. What it standardises is normalised again over each batch.
+    ``learn_columns`` must be called before it is trained. What it standardises is normalised again over each batch,
+    with ``batch_norm``.
     """
 
     encoder: nn.Module
 
-    def __init__(self, in_features: int) -> None:
+    def __init__(self, in_features: int, batch_norm: bool = True) -> None:
         super().__init__()
         self.columns = Standardise.nothing(in_features)
-        self.normalise = nn.BatchNorm1d(in_features, affine=False)
+        self.normalise: nn.Module = nn.BatchNorm1d(in_features, affine=False) if batch_norm else nn.Identity()
 
     def learn_columns(self, rows: Array) -> None:
         """Learn centre, spread and bounds of the columns, unless that is done: an encoder may come trained."""
@@ -469,9 +481,11 @@ class RowEncoder(nn.Module):
 class MLPEncoder(RowEncoder):
     """An MLP on standardised rows."""
 
-    def __init__(self, in_features: int, hidden: Sequence[int], n_features: int) -> None:
-        super().__init__(in_features)
-        self.encoder = MLP(in_features, hidden, n_features, dropout=0.1)
+    def __init__(
+        self, in_features: int, hidden: Sequence[int], n_features: int, dropout: float = 0.1, batch_norm: bool = True
+    ) -> None:
+        super().__init__(in_features, batch_norm)
+        self.encoder = MLP(in_features, hidden, n_features, dropout)
 
 
 class AutoEncoder(RowEncoder):
@@ -486,6 +500,13 @@ class AutoEncoder(RowEncoder):
         """Mean squared error of every sample, in standardised units."""
         target = self.standardise(x)
         return ((self.decoder(self.encoder(target)) - target) ** 2).mean(1)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Inputs of features, in the units of the input."""
+        standard, norm = self.decoder(z).double(), self.normalise
+        if isinstance(norm, nn.BatchNorm1d) and norm.running_mean is not None and norm.running_var is not None:
+            standard = standard * (norm.running_var + norm.eps).sqrt().double() + norm.running_mean.double()
+        return self.columns.inverse(standard)
 
 
 class StandardiseChannels(nn.Module):
@@ -564,7 +585,13 @@ class ResNet18(nn.Sequential):
 
 
 def make_encoder(
-    name: EncoderName, in_shape: Sequence[int], *, n_features: int = 32, hidden: Sequence[int] = (512, 256)
+    name: EncoderName,
+    in_shape: Sequence[int],
+    *,
+    n_features: int = 32,
+    hidden: Sequence[int] = (512, 256),
+    dropout: float = 0.1,
+    batch_norm: bool = True,
 ) -> nn.Module:
     """Build an encoder by name for inputs of shape ``in_shape`` (without the batch axis)."""
     if name not in get_args(EncoderName):
@@ -577,4 +604,6 @@ def make_encoder(
         return ResNet18(in_shape[0], n_features)
     if len(in_shape) != 1:
         raise InputError(f"encoder={name!r} needs rows of features, got samples of shape {tuple(in_shape)}.")
-    return (MLPEncoder if name == "mlp" else AutoEncoder)(in_shape[0], hidden, n_features)
+    if name == "mlp":
+        return MLPEncoder(in_shape[0], hidden, n_features, dropout, batch_norm)
+    return AutoEncoder(in_shape[0], hidden, n_features)

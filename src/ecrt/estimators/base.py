@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from numbers import Integral, Real
 from os import PathLike
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -32,13 +32,14 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from ecrt.data import ClassRoles, MinorityRule, TableEncoder
-from ecrt.data.tables import refuse_extremes
+from ecrt.data.tables import MOST_NAMED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.inputs import (
     array_items,
     check_class_counts,
     class_indices,
+    in_pandas,
     labelled_items,
     plain_labels,
     read_dataset,
@@ -47,6 +48,7 @@ from ecrt.estimators.inputs import (
 )
 from ecrt.flows import Demixer
 from ecrt.io.attributes import head_shape
+from ecrt.nn import varies_by_rounding
 from ecrt.randomness import seeded
 from ecrt.stages import (
     DEMIXING,
@@ -76,6 +78,9 @@ Minority = Annotated[
 
 Prior = Annotated[str | ArrayLike, StrOptions({"balanced", "training"}), "array-like"]
 """What the option ``class_prior`` may be."""
+
+Space = Literal["source", "feature", "input"]
+"""Where samples are drawn: as sources, as features of the encoder, or as its inputs."""
 
 MOST_CELLS = 500_000_000
 """Cells that sparse input may have when it is made dense: 4 GB."""
@@ -270,8 +275,18 @@ class EstimatorBase(Composed):
         """X as numbers and y checked; how X is read is learned on the way."""
         rows, y = self._validated(X, y, reset=True)
         self.table_ = TableEncoder.learn(rows) if isinstance(rows, pd.DataFrame) else None
-        return rows if self.table_ is None else self.table_.encode(rows), y
+        if self.table_ is None:
+            return rows, y
+        numbers = self.table_.encode(rows)
+        lost = np.array(self.table_.names_out)[varies_by_rounding(numbers)].tolist()
+        if lost:
+            warn_user(
+                f"Columns {lost[:MOST_NAMED]} are left out: their values are so large, for how little they differ, "
+                "that rounding errors hide the differences. If these matter, subtract a number such as the mean first."
+            )
+        return numbers, y
 
+    @input_errors()
     def _read_rows(self, X: Any) -> Array:
         """X as numbers, read as in ``fit``."""
         if self.table_ is not None and self.table_.plain and type(X) is np.ndarray and X.dtype.kind in "fiub":
@@ -290,7 +305,7 @@ class EstimatorBase(Composed):
     def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         """Rows as a data frame (tables) or an array (images), with the checks that scikit-learn makes."""
         least = 2 if reset else 1
-        X = X.to_pandas() if hasattr(X, "to_pandas") else X
+        X = in_pandas(X)
         if np.ma.is_masked(X) or np.ma.is_masked(y):
             raise InputError("Masked arrays are not supported: pass X.filled(numpy.nan) and an unmasked y.")
         if isinstance(X, pd.DataFrame):
@@ -395,8 +410,13 @@ class ClassProbabilities(ClassifierMixin):
         if isinstance(prior, str) and self.multilabel_:
             return np.asarray(self.label_log_odds_[1 if prior == "balanced" else 0])
         if isinstance(prior, str):
-            return np.zeros(len(counts)) if prior == "balanced" else np.log(counts / counts.sum())
+            return np.zeros(len(counts)) if prior == "balanced" else np.log(self._training_frequencies)
         return log_prior_of(prior, self.classes_, several=self.multilabel_)
+
+    @property
+    def _training_frequencies(self) -> Array:
+        """How often each class occurs in training."""
+        return np.asarray(self.class_counts_ / self.class_counts_.sum())
 
     def _keep_counts(self, counts: NDArray[np.int64], *, multilabel: bool) -> None:
         """Keep how often each class occurs, and refuse a class prior that does not fit, before the work begins."""
@@ -632,17 +652,30 @@ class ECRTPredictor(ECRTBase):
         features = self._features(X)  # first of all: it refuses a model that is not fitted
         return predict_together(self.members_, features, self._dtype)
 
-    def _check_draw(self, n_samples: int, space: str) -> None:
+    def _check_draw(self, n_samples: int, space: Space) -> None:
         """Raise an error if the model is not fitted, or such samples cannot be drawn."""
         check_is_fitted(self)
         if isinstance(n_samples, bool) or not isinstance(n_samples, Integral) or n_samples < 1:
             raise InputError(f"The number of samples must be a whole number from 1 on; got {n_samples!r}.")
-        if space not in ("source", "feature"):
-            raise InputError(f"space={space!r}: use 'source' or 'feature'.")
+        if space not in get_args(Space):
+            raise InputError(f"space={space!r}: use 'source', 'feature' or 'input'.")
+        if space == "input" and not (type(self.encoder_) is nn.Identity or hasattr(self.encoder_, "decode")):
+            raise InputError(
+                "space='input' needs an encoder that can be undone: 'identity', 'autoencoder', or a module of your own "
+                "with a method decode. Use space='feature'."
+            )
 
-    def _restored(self, s: Array, space: Literal["source", "feature"]) -> Array:
-        """Sources as they are, or the features that they come from."""
-        return s if space == "source" else self.demixer_.inverse(torch.from_numpy(s)).detach().numpy()
+    @torch.no_grad()
+    def _restored(self, s: Array, space: Space) -> Array:
+        """Sources as they are, the features that they come from, or the inputs that an encoder maps there."""
+        if space == "source":
+            return s
+        z: Any = self.demixer_.inverse(torch.from_numpy(s))
+        if space == "input" and type(self.encoder_) is not nn.Identity:
+            decode: Any = self.encoder_.decode
+            first = next(self.encoder_.parameters(), z)
+            z = decode(z.to(first))
+        return np.asarray(z.double().cpu().numpy())
 
     def _settled(self) -> tuple[Member, ...]:
         """The members, their parts with what was found out in the fit: blocks of a flow, layers of a network."""

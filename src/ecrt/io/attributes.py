@@ -568,7 +568,12 @@ def _new_encoder(kind: str, store: TensorStore, prefix: str) -> tuple[nn.Module,
     with torch.device("meta"):
         if kind != "resnet18":
             n_in, *hidden, n_out = _layer_sizes(store, f"{prefix}.encoder")
-            return make_encoder(cast(Any, kind), (n_in,), n_features=n_out, hidden=hidden), n_out
+            there = store.under(prefix)
+            layers: dict[str, Any] = {"n_features": n_out, "hidden": hidden}
+            if kind == "mlp":
+                layers["dropout"] = 0.0 if "encoder.2.weight" in there else 0.1
+                layers["batch_norm"] = "normalise.running_mean" in there
+            return make_encoder(cast(Any, kind), (n_in,), **layers), n_out
         stem = store.shape(f"{prefix}.0.weight")
         last = store.shape(f"{prefix}.13.weight")[0] if "13.weight" in store.under(prefix) else None
         if len(stem) != 4 or not (1 <= stem[0] <= 2**16 and 1 <= stem[1] <= LARGEST and (last or 1) <= LARGEST):

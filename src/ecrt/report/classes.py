@@ -339,6 +339,10 @@ def source_panels(evaluation: Evaluation) -> list[str]:
     names = [f"source {column + 1}" for column in points["sources"]] + ["spread at random, no meaning"]
     around: dict[str, Any] = {"low": low, "high": high, "xlabel": names[0], "ylabel": names[1]}
     panels = [svg(_all_sources, "sources", evaluation, real, around)]
+    if "map" in points:
+        low, high = drawing.limits(points["map"])
+        both = {"xlabel": "first principal component", "ylabel": "second principal component"}
+        panels.append(svg(_all_sources, "map", evaluation, points["map"], {"low": low, "high": high, **both}))
     for index in drawn_classes(evaluation).tolist():
         drawn = synthetic[points["synthetic_y"] == index]
         panels.append(svg(_class_sources, f"sources{index}", evaluation, real, drawn, index, around))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from ecrt.data import LABEL_SEPARATOR, DataFile, ReadOptions, read_data
 from ecrt.disk import parse_yaml, read_yaml
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
+from ecrt.estimators.base import input_errors
 from ecrt.rivals import BaselineClassifier, known_rivals
 
 TaskName = Literal["classification", "multilabel", "regression"]
@@ -36,6 +37,10 @@ OURS = "ecrt"
 
 MOST_CLASSES = 30
 """Whole numbers with more distinct values than this may be amounts or labels: the user is asked."""
+
+
+COPIES = 0.01
+"""Share of rows that may be copies of others without a word."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,24 @@ def labelled(data: DataFile) -> DataFile:
     if not kept.any():
         raise InputError("No row has both a label and a value to learn from.")
     return data if kept.all() else data.take(np.flatnonzero(kept))
+
+
+def warn_of_copies(data: DataFile) -> None:
+    """Say how many rows of a table are copies of others, as in a file that was oversampled.
+
+    Rows of few categories are often the same and no copies: a column of numbers must tell most of the others apart.
+    """
+    if not isinstance(data.X, pd.DataFrame) or data.y is None:
+        return
+    numbers = data.X.select_dtypes("number")
+    copies = pd.concat([data.X, pd.DataFrame(data.y, index=data.X.index)], axis=1).duplicated()
+    different = int((~copies).sum())
+    if copies.sum() > COPIES * len(copies) and numbers.nunique().max() > different / 2:
+        warn_user(
+            f"{copies.sum()} of {len(copies)} rows are copies of others, with the same values and target. A copy of a "
+            "row that is tested may be among those that are learned from, and figures are then too good. Remove copies "
+            "first, unless each is an observation of its own."
+        )
 
 
 def read_target(
@@ -260,6 +283,8 @@ class FitConfig(ReadOptions):
     test_size : share of each class kept for testing; 0 for none.
     refit : whether the saved model learns from the test rows too, once they have been used to measure.
     image_size : pixels a side that images are resized to.
+    preset : ``"paper"`` for the paper's method as it stands (``"paper:mnist"`` and so on with the networks that its
+        supplement has for a data set); options under ``model`` are changes to it.
     method : ``"ecrt"``, or a rival of ``BaselineClassifier``, such as ``"logit-adjusted"``, for classes.
     model : further options of the estimator, ``ECRTClassifier``, ``ECRTRegressor`` or ``BaselineClassifier``; a part by
         its short name, or as its options, such as ``demixing: {kind: flow, objective: gcl}``. Options of a rival
@@ -279,6 +304,7 @@ class FitConfig(ReadOptions):
     test_size: float = 0.2
     refit: bool = True
     image_size: int = 32
+    preset: str | None = None
     method: str = OURS
     model: dict[str, Any] = field(default_factory=dict)
 
@@ -300,6 +326,8 @@ class FitConfig(ReadOptions):
             close = difflib.get_close_matches(self.method[:LONGEST_SHOWN], methods, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(methods)}."
             raise InputError(f"No method that can be saved is called {_short(self.method)}; {hint}")
+        if self.method != OURS and self.preset is not None:
+            raise InputError(f"preset={self.preset} is for ECRT, not for method={self.method}: leave out one of them.")
         if self.method != OURS and self.task not in (None, "classification"):
             raise InputError(f"method={self.method} is for classes; the task is {self.task}.")
         if not isinstance(self.model.get("method", {}), dict):
@@ -308,9 +336,12 @@ class FitConfig(ReadOptions):
         known = {estimator: set(estimator._get_param_names()) - OWN_OPTIONS for estimator in estimators}
         _refuse_unknown(self.model, set().union(*known.values()), "model.")
         errors = []
+        known = {estimator: names for estimator, names in known.items() if names >= self.model.keys()} or known
         for estimator, names in known.items():
             try:
-                estimator._from_plain_options({name: one for name, one in self.options.items() if name in names})
+                made = self.make(estimator, {name: one for name, one in self.options.items() if name in names})
+                with input_errors():
+                    made._validate_params()
             except InputError as error:
                 errors.append(error)
         if len(errors) == len(known):  # for each task that it may be
@@ -331,7 +362,34 @@ class FitConfig(ReadOptions):
     @property
     def prior(self) -> str | tuple[float, ...]:
         """The class prior to predict under."""
-        return self.class_prior or ("balanced" if self.costs is None else "training")
+        return self.class_prior or ("balanced" if self.costs is None and self.preset is None else "training")
+
+    def make(self, estimator: type[Any], options: Mapping[str, Any]) -> Any:
+        """The estimator with these options, which are changes to the preset, if there is one.
+
+        Options of a part without its kind are changes to the part of the preset.
+        """
+        if self.preset is None:
+            return estimator._from_plain_options(options)
+        name, _, data = self.preset.partition(":")
+        if name != "paper":
+            raise InputError(f"preset={self.preset!r}: there is 'paper', or 'paper:' and a data set of its supplement.")
+        found = estimator.paper(**({"data": data} if data else {}))
+        changed = {
+            option: value
+            for option, value in options.items()
+            if option in estimator._roles and isinstance(value, dict) and not {"kind", "network"} & value.keys()
+        }
+        others = {option: value for option, value in options.items() if option not in changed}
+        plain = estimator._from_plain_options(others)
+        found.set_params(**{option: getattr(plain, option) for option in others})
+        for option, value in changed.items():
+            part = getattr(found, option)
+            unknown = sorted(value.keys() - set(part._get_param_names()))
+            if unknown:
+                raise InputError(f"{option}: {type(part).__name__} has no option {unknown[0]!r}.")
+            part.set_params(**value)
+        return found
 
     def decision(self, classes: NDArray[Any], counts: NDArray[np.int64]) -> tuple[float, int] | None:
         """A probability and the place of the class that is predicted from it on; ``None`` for the most probable class.

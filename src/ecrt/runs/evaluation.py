@@ -14,6 +14,7 @@ from sklearn.utils import _safe_indexing, column_or_1d
 from torch.utils.data import Dataset, Subset
 
 from ecrt.data import thin_out
+from ecrt.diagnostics import map_sources
 from ecrt.disk import write_arrays, write_json
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
@@ -63,7 +64,8 @@ class Evaluation:
         scores. Classes have their ``labels``, what the diagnostics found on ``n_examples`` training rows, and for each
         prior, as in ``predicted.balanced``, ``predicted``, its ``confidence``, and ``log_proba``, unless they are too
         many to store. Of the two ``sources`` with most signal (or one) there are points: test rows (``real``,
-        ``real_y``), and samples drawn of the minority classes, or of all if none is minority.
+        ``real_y``), and samples drawn of the minority classes, or of all if none is minority. Of more than two sources
+        there is a ``map`` too: the principal components of these test rows, in the units of the head.
 
         A regression has ``edges`` and ``counts`` of regions of the target, and the ``region`` and ``group`` of rows.
     unknown_labels : labels that the model does not know, and their rows.
@@ -216,9 +218,10 @@ def _transfer_arrays(clf: ECRTClassifier, X: Any, y: Labels) -> dict[str, NDArra
 
 def _tried(clf: ECRTClassifier) -> dict[str, dict[str, float]]:
     """Held-out loss of all that was tried, and its weight; 0 for what does not predict."""
-    weights = {one.name: one.weight for one in clf.members_}
+    weights = {(one.name, one.held_out): one.weight for one in clf.members_}
     return {
-        name: {"loss": float(loss), "weight": weights.get(name, 0.0)} for name, loss in clf.history_["tried"].items()
+        name: {"loss": float(loss), "weight": weights.get((name.partition(" (")[0], loss), 0.0)}  # "linear, mlp (2)"
+        for name, loss in clf.history_["tried"].items()
     }
 
 
@@ -260,9 +263,12 @@ def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> dict[str, NDArray[
     labels = labels[:MOST_POINTS]
     n_drawn = max(min(POINTS_PER_CLASS, MOST_POINTS // len(labels)), 1)
     synthetic, drawn = clf.sample(n_drawn, classes=labels.tolist(), random_state=0)
-    return {
+    real = np.asarray(clf.transform(some), dtype=np.float64)
+    scale = clf.members_[0].scale
+    whole = {"map": map_sources(real * scale, synthetic[:0], "pca", 0)[0]} if len(scale) > 2 else {}
+    return whole | {
         "sources": columns,
-        "real": np.asarray(clf.transform(some), dtype=np.float64)[:, columns],
+        "real": real[:, columns],
         "real_y": y[rows],
         "synthetic": np.asarray(synthetic, dtype=np.float64)[:, columns],
         "synthetic_y": np.searchsorted(clf.classes_, drawn),

@@ -51,7 +51,18 @@ from ecrt.estimators.base import log_prior_of
 from ecrt.estimators.inputs import resolve_device
 from ecrt.io.model_files import package_versions
 from ecrt.rivals import BaselineClassifier
-from ecrt.runs.config import ESTIMATORS, OURS, FitConfig, Target, TaskName, decide, labelled, read_config, read_target
+from ecrt.runs.config import (
+    ESTIMATORS,
+    OURS,
+    FitConfig,
+    Target,
+    TaskName,
+    decide,
+    labelled,
+    read_config,
+    read_target,
+    warn_of_copies,
+)
 from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate, measure
 from ecrt.stages import Encoder
 from ecrt.training import interrupted_at_once, stop_requested
@@ -183,6 +194,7 @@ def fit_file(
         options=config,
     )  # fmt: skip
     data = labelled(data)
+    warn_of_copies(data)
     target = read_target(data, config.target, config.task)
     say(_summary(path, data, target))
     say(target.reason)
@@ -281,7 +293,8 @@ def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbos
     if target.task not in config.estimators:
         raise InputError(f"method={config.method} is for classes; the task is {target.task}.")
     options = dict(config.options)
-    if isinstance(data.X, Images) or (isinstance(data.X, np.ndarray) and data.X.ndim == 4):
+    images = isinstance(data.X, Images) or (isinstance(data.X, np.ndarray) and data.X.ndim == 4)
+    if images and config.preset is None:
         encoder = options.get("encoder") or {}
         asked = encoder if isinstance(encoder, dict) else {"network": encoder}
         usual = {"network": "resnet18"} | ({"learn_from": "all"} if config.method == OURS else {})
@@ -291,7 +304,7 @@ def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbos
         options["class_prior"] = config.prior
     elif target.task == "multilabel":
         options["class_prior"] = config.class_prior or "training"
-    return config.estimators[target.task]._from_plain_options(options)
+    return config.make(config.estimators[target.task], options)
 
 
 def _plain(model: Any) -> ECRTClassifier:

@@ -228,6 +228,9 @@ def transfer(
         # There was not even time for the simplest, without which there is no model.
         simplest = attempts[0]._replace(heads=attempts[0].heads[:1])
         found = _tried(z, target, [simplest], **options)
+    if time.monotonic() >= until:
+        names = "; ".join(one.name for one in found)
+        warn_user(f"The time budget of {seconds:g} s ended the search for members. Tried were: {names}.")
     return _blended(found, target)
 
 
@@ -373,7 +376,10 @@ def _curved(tried: Sequence[_Candidate], target: RowTarget) -> bool:
 
 def _blended(found: Sequence[_Candidate], target: RowTarget) -> Blend:
     """Weigh the candidates, fit those that have a weight on all rows, and measure what transfer was worth."""
-    tried = {one.name: one.choice.held_out for one in found}
+    tried: dict[str, float] = {}
+    for one in found:
+        same = sum(name.partition(" (")[0] == one.name for name in tried)
+        tried[f"{one.name} ({same + 1})" if same else one.name] = one.choice.held_out
     moving = [one for one in found if one.transfers] or found
     main = min(moving, key=lambda one: one.choice.held_out)
     if len(found) == 1:
