@@ -74,7 +74,8 @@ VALUES: dict[type, dict[str, list[Any]]] = {
     Encoder: {
         "n_features": [2], "hidden": [(5,)], "dropout": [0.5], "batch_norm": [False], "reuse_rows": [True],
         "head_hidden": [(4,)], "train": [False], "learn_from": ["all", "majority"], "holdout": [0.4],
-        "loss": ["weighted"], "loss_options": [{}], "head": ["cosine"], "mixup": [0.5], "mixup_off": [0.5], "crop_padding": [], "flip": [],
+        "loss": ["weighted"], "loss_options": [{}], "head": ["cosine"], "mixup": [0.5], "mixup_off": [0.5],
+        "crop_padding": [], "flip": [],
         "precision": ["bfloat16"], "batch_size": [8], "learning_rate": [0.02], "weight_decay": [0.1],
         "gradient_norm": [1e-3], "optimizer": ["sgd"], "momentum": [0.5], "patience": [1],
     },
