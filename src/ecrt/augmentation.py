@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
@@ -22,6 +23,13 @@ RARE_COPIES = 3
 MOST_ROWS = 10_000
 """Of more rows than this some are drawn to interpolate between: looking for neighbours would take too long."""
 
+WIDTHS = (0.1, 0.2, 0.3, 0.45, 0.65, 1.0)
+PSEUDO_SAMPLES = (1.0, 10.0)
+"""Kernels that are tried on the rows of a class."""
+
+JUDGED_ROWS = 200
+"""Of a class with more rows than this so many choose its kernel."""
+
 
 # --- classes ---------------------------------------------------------------------------------------------------------
 
@@ -33,9 +41,12 @@ def permutation(s_nd: Tensor, size: int, generator: torch.Generator) -> Tensor:
 
     Drawing with replacement instead of permuting gives any number of samples with the same marginals.
     """
-    n, d = s_nd.shape
-    donors = torch.randint(n, (size, d), generator=generator).to(s_nd.device)
-    return s_nd.gather(0, donors)
+    return s_nd.gather(0, one_donor_each(s_nd, size, generator))
+
+
+def one_donor_each(s_nd: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """For every coordinate of every synthetic sample the row that it is taken from."""
+    return torch.randint(len(s_nd), (size, s_nd.shape[1]), generator=generator).to(s_nd.device)
 
 
 def parametric(
@@ -62,6 +73,41 @@ def borrowed(
     mean_d, shrunk_d = shrunk_moments(s_nd, variance_d, pseudo_samples)
     rows = torch.randint(len(residuals_rd), (size,), generator=generator).to(residuals_rd.device)
     return mean_d + residuals_rd[rows] * (shrunk_d / variance_d).sqrt()
+
+
+def kernel(
+    s_nd: Tensor, donors_k: Tensor, generator: torch.Generator, variance_d: Tensor, pseudo_samples: float, width: float
+) -> Tensor:
+    r"""Samples of the class, each drawn towards the class's mean and moved by Gaussian noise.
+
+    .. math:: \tilde s = \bar s + \sqrt{1 - h^2} (s_o - \bar s) + h \sqrt{v} \, \epsilon
+
+    The spread of the class stays what it is. h is the ``width``: near 0 the samples themselves, at 1 those of
+    :func:`parametric`.
+    """
+    mean_d, shrunk_d = shrunk_moments(s_nd, variance_d, pseudo_samples)
+    noise = torch.randn(len(donors_k), s_nd.shape[1], generator=generator, dtype=s_nd.dtype).to(s_nd.device)
+    return mean_d + (1 - width**2) ** 0.5 * (s_nd[donors_k] - mean_d) + width * shrunk_d.sqrt() * noise
+
+
+def left_out_log_density(s: Array, variance: Array, pseudo_samples: float, width: float) -> float:
+    """Mean log-density of the rows of a class under the kernel of the others, each row left out in turn.
+
+    Parameters
+    ----------
+    s : three rows or more.
+    variance, pseudo_samples, width : as in :func:`kernel`.
+    """
+    n, total = len(s), s.sum(axis=0)
+    mean = (total - s) / (n - 1)  # of the others
+    squares = (s**2).sum(axis=0) - s**2 - (n - 1) * mean**2
+    spread = (np.maximum(squares, 0.0) + pseudo_samples * variance) / (n - 2 + pseudo_samples)
+    keep, precision = np.sqrt(1 - width**2), 1 / (width**2 * spread)
+    moved = s - (1 - keep) * mean
+    distance = (moved**2 * precision).sum(axis=1)[:, None] - 2 * keep * (moved * precision) @ s.T
+    exponent = -0.5 * (distance + keep**2 * precision @ (s**2).T)
+    np.fill_diagonal(exponent, -np.inf)
+    return float((logsumexp(exponent, axis=1) + 0.5 * np.log(precision).sum(axis=1)).mean())
 
 
 # --- a continuous target ---------------------------------------------------------------------------------------------

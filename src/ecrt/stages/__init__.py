@@ -13,12 +13,14 @@ from ecrt.stages.augmenting import (
     Borrowed,
     Donors,
     Interpolated,
+    Kernel,
     NoAugmentation,
     Parametric,
     Permutation,
     Synthetic,
     augment_classes,
     augment_labels,
+    class_residuals,
 )
 from ecrt.stages.blending import Attempt, Blend, Member, transfer, transfer_again
 from ecrt.stages.choosing import HeadChoice, choose_head, fit_head
@@ -70,6 +72,7 @@ __all__ = [
     "Head",
     "HeadChoice",
     "Interpolated",
+    "Kernel",
     "LabelTarget",
     "Labelled",
     "Linear",
@@ -88,6 +91,7 @@ __all__ = [
     "augment_classes",
     "augment_labels",
     "choose_head",
+    "class_residuals",
     "demix",
     "encode",
     "features_of",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,17 @@ from scipy import sparse
 from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
-from ecrt.augmentation import borrowed, parametric, permutation
+from ecrt.augmentation import (
+    JUDGED_ROWS,
+    PSEUDO_SAMPLES,
+    WIDTHS,
+    borrowed,
+    kernel,
+    left_out_log_density,
+    one_donor_each,
+    parametric,
+    permutation,
+)
 from ecrt.flows import within_class_residuals
 from ecrt.stages.parts import Count, Part, Positive, Role, Share
 from ecrt.training import torch_generator
@@ -43,6 +53,12 @@ class Augmentation(Part):
         residuals_rd : deviations of other classes from their means, if they are to be lent.
         """
         raise NotImplementedError
+
+    def draw_from(
+        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same, and for each the rows of ``s_nd`` it was made from; ``None``: all of them."""
+        return self.draw(s_nd, size, generator, variance_d, residuals_rd), None
 
 
 class NoAugmentation(Augmentation):
@@ -96,6 +112,13 @@ class Permutation(Augmentation):
         """Every coordinate from another sample."""
         return permutation(s_nd, size, generator)
 
+    def draw_from(
+        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same, and the sample of every coordinate."""
+        donors = one_donor_each(s_nd, size, generator)
+        return s_nd.gather(0, donors), donors
+
 
 class Borrowed(Parametric):
     """Synthetic sources around the mean of a minority class, with residuals of the majority classes.
@@ -115,6 +138,52 @@ class Borrowed(Parametric):
         if residuals_rd is None or len(residuals_rd) == 0:
             return super().draw(s_nd, size, generator, variance_d, None)
         return borrowed(s_nd, size, generator, variance_d, self.pseudo_samples, residuals_rd)
+
+
+class Kernel(Augmentation):
+    """Synthetic sources near those of a minority class: a kernel density whose width the class itself chooses.
+
+    Parameters
+    ----------
+    weight, n_synthetic
+        As in ``Parametric``.
+    width : float or None, default=None
+        Share of the spread of a class that is noise, above 0: with little, synthetic sources stay near single samples;
+        with 1 they are those of ``Parametric``. ``None`` chooses the one under which samples that are left out, one at
+        a time, are most probable.
+    pseudo_samples : float or None, default=None
+        How many samples the common variance counts for in the variance of a class; ``None`` chooses it with the width.
+    """
+
+    kind = "kernel"
+
+    width: Annotated[float, Interval(Real, 0, 1, closed="right")] | None = None
+    pseudo_samples: Positive | None = None
+
+    def draw(
+        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
+    ) -> Tensor:
+        """Samples of the class, each moved by noise."""
+        return self.draw_from(s_nd, size, generator, variance_d, residuals_rd)[0]
+
+    def draw_from(
+        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same, and the sample that each was moved from."""
+        pseudo_samples, width = self.chosen(s_nd, variance_d)
+        donors = torch.randint(len(s_nd), (size,), generator=generator).to(s_nd.device)
+        return kernel(s_nd, donors, generator, variance_d, pseudo_samples, width), donors[:, None]
+
+    def chosen(self, s_nd: Tensor, variance_d: Tensor) -> tuple[float, float]:
+        """``pseudo_samples`` and ``width`` for a class; below three samples nothing can be left out to choose by."""
+        pseudo_samples = PSEUDO_SAMPLES if self.pseudo_samples is None else (self.pseudo_samples,)
+        widths = WIDTHS if self.width is None else (self.width,)
+        tried = [(samples, width) for samples in pseudo_samples for width in widths]
+        if len(s_nd) < 3 or len(tried) == 1:
+            return tried[-1]
+        step = -(-len(s_nd) // JUDGED_ROWS)
+        s, variance = s_nd[::step].double().cpu().numpy(), variance_d.double().cpu().numpy()
+        return max(tried, key=lambda one: left_out_log_density(s, variance, *one))
 
 
 class Interpolated(Part):
@@ -154,7 +223,7 @@ class Donors(Part):
     n_donors: Count = 20
 
 
-AUGMENTATION = Role((NoAugmentation, Parametric, Permutation, Borrowed), open_to=Augmentation)
+AUGMENTATION = Role((NoAugmentation, Parametric, Permutation, Borrowed, Kernel), open_to=Augmentation)
 """What the parameter ``augmentation`` of a classifier takes."""
 
 TARGET_AUGMENTATION = Role((NoAugmentation, Interpolated, Donors), others=("auto",), several=True)
@@ -192,7 +261,7 @@ def augment_classes(
     y = y[rows]
     counts = np.bincount(y, minlength=len(augmented))
     lenders = ~augmented if lenders is None else lenders
-    residuals = _residuals(s[rows], y, lenders) if isinstance(config, Borrowed) else None
+    residuals = class_residuals(s[rows], y, lenders) if isinstance(config, Borrowed) else None
     order, starts = rows[np.argsort(y, kind="stable")], np.concatenate([[0], np.cumsum(counts)])
     most = max(counts.max(initial=0), LEAST_SYNTHETIC)
     return _draw(s, order, starts, len(y), most, augmented, within_variance, config, rng, residuals)
@@ -229,7 +298,7 @@ def _draw(
     return Synthetic(drawn, np.repeat(labels, size))
 
 
-def _residuals(s: Array, y: Labels, lenders: NDArray[np.bool_]) -> Tensor:
+def class_residuals(s: Array, y: Labels, lenders: NDArray[np.bool_]) -> Tensor:
     """Deviations from their means of the classes that lend, stretched for the mean that each has lost."""
     lent = lenders[y]
     residuals, _, counts = within_class_residuals(s[lent], y[lent])

@@ -1,0 +1,208 @@
+"""Synthetic rows of a class in the space of the features, through the inverse of the de-mixing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
+
+from ecrt.augmentation import MOST_ROWS, NEIGHBOURS
+from ecrt.data import ClassRoles, assign_roles, stratified_holdout
+from ecrt.data.minority import MinorityRule
+from ecrt.errors import InputError
+from ecrt.estimators.base import FLOW_ROWS, FLOW_SOURCES, Session
+from ecrt.stages import (
+    Augmentation,
+    Borrowed,
+    Demixing,
+    DemixResult,
+    Flow,
+    Kernel,
+    Linear,
+    NoAugmentation,
+    NoDemixing,
+    Parametric,
+    Permutation,
+    Role,
+    class_residuals,
+    demix,
+)
+from ecrt.stages.parts import Rule, changed_options
+from ecrt.training import torch_generator
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+DEMIXING = Role((NoDemixing, Linear, Flow), others=("auto",))
+AUGMENTATION = Role((Kernel, Parametric, Permutation, Borrowed), open_to=Augmentation)
+
+ROUND_TRIP = 1e-4
+"""Largest error of f(f^-1(s)) of a row that is used, in units of the spread within classes."""
+
+FEWEST_CLASSES = 3
+"""``demixing="auto"`` tries a flow with at least this many classes to learn from."""
+
+ROUNDS = 20
+"""How often rows are drawn in place of those that were refused."""
+
+ROWS_AT_ONCE = 2048
+
+
+def idle_augmentation(augmentation: Augmentation, *, weighs: bool = False) -> Iterator[Rule]:
+    """Options of an augmentation without an effect; ``weighs``: whether its weight has one."""
+    needs = "a part that draws: use augmentation='kernel', 'parametric', 'permutation' or 'borrowed'"
+    yield "augmentation", not isinstance(augmentation, NoAugmentation), needs
+    others = {"n_synthetic"} if weighs else {"weight", "n_synthetic"}
+    needs = f"ECRTClassifier for its {' and '.join(sorted(others))}: how many rows are drawn is said elsewhere here"
+    yield "augmentation", not (others & changed_options(augmentation)), needs
+
+
+def roles_of(y: Labels, classes: NDArray[Any], demixing: Demixing | None, minority: MinorityRule) -> ClassRoles:
+    """Who is minority, and what de-mixing learns from."""
+    learn_from = "auto" if demixing is None else demixing.learn_from
+    counts = np.bincount(y, minlength=len(classes))
+    return assign_roles(
+        counts, classes, minority=minority, encode_on="all", demix_on="majority" if learn_from == "auto" else learn_from
+    )
+
+
+def find_mechanism(
+    z: Array, y: Labels, demixing: Demixing | None, roles: ClassRoles, validation: float, session: Session
+) -> tuple[DemixResult, Demixing]:
+    """The de-mixing, and the part that it was made by; without one, the more likely of a linear map and a flow.
+
+    They are compared on held-out rows of the classes with data. A flow is tried on up to 64 columns, with 500 rows and
+    three classes to learn from: with fewer it has never been ahead.
+    """
+    train_rows, held_out_rows = stratified_holdout(y, validation, session.rng)
+    given: dict[str, Any] = {"train_rows": train_rows, "held_out_rows": held_out_rows, "demixed_on": roles.demixed_on}
+    if demixing is not None:
+        return demix(z, y, config=demixing, **given, **vars(session)), demixing
+    linear = demix(z, y, config=Linear(), **given, **vars(session))
+    learned = roles.demixed_on[y]
+    if (
+        z.shape[1] > FLOW_SOURCES
+        or learned.sum() < FLOW_ROWS
+        or len(np.unique(y[learned])) < FEWEST_CLASSES
+        or linear.refit is None
+    ):
+        return linear, Linear()
+    flow = demix(z, y, config=Flow(), **given, **vars(session))
+    judging = np.flatnonzero(learned & flow.fresh) if flow.fresh is not None else held_out_rows
+    others = linear.refit(np.setdiff1d(np.arange(len(z)), judging))
+    rows, labels = torch.from_numpy(z[judging]), torch.from_numpy(y[judging])
+    with torch.no_grad():
+        gain = (flow.demixer.log_prob(rows, labels) - others.demixer.log_prob(rows, labels)).numpy()
+    return (flow, Flow()) if len(gain) and gain.mean() > 0 else (linear, Linear())
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Synthetic rows of one class.
+
+    Attributes
+    ----------
+    z : features; ``s`` the sources that they come from.
+    donors : rows of all rows that each was made from; ``None`` for every row of the class.
+    parent : the first of them, or one of the class at random.
+    near : rows of the class that are nearest, the nearest first.
+    exact : whether the round trip brought the sources back.
+    """
+
+    z: Array
+    s: Array
+    donors: Labels | None
+    parent: Labels
+    near: Labels
+    exact: Mask
+
+
+class ClassRows:
+    """The rows of one class, to draw from.
+
+    Parameters
+    ----------
+    mechanism : the de-mixing, with the sources of all rows.
+    z : features of all rows.
+    rows : those of the class.
+    residuals : of other classes, if they are lent.
+    """
+
+    def __init__(
+        self, mechanism: DemixResult, z: Array, rows: Labels, augmentation: Augmentation, residuals: Any = None
+    ) -> None:
+        self.mechanism = replace(mechanism, refit=None)  # a function, which cannot be copied to other processes
+        self.rows, self.augmentation, self.residuals = rows, augmentation, residuals
+        self.unit = np.sqrt(mechanism.within_variance)
+        self.s = torch.from_numpy(mechanism.learned[rows])
+        with torch.no_grad():
+            self.rest = mechanism.demixer.linear(torch.from_numpy(z[rows]))[1]
+        some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(np.int64))
+        self.known, self.compared = rows[some], self.s.numpy()[some] / self.unit
+
+    @cached_property
+    def _search(self) -> NearestNeighbors:
+        return NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(self.compared))).fit(self.compared)
+
+    @cached_property
+    def reach(self) -> float:
+        """How far rows of the class are from the nearest other one, at most; of a single row, from one like it."""
+        if len(self.compared) == 1:
+            return float(np.sqrt(2 * len(self.unit)))
+        return float(self._search.kneighbors(n_neighbors=1)[0].max())
+
+    def draw(self, size: int, rng: np.random.Generator) -> Drawn:
+        """``size`` synthetic rows, good or not."""
+        generator, demixer = torch_generator(rng), self.mechanism.demixer
+        variance = torch.from_numpy(self.mechanism.within_variance)
+        with torch.no_grad():
+            s, donors = self.augmentation.draw_from(self.s, size, generator, variance, self.residuals)
+            parent = rng.integers(len(self.rows), size=size) if donors is None else donors[:, 0].numpy()
+            z = demixer.inverse(s, self.rest[parent])
+            error = (demixer(z) - s).abs() / torch.from_numpy(self.unit)
+        exact = (error.amax(1) < ROUND_TRIP).numpy()  # NaN is not
+        drawn = np.where(np.isfinite(s.numpy()), s.numpy(), 0.0)
+        return Drawn(
+            z=z.numpy(), s=drawn, donors=None if donors is None else self.rows[donors.numpy()],
+            parent=self.rows[parent], near=self.known[self.nearest(drawn)[1]], exact=exact,
+        )  # fmt: skip
+
+    def nearest(self, s: Array) -> tuple[Array, Labels]:
+        """Distances to the nearest rows of the class among those looked at, and which of these they are."""
+        found = [
+            self._search.kneighbors(s[at : at + ROWS_AT_ONCE] / self.unit) for at in range(0, len(s), ROWS_AT_ONCE)
+        ]
+        distances, places = zip(*found, strict=True)
+        return np.concatenate(distances), np.concatenate(places)
+
+    def supported(self, z: Array) -> Mask:
+        """Whether rows lie no farther from a row of the class than rows of the class lie from each other."""
+        near = np.zeros(len(z), dtype=bool)
+        finite = np.isfinite(z).all(axis=1)
+        if finite.any():
+            near[finite] = self.nearest(self.mechanism.sources(z[finite]))[0][:, 0] <= self.reach * (1 + 1e-9)
+        return near
+
+
+def rows_of_classes(
+    mechanism: DemixResult, z: Array, y: Labels, labels: Labels, augmentation: Augmentation, augmented: Mask
+) -> dict[int, ClassRows]:
+    """The rows of some classes, to draw from; those that are not ``augmented`` lend their residuals."""
+    residuals = None
+    if isinstance(augmentation, Borrowed):
+        residuals = class_residuals(mechanism.learned, y, ~augmented)
+        if len(residuals) == 0:
+            raise InputError(
+                "augmentation='borrowed' would have no effect: no class has residuals to lend, since all others are "
+                "augmented too. Use augmentation='kernel'."
+            )
+    return {
+        int(label): ClassRows(mechanism, z, np.flatnonzero(y == label), augmentation, residuals) for label in labels
+    }
