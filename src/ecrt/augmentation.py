@@ -27,6 +27,9 @@ WIDTHS = (0.1, 0.2, 0.3, 0.45, 0.65, 1.0)
 PSEUDO_SAMPLES = (1.0, 10.0)
 """Kernels that are tried on the rows of a class."""
 
+BEYOND = (3**0.5 - 1) / 2
+"""How far samples reach beyond a pair of rows, so that they vary as much as the rows do."""
+
 JUDGED_ROWS = 200
 """Of a class with more rows than this so many choose its kernel."""
 
@@ -88,6 +91,29 @@ def kernel(
     mean_d, shrunk_d = shrunk_moments(s_nd, variance_d, pseudo_samples)
     noise = torch.randn(len(donors_k), s_nd.shape[1], generator=generator, dtype=s_nd.dtype).to(s_nd.device)
     return mean_d + (1 - width**2) ** 0.5 * (s_nd[donors_k] - mean_d) + width * shrunk_d.sqrt() * noise
+
+
+def pairs(s_nd: Tensor, pairs_k2: Tensor, generator: torch.Generator) -> Tensor:
+    r"""Samples between two rows and a little beyond, every coordinate by itself.
+
+    .. math:: [\tilde s]_a = [s_o]_a + u_a ([s_p]_a - [s_o]_a), \quad u_a \sim U(-\beta, 1 + \beta)
+
+    With :math:`\beta = (\sqrt 3 - 1) / 2` a pair of independent rows gives samples of their variance; between the two
+    alone, as in SMOTE, it would shrink by a third.
+    """
+    first_kd, second_kd = s_nd[pairs_k2[:, 0]], s_nd[pairs_k2[:, 1]]
+    uniform_kd = torch.rand(first_kd.shape, generator=generator, dtype=s_nd.dtype).to(s_nd.device)
+    return first_kd + ((1 + 2 * BEYOND) * uniform_kd - BEYOND) * (second_kd - first_kd)
+
+
+def near_pairs(s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor) -> Tensor:
+    """A row at random and one of its nearest, distances in units of ``variance_d``; two rows at least are needed."""
+    k = min(NEIGHBOURS, len(s_nd) - 1)
+    scaled = (s_nd / variance_d.sqrt()).double().cpu().numpy()
+    near = torch.from_numpy(NearestNeighbors(n_neighbors=k).fit(scaled).kneighbors(return_distance=False))
+    first = torch.randint(len(s_nd), (size,), generator=generator)
+    second = near[first, torch.randint(k, (size,), generator=generator)]
+    return torch.stack([first, second], dim=1).to(s_nd.device)
 
 
 def left_out_log_density(s: Array, variance: Array, pseudo_samples: float, width: float) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -20,9 +22,10 @@ from ecrt.estimators.synthesis import (
     idle_augmentation,
     roles_of,
     rows_of_classes,
+    usual_augmentation,
 )
 from ecrt.randomness import seeded
-from ecrt.stages import Augmentation, Demixing
+from ecrt.stages import Augmentation, Demixing, Role
 from ecrt.threads import one_thread
 from ecrt.training import Progress
 
@@ -50,8 +53,9 @@ class ECRTAugmenter(nn.Module):
         Whether weights give every class the same mass, instead of the one that it has among training rows.
     demixing : {"auto", "linear", "flow", "none"}, Linear, Flow or NoDemixing, default="auto"
         As in ``ECRTSampler``.
-    augmentation : {"kernel", "parametric", "permutation", "borrowed"} or a part of these, default="kernel"
-        How sources are drawn. Its ``weight`` is the share of the mass of a rare class that is synthetic.
+    augmentation : {"auto", "kernel", "pairs", "parametric", "permutation", "borrowed"} or a part, default="auto"
+        How sources are drawn, as in ``ECRTSampler``. Its ``weight``, one half unless you set it, is the share of the
+        mass of a rare class that is synthetic.
     minority : "auto", "all", int, labels or callable, default="auto"
         Who is rare, as in ``ECRTClassifier``; labels are whole numbers here.
     random_state : int, default=0
@@ -76,7 +80,7 @@ class ECRTAugmenter(nn.Module):
         n_synthetic: int = 8,
         balanced: bool = False,
         demixing: str | Demixing = "auto",
-        augmentation: str | Augmentation = "kernel",
+        augmentation: str | Augmentation = "auto",
         minority: MinorityRule = "auto",
         random_state: int = 0,
     ) -> None:
@@ -89,12 +93,8 @@ class ECRTAugmenter(nn.Module):
             minority,
             random_state,
         )
-        auto = isinstance(demixing, str) and demixing in DEMIXING.others
-        self.demixing: Demixing | None = None if auto else DEMIXING.part(demixing, "demixing")
-        self.augmentation: Augmentation = AUGMENTATION.part(augmentation, "augmentation")
-        for part in (self.demixing, self.augmentation):
-            if part is not None:
-                part.check()
+        self.demixing: Demixing | None = _part(DEMIXING, demixing, "demixing")
+        self.augmentation: Augmentation | None = _part(AUGMENTATION, augmentation, "augmentation")
         for _, acts, needs in idle_augmentation(self.augmentation, weighs=True):
             if not acts:
                 raise InputError(f"augmentation={augmentation!r} would have no effect: it needs {needs}.")
@@ -122,7 +122,9 @@ class ECRTAugmenter(nn.Module):
         with seeded(self.random_state), one_thread(), torch.enable_grad():
             session = Session(rng, features.device, Progress())
             mechanism, _ = find_mechanism(z, indices, self.demixing, roles, VALIDATION_FRACTION, session)
-            rows = rows_of_classes(mechanism, z, indices, rare, self.augmentation, roles.augmented)
+            augmentation = self.augmentation or usual_augmentation(roles)
+            rows = rows_of_classes(mechanism, z, indices, rare, augmentation, roles.augmented)
+        self._synthetic_share = augmentation.weight
         self._pools = {label: Pool(mine, rng) for label, mine in rows.items()}
         return self
 
@@ -150,11 +152,11 @@ class ECRTAugmenter(nn.Module):
         weights, more_weights = mass[index] / max(len(y), 1), [np.empty(0)]
         for label, pool in self._pools.items():
             drawn = pool.take(self.n_synthetic)
-            if len(drawn) and self.augmentation.weight > 0:
-                weights[index == label] *= 1 - self.augmentation.weight
+            if len(drawn):
+                weights[index == label] *= 1 - self._synthetic_share
                 more.append(drawn)
                 more_y.append(np.full(len(drawn), label))
-                share = self.augmentation.weight * mass[label] * self._share[label]
+                share = self._synthetic_share * mass[label] * self._share[label]
                 more_weights.append(np.full(len(drawn), share / len(drawn)))
         added = torch.from_numpy(self._classes[np.concatenate(more_y)]).to(labels)
         return (
@@ -177,6 +179,15 @@ class ECRTAugmenter(nn.Module):
         return features.detach().double().cpu().numpy(), labels.cpu().numpy().astype(np.int64)
 
 
+def _part(role: Role, value: Any, name: str) -> Any:
+    """The part that a value stands for, checked; none for ``"auto"``."""
+    if isinstance(value, str) and value in role.others:
+        return None
+    part = role.part(value, name)
+    part.check()
+    return part
+
+
 class Pool:
     """Synthetic rows of a class, drawn many at a time and given out once each."""
 
@@ -189,7 +200,7 @@ class Pool:
             if len(self.left) >= size:
                 break
             drawn = self.rows.draw(max(size, POOL), self.rng)
-            good = drawn.z[drawn.exact & self.rows.supported(drawn.z)]
+            good = drawn.z[drawn.good]
             self.left = np.concatenate([self.left, good]) if len(self.left) else good
         taken, self.left = self.left[:size], self.left[size:]
         return taken

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from numbers import Real
 from typing import Annotated, Any
 
@@ -30,6 +31,7 @@ from ecrt.estimators.synthesis import (
     idle_augmentation,
     roles_of,
     rows_of_classes,
+    usual_augmentation,
 )
 from ecrt.stages import Augmentation, Demixing
 
@@ -56,9 +58,10 @@ class ECRTSampler(FitBase, BaseOverSampler):
     makes them rows. A row is left out, and another one drawn, if its sources do not come back from it or if it lies
     farther from the rows of its class than these lie from each other.
 
-    Numbers come from the inverse, within the range of their column; a column of whole numbers stays one. A category, a
-    date, text or a missing value is that of most of the five nearest rows of the class, as in SMOTENC; a number is too
-    where more than half of these share it, zeros of sparse data for example.
+    Numbers come from the inverse. A column of whole numbers stays one and keeps its range, and no number goes beyond
+    zero, or beyond an end that several rows share, if none did. A category, a date, text or a missing value is that of
+    most of the five nearest rows of the class, as in SMOTENC; a number is too where more than half of these share it,
+    zeros of sparse data for example.
 
     Like other samplers of imbalanced-learn it learns and draws in ``fit_resample``; there is nothing to save.
 
@@ -70,8 +73,9 @@ class ECRTSampler(FitBase, BaseOverSampler):
     demixing : {"auto", "linear", "flow", "none"}, Linear, Flow or NoDemixing, default="auto"
         ``"auto"`` takes a flow where held-out rows are more likely under it than under a linear map; it is tried on up
         to 64 columns with at least 500 rows in three classes.
-    augmentation : {"kernel", "parametric", "permutation", "borrowed"} or a part of these, default="kernel"
-        How sources are drawn. Its ``weight`` and ``n_synthetic`` have no meaning here.
+    augmentation : {"auto", "kernel", "pairs", "parametric", "permutation", "borrowed"} or a part, default="auto"
+        How sources are drawn. ``"auto"`` is ``"kernel"`` where classes with data have taught the de-mixing, and
+        ``"pairs"`` where there are too few of them. The options ``weight`` and ``n_synthetic`` have no meaning here.
     minority : "auto", "all", int, labels or callable, default="auto"
         Classes that de-mixing does not learn from, as in ``ECRTClassifier``. With fewer than three others it learns
         from all.
@@ -86,7 +90,7 @@ class ECRTSampler(FitBase, BaseOverSampler):
     synthetic_ : for every synthetic row, in the order in which they follow the real ones, the places in X of the rows
         that it came from. With ``"parametric"`` and ``"borrowed"`` these are all rows of its class.
     refused_ : labels, and the share of rows drawn that were left out.
-    demixing_ : the kind of de-mixing, ``"linear"`` for example.
+    demixing_, augmentation_ : the kinds of them, ``"linear"`` and ``"pairs"`` for example.
     demixed_on_ : labels that de-mixing learned from.
     table_ : how columns were read.
     classes_, n_features_in_, feature_names_in_ : of the data.
@@ -106,7 +110,7 @@ class ECRTSampler(FitBase, BaseOverSampler):
     _roles = {"demixing": DEMIXING, "augmentation": AUGMENTATION}  # noqa: RUF012
     sampling_strategy: Strategy = "auto"
     demixing: str | Demixing = "auto"
-    augmentation: str | Augmentation = "kernel"
+    augmentation: str | Augmentation = "auto"
     minority: Minority = "auto"
 
     def __sklearn_tags__(self) -> Tags:
@@ -123,25 +127,25 @@ class ECRTSampler(FitBase, BaseOverSampler):
             and real rows are what they were.
         y : labels.
         """
-        X_more, y_more = super().fit_resample(_pandas_of(X), _pandas_of(y))
+        X_more, y_more = super().fit_resample(_pandas_of(X), plain_labels(_pandas_of(y)))
         return _like(X, X_more), _like(y, y_more)
 
     def _check_X_y(self, X: Any, y: Any) -> tuple[Any, NDArray[Any], bool]:  # noqa: N802
         """X as cells to be filled in, y, and whether it came as an indicator of classes."""
-        self._check_parts(idle_augmentation(self._parts("augmentation")[0]))
-        y, one_vs_all = check_target_type(plain_labels(y), indicate_one_vs_all=True)
+        self._check_parts(idle_augmentation(next(iter(self._parts("augmentation")), None)))
+        y, one_vs_all = check_target_type(y, indicate_one_vs_all=True)
         z, y = self._learn_rows(X, y)
         if self.table_ is None:
             raise InputError("X must be a table: rows and columns.")
-        return Cells(X, z, self.table_), y, one_vs_all
+        return Cells(X, z if z.flags.writeable else z.copy(), self.table_), y, one_vs_all
 
     def _fit_resample(self, cells: Cells, y: NDArray[Any]) -> tuple[Any, NDArray[Any]]:
         self.classes_, labels = class_indices(y)
         check_class_counts(self.classes_, labels)
         wanted = {int(np.searchsorted(self.classes_, label)): n for label, n in self.sampling_strategy_.items() if n}
-        augmentation = self._parts("augmentation")[0]
         config = next(iter(self._parts("demixing")), None)
         roles = roles_of(labels, self.classes_, config, self.minority)
+        augmentation = next(iter(self._parts("augmentation")), None) or usual_augmentation(roles)
         self.demixed_on_ = self.classes_[roles.demixed_on]
         augmented = np.isin(np.arange(len(self.classes_)), list(wanted))
         self.refused_: dict[Any, float] = {}
@@ -151,14 +155,15 @@ class ECRTSampler(FitBase, BaseOverSampler):
             sources = rows_of_classes(mechanism, cells.z, labels, np.array([*wanted]), augmentation, augmented)
             for label, size in wanted.items():
                 found, refused = draw_good_rows(sources[label], cells, size, session.rng)
-                self.refused_[self.classes_[[label]].tolist()[0]] = refused
+                name = self.classes_[[label]].tolist()[0]
+                self.refused_[name] = refused
                 drawn.append(found)
                 if len(found.origin) < size:
                     warn_user(
-                        f"Class {self.classes_[label]!r} gets {len(found.origin)} synthetic rows instead of {size}: "
+                        f"Class {name!r} gets {len(found.origin)} synthetic rows instead of {size}: "
                         f"{refused:.0%} of those drawn were too far from its rows, or could not be brought back."
                     )
-        self.demixing_ = made_by.kind
+        self.demixing_, self.augmentation_ = made_by.kind, augmentation.kind
         counts = [len(one.origin) for one in drawn]
         self.sample_indices_ = np.concatenate([np.arange(len(y)), *(one.parent for one in drawn)])
         self.synthetic_ = [came_from for one in drawn for came_from in one.came_from]
@@ -208,9 +213,15 @@ class Cells:
         first = [slot.start if number else 0 for slot, number in zip(self.slots, self.is_number, strict=True)]
         self.first = np.array(first, dtype=np.int64)
         values = z[:, self.first]
-        self.low, self.high = values.min(axis=0), values.max(axis=0)
         self.whole = (values == np.round(values)).all(axis=0)
+        self.low, self.high = self._edge(values), -self._edge(-values)
         self.codes = np.column_stack([self._codes(place) for place in range(len(self.columns))])
+
+    def _edge(self, values: Array) -> Array:
+        """Below what no new number may be: what several rows share as the least value, and zero where none is less."""
+        least = values.min(axis=0)
+        edge = (values == least).sum(axis=0) > 1
+        return np.where(edge | self.whole, least, np.where(least >= 0, 0.0, -np.inf))
 
     def _codes(self, place: int) -> Labels:
         """The same number for rows whose cells in a column are the same."""
@@ -238,7 +249,7 @@ class Cells:
         return origin
 
     def new_numbers(self, z: Array) -> Array:
-        """Numbers for the columns, within what X holds; where X holds whole numbers alone, whole ones."""
+        """Numbers for the columns, within their ends; where X holds whole numbers alone, whole ones."""
         numbers = np.clip(np.nan_to_num(z[:, self.first]), self.low, self.high)
         return np.where(self.whole, np.round(numbers), numbers)
 
@@ -289,7 +300,7 @@ def draw_good_rows(source: ClassRows, cells: Cells, size: int, rng: np.random.Ge
         drawn = source.draw(size - n_kept, rng)
         n_drawn += len(drawn.z)
         origin, numbers = cells.vote(drawn.near), cells.new_numbers(drawn.z)
-        good = np.flatnonzero(drawn.exact & source.supported(cells.encoded(origin, numbers)))
+        good = np.flatnonzero(drawn.good & source.supported(cells.encoded(origin, numbers)))
         n_kept += len(good)
         if drawn.donors is None:
             came_from = [source.rows] * len(good)
@@ -334,20 +345,23 @@ def _like(given: Any, more: Any) -> Any:
     """What was given, with the new rows of its copy in pandas after its own."""
     if not _is_foreign(given):
         return more
-    import narwhals as nw
-
-    frame = nw.from_native(given, allow_series=True)
+    library: Any = import_module(type(given).__module__.partition(".")[0])
     new = more.iloc[len(given) :]
-    if isinstance(frame, nw.Series):
-        own = nw.new_series(frame.name, _plain(new, frame.dtype), frame.dtype, backend=frame.implementation)
-        return nw.concat([frame.to_frame(), own.to_frame()])[frame.name].to_native()
-    columns = {name: _plain(new[name], dtype) for name, dtype in frame.schema.items()}
-    rows = nw.from_dict(columns, schema=frame.schema, backend=frame.implementation)
-    return nw.concat([frame, rows]).to_native()
+    if library.__name__ == "pyarrow":
+        if isinstance(given, library.Table):
+            rows = library.Table.from_pandas(new, schema=given.schema, preserve_index=False)
+            return library.concat_tables([given, rows])
+        return library.chunked_array([given, library.array(new, type=given.type, from_pandas=True)])
+    if isinstance(new, pd.Series):
+        return library.concat([given, library.Series(given.name, _plain(new, given.dtype), given.dtype)])
+    columns = {name: _plain(new[name], dtype) for name, dtype in given.schema.items()}
+    return library.concat([given, library.DataFrame(columns, schema=given.schema)])
 
 
 def _plain(values: pd.Series[Any], dtype: Any) -> list[Any]:
     """Values of a column, ``None`` where there is none, and whole numbers as such."""
     whole = dtype.is_integer()
-    return [None if missing else int(value) if whole else value
-            for value, missing in zip(values.tolist(), values.isna(), strict=True)]  # fmt: skip
+    return [
+        None if missing else int(value) if whole else value
+        for value, missing in zip(values.tolist(), values.isna(), strict=True)
+    ]

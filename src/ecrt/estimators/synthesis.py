@@ -27,6 +27,7 @@ from ecrt.stages import (
     Linear,
     NoAugmentation,
     NoDemixing,
+    Pairs,
     Parametric,
     Permutation,
     Role,
@@ -41,7 +42,7 @@ Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 DEMIXING = Role((NoDemixing, Linear, Flow), others=("auto",))
-AUGMENTATION = Role((Kernel, Parametric, Permutation, Borrowed), open_to=Augmentation)
+AUGMENTATION = Role((Kernel, Pairs, Parametric, Permutation, Borrowed), others=("auto",), open_to=Augmentation)
 
 ROUND_TRIP = 1e-4
 """Largest error of f(f^-1(s)) of a row that is used, in units of the spread within classes."""
@@ -55,9 +56,11 @@ ROUNDS = 20
 ROWS_AT_ONCE = 2048
 
 
-def idle_augmentation(augmentation: Augmentation, *, weighs: bool = False) -> Iterator[Rule]:
+def idle_augmentation(augmentation: Augmentation | None, *, weighs: bool = False) -> Iterator[Rule]:
     """Options of an augmentation without an effect; ``weighs``: whether its weight has one."""
-    needs = "a part that draws: use augmentation='kernel', 'parametric', 'permutation' or 'borrowed'"
+    if augmentation is None:
+        return
+    needs = "a part that draws: use augmentation='auto', 'kernel' or 'pairs', for example"
     yield "augmentation", not isinstance(augmentation, NoAugmentation), needs
     others = {"n_synthetic"} if weighs else {"weight", "n_synthetic"}
     needs = f"ECRTClassifier for its {' and '.join(sorted(others))}: how many rows are drawn is said elsewhere here"
@@ -71,6 +74,11 @@ def roles_of(y: Labels, classes: NDArray[Any], demixing: Demixing | None, minori
     return assign_roles(
         counts, classes, minority=minority, encode_on="all", demix_on="majority" if learn_from == "auto" else learn_from
     )
+
+
+def usual_augmentation(roles: ClassRoles) -> Augmentation:
+    """A kernel where other classes have taught the sources; where that could not be, rows stay between near ones."""
+    return Pairs() if roles.demixed_on.all() else Kernel()
 
 
 def find_mechanism(
@@ -109,19 +117,18 @@ class Drawn:
 
     Attributes
     ----------
-    z : features; ``s`` the sources that they come from.
+    z : features.
     donors : rows of all rows that each was made from; ``None`` for every row of the class.
     parent : the first of them, or one of the class at random.
     near : rows of the class that are nearest, the nearest first.
-    exact : whether the round trip brought the sources back.
+    good : whether the round trip brought the sources back, and a row of the class is near.
     """
 
     z: Array
-    s: Array
     donors: Labels | None
     parent: Labels
     near: Labels
-    exact: Mask
+    good: Mask
 
 
 class ClassRows:
@@ -156,7 +163,7 @@ class ClassRows:
         """How far rows of the class are from the nearest other one, at most; of a single row, from one like it."""
         if len(self.compared) == 1:
             return float(np.sqrt(2 * len(self.unit)))
-        return float(self._search.kneighbors(n_neighbors=1)[0].max())
+        return float(self._search.kneighbors(n_neighbors=1)[0].max()) * (1 + 1e-9)
 
     def draw(self, size: int, rng: np.random.Generator) -> Drawn:
         """``size`` synthetic rows, good or not."""
@@ -168,10 +175,10 @@ class ClassRows:
             z = demixer.inverse(s, self.rest[parent])
             error = (demixer(z) - s).abs() / torch.from_numpy(self.unit)
         exact = (error.amax(1) < ROUND_TRIP).numpy()  # NaN is not
-        drawn = np.where(np.isfinite(s.numpy()), s.numpy(), 0.0)
+        distances, places = self.nearest(np.where(np.isfinite(s.numpy()), s.numpy(), 0.0))
         return Drawn(
-            z=z.numpy(), s=drawn, donors=None if donors is None else self.rows[donors.numpy()],
-            parent=self.rows[parent], near=self.known[self.nearest(drawn)[1]], exact=exact,
+            z=z.numpy(), donors=None if donors is None else self.rows[donors.numpy()], parent=self.rows[parent],
+            near=self.known[places], good=exact & (distances[:, 0] <= self.reach),
         )  # fmt: skip
 
     def nearest(self, s: Array) -> tuple[Array, Labels]:
@@ -187,7 +194,7 @@ class ClassRows:
         near = np.zeros(len(z), dtype=bool)
         finite = np.isfinite(z).all(axis=1)
         if finite.any():
-            near[finite] = self.nearest(self.mechanism.sources(z[finite]))[0][:, 0] <= self.reach * (1 + 1e-9)
+            near[finite] = self.nearest(self.mechanism.sources(z[finite]))[0][:, 0] <= self.reach
         return near
 
 
@@ -201,7 +208,7 @@ def rows_of_classes(
         if len(residuals) == 0:
             raise InputError(
                 "augmentation='borrowed' would have no effect: no class has residuals to lend, since all others are "
-                "augmented too. Use augmentation='kernel'."
+                "augmented too. Use augmentation='auto'."
             )
     return {
         int(label): ClassRows(mechanism, z, np.flatnonzero(y == label), augmentation, residuals) for label in labels

@@ -20,7 +20,9 @@ from ecrt.augmentation import (
     borrowed,
     kernel,
     left_out_log_density,
+    near_pairs,
     one_donor_each,
+    pairs,
     parametric,
     permutation,
 )
@@ -186,6 +188,35 @@ class Kernel(Augmentation):
         return max(tried, key=lambda one: left_out_log_density(s, variance, *one))
 
 
+class Pairs(Augmentation):
+    """Synthetic sources between two near samples of a minority class and a little beyond, every coordinate by itself.
+
+    Little has to be true of the sources for that. A class with a single sample gets those of ``Parametric``.
+
+    Parameters
+    ----------
+    weight, n_synthetic
+        As in ``Parametric``.
+    """
+
+    kind = "pairs"
+
+    def draw(
+        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
+    ) -> Tensor:
+        """Samples between a sample and one of its five nearest."""
+        return self.draw_from(s_nd, size, generator, variance_d, residuals_rd)[0]
+
+    def draw_from(
+        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same, and the two samples."""
+        if len(s_nd) < 2:
+            return Parametric().draw_from(s_nd, size, generator, variance_d, residuals_rd)
+        chosen = near_pairs(s_nd, size, generator, variance_d)
+        return pairs(s_nd, chosen, generator), chosen
+
+
 class Interpolated(Part):
     """Synthetic rows between neighbours in source space, for a continuous target.
 
@@ -223,7 +254,7 @@ class Donors(Part):
     n_donors: Count = 20
 
 
-AUGMENTATION = Role((NoAugmentation, Parametric, Permutation, Borrowed, Kernel), open_to=Augmentation)
+AUGMENTATION = Role((NoAugmentation, Parametric, Permutation, Borrowed, Kernel, Pairs), open_to=Augmentation)
 """What the parameter ``augmentation`` of a classifier takes."""
 
 TARGET_AUGMENTATION = Role((NoAugmentation, Interpolated, Donors), others=("auto",), several=True)
