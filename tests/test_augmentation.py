@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from ecrt.augmentation import parametric, permutation
+from ecrt.augmentation import left_out_log_density, parametric, permutation
 from ecrt.errors import InputError
-from ecrt.stages import AUGMENTATION, Borrowed, augment_classes
+from ecrt.stages import AUGMENTATION, Borrowed, Kernel, Pairs, augment_classes
 
-KINDS = ["parametric", "permutation"]
+INDEPENDENT = ["parametric", "permutation"]
+KINDS = [*INDEPENDENT, "kernel", "pairs"]
 
 
 def augment(kind, s, size, generator, variance_d):
@@ -59,10 +60,11 @@ def test_the_class_itself_is_left_alone(kind, sources):
 def test_mean_and_variance_are_those_of_the_class(kind, sources):
     synthetic = augment(kind, sources, 40_000, seeded_generator(), variance_d=sources.var(0))
     torch.testing.assert_close(synthetic.mean(0), sources.mean(0), rtol=0, atol=0.06)
-    torch.testing.assert_close(synthetic.var(0), sources.var(0), rtol=0.04, atol=0)
+    near_rows_lean_inwards = 0.1 if kind == "pairs" else 0.04
+    torch.testing.assert_close(synthetic.var(0), sources.var(0), rtol=near_rows_lean_inwards, atol=0)
 
 
-@every_augmenter
+@pytest.mark.parametrize("kind", INDEPENDENT)
 def test_coordinates_become_independent(kind, sources):
     """Correlated in the class, which the sources should not be; the synthetic ones are not."""
     synthetic = augment(kind, sources, 40_000, seeded_generator(), variance_d=sources.var(0))
@@ -97,7 +99,7 @@ def test_pseudo_samples_draw_the_variance_away_from_the_class(sources):
 
 
 def test_an_unknown_augmentation_is_refused_with_the_choices():
-    with pytest.raises(InputError, match=r"'borrowed', 'none', 'parametric', 'permutation'"):
+    with pytest.raises(InputError, match=r"'borrowed', 'kernel', 'none', 'pairs', 'parametric', 'permutation'"):
         AUGMENTATION.part("smote", "augmentation")
 
 
@@ -112,3 +114,53 @@ def test_borrowed_samples_keep_the_mean_of_each_class_and_the_shape_of_the_lende
     np.testing.assert_allclose(drawn.s.mean(axis=0), s[y == 2].mean(axis=0), atol=0.1)
     centred = drawn.s - drawn.s.mean(axis=0)
     assert ((centred**3).mean(axis=0) / centred.std(axis=0) ** 3 > 1).all()
+
+
+@pytest.mark.parametrize("width", [0.2, 0.7, 1.0])
+@pytest.mark.parametrize("pseudo_samples", [1.0, 10.0])
+def test_left_out_density_is_that_of_a_loop_over_the_rows(width, pseudo_samples, sources):
+    s, variance = sources[:7].numpy(), np.array([1.0, 2.0, 0.5])
+    found = []
+    for i in range(len(s)):
+        others = np.delete(s, i, axis=0)
+        mean = others.mean(axis=0)
+        spread = (((others - mean) ** 2).sum(axis=0) + pseudo_samples * variance) / (len(others) - 1 + pseudo_samples)
+        centres = mean + np.sqrt(1 - width**2) * (others - mean)
+        density = [
+            np.prod(np.exp(-0.5 * (s[i] - c) ** 2 / (width**2 * spread)) / np.sqrt(width**2 * spread)) for c in centres
+        ]
+        found.append(np.log(np.sum(density)))
+    expected = np.mean(found)
+    assert left_out_log_density(s, variance, pseudo_samples, width) == pytest.approx(expected)
+
+
+def test_a_kernel_is_wide_for_a_normal_class_and_narrow_for_one_in_parts():
+    rng = np.random.default_rng(0)
+    whole = torch.from_numpy(rng.normal(size=(60, 2)))
+    parts = torch.from_numpy(rng.normal(size=(60, 2)) * 0.1 + 5 * rng.integers(2, size=(60, 1)))
+    ones = torch.ones(2, dtype=torch.float64)
+    assert Kernel().chosen(whole, ones)[1] > 0.5
+    assert Kernel().chosen(parts, ones)[1] < 0.2
+    assert Kernel(width=0.4).chosen(parts, ones)[1] == 0.4
+    assert Kernel().chosen(whole[:2], ones)[1] == 1.0
+
+
+def test_pairs_are_near_and_named(sources):
+    s = sources[:40]
+    drawn, pairs = Pairs().draw_from(s, 500, seeded_generator(), torch.ones(3, dtype=torch.float64), None)
+    distance = torch.cdist(s, s)
+    assert (pairs[:, 0] != pairs[:, 1]).all()
+    for sample, (first, second) in zip(drawn, pairs.tolist(), strict=True):
+        assert int((distance[first] < distance[first, second]).sum()) <= 5
+        share = (sample - s[first]) / (s[second] - s[first])
+        assert ((share > -0.37) & (share < 1.37)).all()
+        assert share.std() > 0
+
+
+@pytest.mark.parametrize("part", [Kernel(), Pairs(), AUGMENTATION.part("permutation", "")], ids=lambda part: part.kind)
+def test_donors_are_told_without_changing_the_draw(part, sources):
+    options = (sources[:9], 30), (torch.ones(3, dtype=torch.float64), None)
+    drawn, donors = part.draw_from(*options[0], seeded_generator(), *options[1])
+    assert torch.equal(drawn, part.draw(*options[0], seeded_generator(), *options[1]))
+    assert donors.shape[0] == 30
+    assert set(donors.flatten().tolist()) <= set(range(9))
