@@ -17,6 +17,7 @@ from ecrt.data import ClassRoles, assign_roles, stratified_holdout
 from ecrt.data.minority import MinorityRule
 from ecrt.errors import InputError
 from ecrt.estimators.base import FLOW_ROWS, FLOW_SOURCES, Session
+from ecrt.flows import ClassPrior, class_moments
 from ecrt.stages import (
     Augmentation,
     Borrowed,
@@ -87,7 +88,7 @@ def find_mechanism(
     """The de-mixing, and the part that it was made by; without one, the more likely of a linear map and a flow.
 
     They are compared on held-out rows of the classes with data. A flow is tried on up to 64 columns, with 500 rows and
-    three classes to learn from: with fewer it has never been ahead.
+    three classes to learn from.
     """
     train_rows, held_out_rows = stratified_holdout(y, validation, session.rng)
     given: dict[str, Any] = {"train_rows": train_rows, "held_out_rows": held_out_rows, "demixed_on": roles.demixed_on}
@@ -104,11 +105,22 @@ def find_mechanism(
         return linear, Linear()
     flow = demix(z, y, config=Flow(), **given, **vars(session))
     judging = np.flatnonzero(learned & flow.fresh) if flow.fresh is not None else held_out_rows
-    others = linear.refit(np.setdiff1d(np.arange(len(z)), judging))
-    rows, labels = torch.from_numpy(z[judging]), torch.from_numpy(y[judging])
-    with torch.no_grad():
-        gain = (flow.demixer.log_prob(rows, labels) - others.demixer.log_prob(rows, labels)).numpy()
-    return (flow, Flow()) if len(gain) and gain.mean() > 0 else (linear, Linear())
+    if len(judging) == 0:
+        return linear, Linear()
+    refitted = linear.refit(np.setdiff1d(np.arange(len(z)), judging))
+    gain = _log_likelihood(flow, z, y, judging) - _log_likelihood(refitted, z, y, judging)
+    return (flow, Flow()) if gain > 0 else (linear, Linear())
+
+
+@torch.no_grad()
+def _log_likelihood(found: DemixResult, z: Array, y: Labels, judging: Labels) -> float:
+    """Mean log-likelihood of some rows, under Gaussians of the classes that the other rows give."""
+    others = np.setdiff1d(np.arange(len(z)), judging)
+    s, variance = torch.from_numpy(found.learned[others]), torch.from_numpy(found.within_variance)
+    prior = ClassPrior(int(y.max()) + 1, s.shape[1]).double()
+    prior.set_class(*class_moments(s, torch.from_numpy(y[others]), variance, Linear().pseudo_samples))
+    sources, volume = found.demixer.sources_and_volume(torch.from_numpy(z[judging]))
+    return float((prior(sources, torch.from_numpy(y[judging])) + volume).mean())
 
 
 @dataclass(frozen=True)
