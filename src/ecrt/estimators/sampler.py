@@ -102,9 +102,9 @@ class ECRTSampler(FitBase, BaseOverSampler):
     >>> sampler = ECRTSampler(random_state=0)
     >>> X_more, y_more = sampler.fit_resample(X, y)
     >>> np.bincount(y), np.bincount(y_more)
-    (array([239, 178, 149,  34]), array([239, 239, 239, 239]))
-    >>> y[sampler.synthetic_[-1]]
-    array([3, 3, 3, 3, 3])
+    (array([240, 179, 149,  32]), array([240, 240, 240, 240]))
+    >>> set(y[sampler.synthetic_[-1]].tolist())
+    {3}
     """
 
     _roles = {"demixing": DEMIXING, "augmentation": AUGMENTATION}  # noqa: RUF012

@@ -152,15 +152,12 @@ class Kernel(Augmentation):
     width : float or None, default=None
         Share of the spread of a class that is noise, above 0: with little, synthetic sources stay near single samples;
         with 1 they are those of ``Parametric``. ``None`` chooses the one under which samples that are left out, one at
-        a time, are most probable.
-    pseudo_samples : float or None, default=None
-        How many samples the common variance counts for in the variance of a class; ``None`` chooses it with the width.
+        a time, are most probable. How far the variance of a class is drawn towards the common one is chosen so, too.
     """
 
     kind = "kernel"
 
     width: Annotated[float, Interval(Real, 0, 1, closed="right")] | None = None
-    pseudo_samples: Positive | None = None
 
     def draw(
         self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
@@ -177,11 +174,10 @@ class Kernel(Augmentation):
         return kernel(s_nd, donors, generator, variance_d, pseudo_samples, width), donors[:, None]
 
     def chosen(self, s_nd: Tensor, variance_d: Tensor) -> tuple[float, float]:
-        """``pseudo_samples`` and ``width`` for a class; below three samples nothing can be left out to choose by."""
-        pseudo_samples = PSEUDO_SAMPLES if self.pseudo_samples is None else (self.pseudo_samples,)
+        """Pseudo-samples and width for a class; below three samples nothing can be left out to choose by."""
         widths = WIDTHS if self.width is None else (self.width,)
-        tried = [(samples, width) for samples in pseudo_samples for width in widths]
-        if len(s_nd) < 3 or len(tried) == 1:
+        tried = [(samples, width) for samples in PSEUDO_SAMPLES for width in widths]
+        if len(s_nd) < 3:
             return tried[-1]
         step = -(-len(s_nd) // JUDGED_ROWS)
         s, variance = s_nd[::step].double().cpu().numpy(), variance_d.double().cpu().numpy()
