@@ -197,9 +197,10 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
 
 def _tried(clf: ECRTClassifier) -> dict[str, dict[str, float]]:
     """Held-out loss of all that was tried, and its weight; 0 for what does not predict."""
-    weights = {one.name: one.weight for one in clf.members_}
+    weights = {(one.name, one.held_out): one.weight for one in clf.members_}
     return {
-        name: {"loss": float(loss), "weight": weights.get(name, 0.0)} for name, loss in clf.history_["tried"].items()
+        name: {"loss": float(loss), "weight": weights.get((name.partition(" (")[0], loss), 0.0)}  # "linear, mlp (2)"
+        for name, loss in clf.history_["tried"].items()
     }
 
 

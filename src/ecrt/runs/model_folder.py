@@ -51,7 +51,17 @@ from ecrt.estimators import ECRTClassifier, load
 from ecrt.estimators.base import log_prior_of
 from ecrt.estimators.inputs import resolve_device
 from ecrt.io.model_files import package_versions
-from ecrt.runs.config import ESTIMATORS, FitConfig, Target, TaskName, decide, labelled, read_config, read_target
+from ecrt.runs.config import (
+    ESTIMATORS,
+    FitConfig,
+    Target,
+    TaskName,
+    decide,
+    labelled,
+    read_config,
+    read_target,
+    warn_of_copies,
+)
 from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate, measure
 from ecrt.stages import Encoder
 from ecrt.training import interrupted_at_once, stop_requested
@@ -183,6 +193,7 @@ def fit_file(
         options=config,
     )  # fmt: skip
     data = labelled(data)
+    warn_of_copies(data)
     target = read_target(data, config.target, config.task)
     say(_summary(path, data, target))
     say(target.reason)
