@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ecrt.augmentation import left_out_log_density, parametric, permutation
+from ecrt.augmentation import WIDTHS, ClassSources, best_kernel, gaussian, left_out_log_density, permutation
 from ecrt.errors import InputError
 from ecrt.stages import AUGMENTATION, Borrowed, Kernel, Pairs, augment_classes
 
@@ -12,8 +12,17 @@ INDEPENDENT = ["parametric", "permutation"]
 KINDS = [*INDEPENDENT, "kernel", "pairs"]
 
 
+def zeros(size):
+    return torch.zeros(size, dtype=torch.int64)
+
+
 def augment(kind, s, size, generator, variance_d):
-    return AUGMENTATION.part(kind, "augmentation").draw(s, size, generator, variance_d, None)
+    return AUGMENTATION.part(kind, "augmentation").draw(ClassSources.of_one(s, variance_d), zeros(size), generator)
+
+
+def parametric(s, size, generator, variance_d, pseudo_samples):
+    sources = ClassSources.of_one(s, variance_d)
+    return gaussian(sources.moments(pseudo_samples), zeros(size), sources.noise(zeros(size), generator))
 
 
 every_augmenter = pytest.mark.parametrize("kind", KINDS)
@@ -74,14 +83,14 @@ def test_coordinates_become_independent(kind, sources):
 
 
 def test_permutation_takes_every_value_from_the_same_coordinate_of_the_class(sources):
-    synthetic = permutation(sources[:10], 300, seeded_generator())
+    synthetic, _ = permutation(ClassSources.of_one(sources[:10]), zeros(300), seeded_generator())
     for a in range(3):
         assert set(synthetic[:, a].tolist()) == set(sources[:10, a].tolist())
 
 
 def test_permutation_of_one_sample_is_that_sample():
     s = torch.tensor([[1.0, 2.0]])
-    assert torch.equal(permutation(s, 3, seeded_generator()), s.expand(3, 2))
+    assert torch.equal(permutation(ClassSources.of_one(s), zeros(3), seeded_generator())[0], s.expand(3, 2))
 
 
 def test_one_sample_borrows_the_variance_of_the_others():
@@ -99,7 +108,7 @@ def test_pseudo_samples_draw_the_variance_away_from_the_class(sources):
 
 
 def test_an_unknown_augmentation_is_refused_with_the_choices():
-    with pytest.raises(InputError, match=r"'borrowed', 'kernel', 'none', 'pairs', 'parametric', 'permutation'"):
+    with pytest.raises(InputError, match=r"'borrowed', 'kernel'.* 'none', 'pairs', 'parametric', 'permutation'"):
         AUGMENTATION.part("smote", "augmentation")
 
 
@@ -136,18 +145,16 @@ def test_left_out_density_is_that_of_a_loop_over_the_rows(width, pseudo_samples,
 
 def test_a_kernel_is_wide_for_a_normal_class_and_narrow_for_one_in_parts():
     rng = np.random.default_rng(0)
-    whole = torch.from_numpy(rng.normal(size=(60, 2)))
-    parts = torch.from_numpy(rng.normal(size=(60, 2)) * 0.1 + 5 * rng.integers(2, size=(60, 1)))
-    ones = torch.ones(2, dtype=torch.float64)
-    assert Kernel().chosen(whole, ones)[1] > 0.5
-    assert Kernel().chosen(parts, ones)[1] < 0.2
-    assert Kernel(width=0.4).chosen(parts, ones)[1] == 0.4
-    assert Kernel().chosen(whole[:2], ones)[1] == 1.0
+    whole, parts = rng.normal(size=(60, 2)), rng.normal(size=(60, 2)) * 0.1 + 5 * rng.integers(2, size=(60, 1))
+    assert best_kernel(whole, np.ones(2), WIDTHS)[1] > 0.5
+    assert best_kernel(parts, np.ones(2), WIDTHS)[1] < 0.2
+    assert best_kernel(parts, np.ones(2), (0.4,))[1] == 0.4
+    assert best_kernel(whole[:2], np.ones(2), WIDTHS)[1] == 1.0
 
 
 def test_pairs_are_near_and_named(sources):
     s = sources[:40]
-    drawn, pairs = Pairs().draw_from(s, 500, seeded_generator(), torch.ones(3, dtype=torch.float64), None)
+    drawn, pairs = Pairs().draw_from(ClassSources.of_one(s), zeros(500), seeded_generator())
     distance = torch.cdist(s, s)
     assert (pairs[:, 0] != pairs[:, 1]).all()
     for sample, (first, second) in zip(drawn, pairs.tolist(), strict=True):
@@ -157,10 +164,55 @@ def test_pairs_are_near_and_named(sources):
         assert share.std() > 0
 
 
-@pytest.mark.parametrize("part", [Kernel(), Pairs(), AUGMENTATION.part("permutation", "")], ids=lambda part: part.kind)
-def test_donors_are_told_without_changing_the_draw(part, sources):
-    options = (sources[:9], 30), (torch.ones(3, dtype=torch.float64), None)
-    drawn, donors = part.draw_from(*options[0], seeded_generator(), *options[1])
-    assert torch.equal(drawn, part.draw(*options[0], seeded_generator(), *options[1]))
-    assert donors.shape[0] == 30
-    assert set(donors.flatten().tolist()) <= set(range(9))
+@pytest.fixture
+def three_classes() -> ClassSources:
+    """Classes 0, 2 and 3 with 30, 1 and 3 rows of a table; two of them share a row, and some rows have no class."""
+    s_nd = torch.randn(50, 3, generator=seeded_generator(), dtype=torch.float64)
+    row_k = torch.tensor([*range(5, 35), 40, 41, 5, 43])
+    label_k = torch.tensor([0] * 30 + [2] + [3] * 3)
+    s_nd[40:] += 50
+    s_nd[[40, 42]] += 50
+    return ClassSources(s_nd, row_k, label_k, 5, torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64))
+
+
+every_naming = pytest.mark.parametrize(
+    "part", [Kernel(), Pairs(), AUGMENTATION.part("permutation", "")], ids=lambda part: part.kind
+)
+
+
+@every_naming
+def test_donors_are_rows_of_the_class_and_telling_them_changes_nothing(part, three_classes):
+    y_b = torch.tensor([3, 0, 2, 0] * 200)
+    drawn, donors = part.draw_from(three_classes, y_b, seeded_generator())
+    assert torch.equal(drawn, part.draw(three_classes, y_b, seeded_generator()))
+    for label in (0, 2, 3):
+        mine = three_classes.row_k[three_classes.label_k == label].tolist()
+        assert set(donors[y_b == label].flatten().tolist()) == set(mine)
+
+
+@every_naming
+def test_classes_drawn_together_are_those_drawn_alone(part, three_classes):
+    """Mean and spread of each, whatever classes are beside it; a class with one row has the common variance."""
+    drawn = part.draw(three_classes, torch.tensor([0, 2, 3]).repeat(20_000), seeded_generator()).view(-1, 3, 3)
+    for place, label in enumerate((0, 2, 3)):
+        mine = three_classes.s_nd[three_classes.row_k[three_classes.label_k == label]]
+        alone = ClassSources.of_one(mine, three_classes.variance_d)
+        other = part.draw(alone, zeros(20_000), seeded_generator(1))
+        torch.testing.assert_close(drawn[:, place].mean(0), other.mean(0), rtol=0.02, atol=0.06)
+        torch.testing.assert_close(drawn[:, place].std(0), other.std(0), rtol=0.03, atol=1e-9)
+        if label == 2 and part.kind != "permutation":
+            torch.testing.assert_close(other.var(0), three_classes.variance_d, rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("part", [Kernel(), Pairs()], ids=lambda part: part.kind)
+def test_kernels_and_neighbours_are_found_once_and_move_along(part, three_classes, monkeypatch):
+    y_b = torch.tensor([3, 0, 2, 0] * 20)
+    fresh = part.draw(three_classes.on(torch.device("cpu"), torch.float64), y_b, seeded_generator())
+    drawn, donors = part.draw_from(three_classes, y_b, seeded_generator())
+    monkeypatch.setattr("ecrt.augmentation.best_kernel", None)
+    monkeypatch.setattr("ecrt.augmentation.NearestNeighbors", None)
+    moved = three_classes.on(torch.device("cpu"), torch.float64)
+    again, places = part.draw_from(moved, y_b, seeded_generator())
+    assert torch.equal(again, drawn)
+    assert torch.equal(again, fresh)
+    assert torch.equal(three_classes.row_k[places], donors)

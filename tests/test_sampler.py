@@ -151,9 +151,9 @@ class Wild(Augmentation):
 
     kind = "wild"
 
-    def draw(self, s_nd, size, generator, variance_d, residuals_rd):
-        far = torch.arange(size)[:, None] % 2 * 50.0
-        return s_nd[[0] * size] + far
+    def draw(self, sources, y_b, generator):
+        far = torch.arange(len(y_b))[:, None] % 2 * 50.0
+        return sources.s_nd[sources.row_k[sources.start_m[y_b]]] + far
 
 
 class Lost(Augmentation):
@@ -161,8 +161,8 @@ class Lost(Augmentation):
 
     kind = "lost"
 
-    def draw(self, s_nd, size, generator, variance_d, residuals_rd):
-        return s_nd[[0] * size] + 1e6
+    def draw(self, sources, y_b, generator):
+        return sources.samples(y_b, generator) + 1e6
 
 
 def test_rows_without_support_are_not_emitted_and_the_share_is_reported(rows):
@@ -282,7 +282,8 @@ def test_pipeline_and_grid_search(rows):
     [
         ({"augmentation": "none"}, "would have no effect: it needs a part that draws"),
         ({"augmentation": NoAugmentation()}, "would have no effect: it needs a part that draws"),
-        ({"augmentation": Parametric(weight=0.3)}, "ECRTClassifier for its n_synthetic and weight"),
+        ({"augmentation": Parametric(weight=0.3)}, "ECRTClassifier for its weight: rows are counted"),
+        ({"augmentation": Parametric(weighting="added", n_synthetic=3)}, "for its n_synthetic and weighting"),
         (
             {"augmentation": "borrowed", "sampling_strategy": dict.fromkeys(range(4), 100)},
             "no class has residuals to lend",

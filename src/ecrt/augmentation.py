@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,7 +12,8 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from ecrt.data.minority import TargetRegions
-from ecrt.flows import shrunk_moments
+from ecrt.errors import InputError
+from ecrt.flows import class_moments
 
 Array = NDArray[np.float64]
 
@@ -36,84 +39,201 @@ JUDGED_ROWS = 200
 
 # --- classes ---------------------------------------------------------------------------------------------------------
 
+Moments = tuple[Tensor, Tensor]
+"""Means and variances, a row for each class."""
 
-def permutation(s_nd: Tensor, size: int, generator: torch.Generator) -> Tensor:
+
+class ClassSources:
+    """Sources of the rows of each class, to draw from: for any number of classes in one call.
+
+    Parameters
+    ----------
+    s_nd : sources of rows.
+    row_k, label_k : pairs of a row and its class, those of a class together and classes in order.
+    n_classes : of which some may have no row.
+    variance_d : mean variance within classes.
+    residuals_rd : deviations of other classes from their means, if they are to be lent.
+    prior : Gaussians that were trained with a flow, and the mask of the classes that have one; ``None`` for none.
+    """
+
+    def __init__(
+        self, s_nd: Tensor, row_k: Tensor, label_k: Tensor, n_classes: int, variance_d: Tensor,
+        residuals_rd: Tensor | None = None, prior: tuple[Tensor, Moments] | None = None,
+    ) -> None:  # fmt: skip
+        self.s_nd, self.row_k, self.label_k, self.n_classes = s_nd, row_k, label_k, n_classes
+        self.variance_d, self.residuals_rd, self.prior = variance_d, residuals_rd, prior
+        self.count_m = torch.bincount(label_k, minlength=n_classes)
+        self.start_m = self.count_m.cumsum(0) - self.count_m
+        self._moments: dict[float, Moments] = {}
+        self._kernels: dict[tuple[float, ...], tuple[Tensor, ...]] = {}
+        self._near_kj: Tensor | None = None
+
+    @classmethod
+    def of_one(cls, s_nd: Tensor, variance_d: Tensor | None = None) -> ClassSources:
+        """Of a single class, number 0."""
+        rows = torch.arange(len(s_nd))
+        return cls(
+            s_nd, rows, torch.zeros_like(rows), 1, torch.ones(s_nd.shape[1]) if variance_d is None else variance_d
+        )
+
+    def on(self, device: torch.device, dtype: torch.dtype) -> ClassSources:
+        """The same on a device, with the rows that it draws from and no others; kernels and neighbours stay."""
+
+        def moved(values: Tensor) -> Tensor:
+            return values.to(device, dtype)
+
+        prior = self.prior
+        there = ClassSources(
+            moved(self.s_nd[self.row_k]), torch.arange(len(self.row_k), device=device), self.label_k.to(device),
+            self.n_classes, moved(self.variance_d), None if self.residuals_rd is None else moved(self.residuals_rd),
+            None if prior is None else (prior[0].to(device), (moved(prior[1][0]), moved(prior[1][1]))),
+        )  # fmt: skip
+        there._kernels = {widths: tuple(map(moved, made)) for widths, made in self._kernels.items()}
+        there._near_kj = None if self._near_kj is None else self._near_kj.to(device)
+        return there
+
+    def uniform(self, y_b: Tensor, n_each: int, generator: torch.Generator | None) -> Tensor:
+        """Numbers from 0 to 1, ``n_each`` for each of the classes ``y_b``."""
+        return torch.rand(len(y_b), n_each, generator=generator, dtype=torch.float64, device=self.s_nd.device)
+
+    def places(self, y_b: Tensor, n_each: int, generator: torch.Generator | None) -> Tensor:
+        """Places in ``row_k`` of the classes ``y_b``, drawn with replacement, ``n_each`` for every entry."""
+        place = self.start_m[y_b, None] + (self.uniform(y_b, n_each, generator) * self.count_m[y_b, None]).long()
+        return place.clamp_(max=len(self.row_k) - 1)
+
+    def rows(self, y_b: Tensor, n_each: int, generator: torch.Generator | None) -> Tensor:
+        """Rows of the classes ``y_b``, drawn with replacement, ``n_each`` for every entry."""
+        return self.row_k[self.places(y_b, n_each, generator)]
+
+    def samples(self, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Sources of a row of each of the classes ``y_b``."""
+        return self.s_nd[self.rows(y_b, 1, generator)[:, 0]]
+
+    def noise(self, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Standard normal numbers, a row for each of the classes ``y_b``."""
+        return torch.randn(
+            len(y_b), self.s_nd.shape[1], generator=generator, dtype=self.s_nd.dtype, device=self.s_nd.device
+        )
+
+    def moments(self, pseudo_samples: float) -> Moments:
+        """Mean of each class, and its variance drawn towards the one within classes; made once."""
+        if pseudo_samples not in self._moments:
+            labels_p, mean_pd, variance_pd = class_moments(
+                self.s_nd[self.row_k], self.label_k, self.variance_d, pseudo_samples
+            )
+            mean_md = self.s_nd.new_zeros(self.n_classes, self.s_nd.shape[1])
+            variance_md = torch.ones_like(mean_md)
+            mean_md[labels_p], variance_md[labels_p] = mean_pd, variance_pd
+            self._moments[pseudo_samples] = mean_md, variance_md
+        return self._moments[pseudo_samples]
+
+    def trained_moments(self, pseudo_samples: float) -> Moments:
+        """Mean and variance of each class's trained prior; those of its rows where none was trained."""
+        if self.prior is None:
+            raise InputError("source='prior' needs a flow with source_prior='per-class': no other prior is trained.")
+        mean_md, variance_md = self.moments(pseudo_samples)
+        known_m1, (prior_mean_md, prior_variance_md) = self.prior[0][:, None], self.prior[1]
+        return torch.where(known_m1, prior_mean_md, mean_md), torch.where(known_m1, prior_variance_md, variance_md)
+
+    def kernels(self, widths: tuple[float, ...]) -> tuple[Tensor, ...]:
+        """Mean, variance and width (m, 1) of the kernel of each class, see :func:`best_kernel`; chosen once."""
+        if widths not in self._kernels:
+            s, common = _numpy(self.s_nd[self.row_k]), _numpy(self.variance_d)
+            chosen = np.ones((self.n_classes, 2))
+            for label, mine in self._each_class():
+                chosen[label] = best_kernel(s[mine], common, widths)
+            samples_m1, width_m1 = torch.from_numpy(chosen).to(self.s_nd).split(1, dim=1)
+            few, many = PSEUDO_SAMPLES
+            mean_md, variance_md = self.moments(many)
+            variance_md = torch.where(samples_m1 == few, self.moments(few)[1], variance_md)
+            self._kernels[widths] = mean_md, variance_md, width_m1
+        return self._kernels[widths]
+
+    def near(self) -> Tensor:
+        """Places of the rows that are nearest to each of the same class, in units of ``variance_d``; found once.
+
+        A class of n rows fills the first n - 1 columns.
+        """
+        if self._near_kj is None:
+            scaled = _numpy(self.s_nd[self.row_k] / self.variance_d.sqrt())
+            near = np.tile(np.arange(len(scaled))[:, None], (1, NEIGHBOURS))
+            for _, mine in self._each_class():
+                k = min(NEIGHBOURS, mine.stop - mine.start - 1)
+                if k > 0:
+                    found = NearestNeighbors(n_neighbors=k).fit(scaled[mine]).kneighbors(return_distance=False)
+                    near[mine, :k] = mine.start + found
+            self._near_kj = torch.from_numpy(near).to(self.s_nd.device)
+        return self._near_kj
+
+    def _each_class(self) -> Iterator[tuple[int, slice]]:
+        """Classes that have rows, and their places."""
+        for label, (start, count) in enumerate(zip(self.start_m.tolist(), self.count_m.tolist(), strict=True)):
+            if count > 0:
+                yield label, slice(start, start + count)
+
+
+def _numpy(values: Tensor) -> Array:
+    return np.asarray(values.double().cpu().numpy())
+
+
+def permutation(sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
     r"""Non-parametric augmentation, Eq. 2: every coordinate from another sample, drawn with replacement.
 
     .. math:: \tilde s = ([s_{o_1}]_1, \ldots, [s_{o_d}]_d)
 
-    Drawing with replacement instead of permuting gives any number of samples with the same marginals.
+    Drawing with replacement instead of permuting gives any number of samples with the same marginals. The second result
+    holds the rows :math:`o`.
     """
-    return s_nd.gather(0, one_donor_each(s_nd, size, generator))
+    donors_bd = sources.rows(y_b, sources.s_nd.shape[1], generator)
+    return sources.s_nd.gather(0, donors_bd), donors_bd
 
 
-def one_donor_each(s_nd: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """For every coordinate of every synthetic sample the row that it is taken from."""
-    return torch.randint(len(s_nd), (size, s_nd.shape[1]), generator=generator).to(s_nd.device)
+def gaussian(moments: Moments, y_b: Tensor, noise_bd: Tensor) -> Tensor:
+    """Noise with the mean and the variance of each of the classes ``y_b``."""
+    mean_md, variance_md = moments
+    return mean_md[y_b] + noise_bd * variance_md[y_b].sqrt()
 
 
-def parametric(
-    s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, pseudo_samples: float
-) -> Tensor:
-    """Samples of a Gaussian with the class's mean and its variance shrunk towards ``variance_d``."""
-    mean_d, shrunk_d = shrunk_moments(s_nd, variance_d, pseudo_samples)
-    noise = torch.randn(size, s_nd.shape[1], generator=generator, dtype=s_nd.dtype).to(s_nd.device)
-    return mean_d + noise * shrunk_d.sqrt()
-
-
-def borrowed(
-    s_nd: Tensor,
-    size: int,
-    generator: torch.Generator,
-    variance_d: Tensor,
-    pseudo_samples: float,
-    residuals_rd: Tensor,
-) -> Tensor:
+def borrowed(sources: ClassSources, y_b: Tensor, generator: torch.Generator | None, pseudo_samples: float) -> Tensor:
     """The class's mean plus residuals of other classes, each a whole row, stretched to the class's shrunk variance.
 
-    Whatever shape and dependence the other classes have around their means is lent to this one.
+    Whatever shape and dependence the other classes have around their means is lent to this one. Where there are none,
+    noise is Gaussian.
     """
-    mean_d, shrunk_d = shrunk_moments(s_nd, variance_d, pseudo_samples)
-    rows = torch.randint(len(residuals_rd), (size,), generator=generator).to(residuals_rd.device)
-    return mean_d + residuals_rd[rows] * (shrunk_d / variance_d).sqrt()
+    moments, residuals_rd = sources.moments(pseudo_samples), sources.residuals_rd
+    if residuals_rd is None or len(residuals_rd) == 0:
+        return gaussian(moments, y_b, sources.noise(y_b, generator))
+    rows = torch.randint(len(residuals_rd), (len(y_b),), generator=generator, device=residuals_rd.device)
+    mean_md, variance_md = moments
+    return mean_md[y_b] + residuals_rd[rows] * (variance_md[y_b] / sources.variance_d).sqrt()
 
 
 def kernel(
-    s_nd: Tensor, donors_k: Tensor, generator: torch.Generator, variance_d: Tensor, pseudo_samples: float, width: float
-) -> Tensor:
-    r"""Samples of the class, each drawn towards the class's mean and moved by Gaussian noise.
+    sources: ClassSources, y_b: Tensor, generator: torch.Generator | None, widths: tuple[float, ...]
+) -> tuple[Tensor, Tensor]:
+    r"""Samples of each class, drawn towards its mean and moved by Gaussian noise; and the row :math:`o` of each.
 
     .. math:: \tilde s = \bar s + \sqrt{1 - h^2} (s_o - \bar s) + h \sqrt{v} \, \epsilon
 
-    The spread of the class stays what it is. h is the ``width``: near 0 the samples themselves, at 1 those of
-    :func:`parametric`.
+    The spread of the class stays what it is. h is the width that the class has chosen among ``widths``: near 0 the
+    samples themselves, at 1 those of :func:`gaussian`.
     """
-    mean_d, shrunk_d = shrunk_moments(s_nd, variance_d, pseudo_samples)
-    noise = torch.randn(len(donors_k), s_nd.shape[1], generator=generator, dtype=s_nd.dtype).to(s_nd.device)
-    return mean_d + (1 - width**2) ** 0.5 * (s_nd[donors_k] - mean_d) + width * shrunk_d.sqrt() * noise
+    mean_bd, variance_bd, width_b1 = (one[y_b] for one in sources.kernels(widths))
+    donors_b1 = sources.rows(y_b, 1, generator)
+    kept_bd = (1 - width_b1**2).sqrt() * (sources.s_nd[donors_b1[:, 0]] - mean_bd)
+    return mean_bd + kept_bd + width_b1 * variance_bd.sqrt() * sources.noise(y_b, generator), donors_b1
 
 
-def pairs(s_nd: Tensor, pairs_k2: Tensor, generator: torch.Generator) -> Tensor:
-    r"""Samples between two rows and a little beyond, every coordinate by itself.
+def best_kernel(s: Array, variance: Array, widths: tuple[float, ...]) -> tuple[float, float]:
+    """Pseudo-samples and width under which rows of a class, left out one at a time, are most probable.
 
-    .. math:: [\tilde s]_a = [s_o]_a + u_a ([s_p]_a - [s_o]_a), \quad u_a \sim U(-\beta, 1 + \beta)
-
-    With :math:`\beta = (\sqrt 3 - 1) / 2` a pair of independent rows gives samples of their variance; between the two
-    alone, as in SMOTE, it would shrink by a third.
+    With fewer than three rows, when none can be left out, the last ones.
     """
-    first_kd, second_kd = s_nd[pairs_k2[:, 0]], s_nd[pairs_k2[:, 1]]
-    uniform_kd = torch.rand(first_kd.shape, generator=generator, dtype=s_nd.dtype).to(s_nd.device)
-    return first_kd + ((1 + 2 * BEYOND) * uniform_kd - BEYOND) * (second_kd - first_kd)
-
-
-def near_pairs(s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor) -> Tensor:
-    """A row at random and one of its nearest, distances in units of ``variance_d``; two rows at least are needed."""
-    k = min(NEIGHBOURS, len(s_nd) - 1)
-    scaled = (s_nd / variance_d.sqrt()).double().cpu().numpy()
-    near = torch.from_numpy(NearestNeighbors(n_neighbors=k).fit(scaled).kneighbors(return_distance=False))
-    first = torch.randint(len(s_nd), (size,), generator=generator)
-    second = near[first, torch.randint(k, (size,), generator=generator)]
-    return torch.stack([first, second], dim=1).to(s_nd.device)
+    tried = [(samples, width) for samples in PSEUDO_SAMPLES for width in widths]
+    if len(s) < 3:
+        return tried[-1]
+    judged = s[:: -(-len(s) // JUDGED_ROWS)]
+    return max(tried, key=lambda one: left_out_log_density(judged, variance, *one))
 
 
 def left_out_log_density(s: Array, variance: Array, pseudo_samples: float, width: float) -> float:
@@ -136,22 +256,47 @@ def left_out_log_density(s: Array, variance: Array, pseudo_samples: float, width
     return float((logsumexp(exponent, axis=1) + 0.5 * np.log(precision).sum(axis=1)).mean())
 
 
+def pairs(sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    r"""Samples between two near rows and a little beyond, every coordinate by itself; and the two rows.
+
+    .. math:: [\tilde s]_a = [s_o]_a + u_a ([s_p]_a - [s_o]_a), \quad u_a \sim U(-\beta, 1 + \beta)
+
+    With :math:`\beta = (\sqrt 3 - 1) / 2` a pair of independent rows gives samples of their variance; between the two
+    alone, as in SMOTE, it would shrink by a third. A class with one row gets that row with Gaussian noise.
+    """
+    s_nd, count_b1 = sources.s_nd, sources.count_m[y_b, None]
+    first_b1 = sources.places(y_b, 1, generator)
+    which_b1 = (sources.uniform(y_b, 1, generator) * (count_b1 - 1).clamp(1, NEIGHBOURS)).long()
+    donors_b2 = sources.row_k[torch.cat([first_b1, sources.near()[first_b1, which_b1]], dim=1)]
+    first_bd, second_bd = s_nd[donors_b2[:, 0]], s_nd[donors_b2[:, 1]]
+    share_bd = (1 + 2 * BEYOND) * sources.uniform(y_b, s_nd.shape[1], generator).to(s_nd.dtype) - BEYOND
+    noise_bd = sources.variance_d.sqrt() * sources.noise(y_b, generator)
+    return first_bd + share_bd * (second_bd - first_bd) + torch.where(count_b1 == 1, noise_bd, 0.0), donors_b2
+
+
 # --- a continuous target ---------------------------------------------------------------------------------------------
+
+
+def donor_widths(squares: Array, n_donors: int) -> Array:
+    """h, half the distance to the ``n_donors``-th nearest target: where data are sparse donors come from farther away.
+
+    ``squares`` are squared distances of the targets wanted (rows) from those of the donors.
+    """
+    nearest = min(n_donors, squares.shape[1]) - 1
+    return np.maximum(np.sqrt(np.partition(squares, nearest, axis=1)[:, nearest]) / 2, LEAST_WIDTH)
 
 
 def donor_weights(y: Array, targets: Array, n_donors: int) -> Array:
     r"""Gaussian kernel :math:`w_{mi} \propto \exp(-|y_i - y^*_m|^2 / 2 h_m^2)`, rows summing to one.
 
-    The bandwidth follows the density: h is half the distance to the ``n_donors``-th nearest target, so that where data
-    are sparse donors come from farther away.
+    The bandwidth follows the density: see ``donor_widths``.
 
     Parameters
     ----------
     y, targets : standardised targets of the donors (n, outputs), and those wanted (m, outputs).
     """
     squares = ((targets[:, None, :] - y[None, :, :]) ** 2).sum(axis=2)
-    nearest = min(n_donors, len(y)) - 1
-    width = np.maximum(np.sqrt(np.partition(squares, nearest, axis=1)[:, nearest]) / 2, LEAST_WIDTH)
+    width = donor_widths(squares, n_donors)
     exponent = -squares / (2 * width**2)[:, None]
     weights = np.exp(exponent - exponent.max(axis=1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
@@ -186,6 +331,39 @@ def draw_from_donors(
             drawn[row] = s[donors, np.arange(s.shape[1])] + (step * _slopes(s, y, w).T).sum(axis=1)
         parts.append(drawn)
     return np.concatenate(parts) if parts else np.empty((0, s.shape[1]))
+
+
+class DonorDraws:
+    """The same for some targets again and again, in torch: sources of the same targets from other donors.
+
+    Parameters
+    ----------
+    s, y, targets, n_donors : as in ``draw_from_donors``.
+    device : where sources are drawn, in float32.
+    """
+
+    def __init__(self, s: Array, y: Array, targets: Array, n_donors: int, device: torch.device) -> None:
+        widths, slopes = [], []
+        for start in range(0, len(targets), ROWS_AT_ONCE):
+            wanted = targets[start : start + ROWS_AT_ONCE]
+            widths.append(donor_widths(((wanted[:, None, :] - y[None, :, :]) ** 2).sum(axis=2), n_donors))
+            slopes += [_slopes(s, y, w) for w in donor_weights(y, wanted, n_donors)]
+
+        def moved(values: Array) -> Tensor:
+            return torch.from_numpy(values).float().to(device)
+
+        self.s_nd, self.y_no, self.targets_mo = moved(s), moved(y), moved(targets)
+        self.width_m, self.slopes_mod = moved(np.concatenate(widths)), moved(np.stack(slopes))
+
+    def __call__(self, places_b: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Sources of the targets at these places."""
+        targets_bo, d = self.targets_mo[places_b], self.s_nd.shape[1]
+        exponent_bn = -0.5 * (torch.cdist(targets_bo, self.y_no) / self.width_m[places_b, None]) ** 2
+        edges_bn = torch.softmax(exponent_bn.double(), dim=1).cumsum(1)
+        uniform_bd = torch.rand(len(places_b), d, generator=generator, dtype=torch.float64, device=edges_bn.device)
+        donors_bd = torch.searchsorted(edges_bn, uniform_bd * edges_bn[:, -1:]).clamp_(max=len(self.y_no) - 1)
+        step_bdo = targets_bo[:, None, :] - self.y_no[donors_bd]
+        return self.s_nd.gather(0, donors_bd) + (step_bdo * self.slopes_mod[places_b].mT).sum(2)
 
 
 def _slopes(s: Array, y: Array, w: Array) -> Array:

@@ -117,13 +117,12 @@ class ECRTAugmenter(nn.Module):
         check_class_counts(self._classes, indices)
         self._share = np.bincount(indices) / len(indices)
         roles = roles_of(indices, self._classes, self.demixing, self.minority)
-        rare = np.flatnonzero(roles.augmented)
         rng = np.random.default_rng(self.random_state)
         with seeded(self.random_state), one_thread(), torch.enable_grad():
             session = Session(rng, features.device, Progress())
             mechanism, _ = find_mechanism(z, indices, self.demixing, roles, VALIDATION_FRACTION, session)
             augmentation = self.augmentation or usual_augmentation(roles)
-            rows = rows_of_classes(mechanism, z, indices, rare, augmentation, roles.augmented)
+            rows = rows_of_classes(mechanism, z, indices, roles.augmented, augmentation, roles.demixed_on)
         self._synthetic_share = augmentation.weight
         self._pools = {label: Pool(mine, rng) for label, mine in rows.items()}
         return self

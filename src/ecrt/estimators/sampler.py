@@ -152,7 +152,7 @@ class ECRTSampler(FitBase, BaseOverSampler):
         drawn = []
         with self._session() as session:
             mechanism, made_by = find_mechanism(cells.z, labels, config, roles, self.validation_fraction, session)
-            sources = rows_of_classes(mechanism, cells.z, labels, np.array([*wanted]), augmentation, augmented)
+            sources = rows_of_classes(mechanism, cells.z, labels, augmented, augmentation, roles.demixed_on)
             for label, size in wanted.items():
                 found, refused = draw_good_rows(sources[label], cells, size, session.rng)
                 name = self.classes_[[label]].tolist()[0]

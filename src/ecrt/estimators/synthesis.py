@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from ecrt.augmentation import MOST_ROWS, NEIGHBOURS
+from ecrt.augmentation import MOST_ROWS, NEIGHBOURS, ClassSources
 from ecrt.data import ClassRoles, assign_roles, stratified_holdout
 from ecrt.data.minority import MinorityRule
 from ecrt.errors import InputError
@@ -32,7 +32,7 @@ from ecrt.stages import (
     Parametric,
     Permutation,
     Role,
-    class_residuals,
+    class_sources,
     demix,
 )
 from ecrt.stages.parts import Rule, changed_options
@@ -63,9 +63,9 @@ def idle_augmentation(augmentation: Augmentation | None, *, weighs: bool = False
         return
     needs = "a part that draws: use augmentation='auto', 'kernel' or 'pairs', for example"
     yield "augmentation", not isinstance(augmentation, NoAugmentation), needs
-    others = {"n_synthetic"} if weighs else {"weight", "n_synthetic"}
-    needs = f"ECRTClassifier for its {' and '.join(sorted(others))}: how many rows are drawn is said elsewhere here"
-    yield "augmentation", not (others & changed_options(augmentation)), needs
+    idle = changed_options(augmentation) & {"weighting", "n_synthetic", *(() if weighs else ("weight",))}
+    needs = f"ECRTClassifier for its {' and '.join(sorted(idle))}: rows are counted and weighed elsewhere here"
+    yield "augmentation", not idle, needs
 
 
 def roles_of(y: Labels, classes: NDArray[Any], demixing: Demixing | None, minority: MinorityRule) -> ClassRoles:
@@ -150,21 +150,21 @@ class ClassRows:
     ----------
     mechanism : the de-mixing, with the sources of all rows.
     z : features of all rows.
-    rows : those of the class.
-    residuals : of other classes, if they are lent.
+    sources : those of all rows, by classes.
+    label : the class.
     """
 
     def __init__(
-        self, mechanism: DemixResult, z: Array, rows: Labels, augmentation: Augmentation, residuals: Any = None
+        self, mechanism: DemixResult, z: Array, sources: ClassSources, label: int, augmentation: Augmentation
     ) -> None:
         self.mechanism = replace(mechanism, refit=None)  # a function, which cannot be copied to other processes
-        self.rows, self.augmentation, self.residuals = rows, augmentation, residuals
+        self.sources, self.label, self.augmentation = sources, label, augmentation
+        self.rows = rows = sources.row_k[sources.label_k == label].numpy()
         self.unit = np.sqrt(mechanism.within_variance)
-        self.s = torch.from_numpy(mechanism.learned[rows])
         with torch.no_grad():
             self.rest = mechanism.demixer.linear(torch.from_numpy(z[rows]))[1]
         some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(np.int64))
-        self.known, self.compared = rows[some], self.s.numpy()[some] / self.unit
+        self.known, self.compared = rows[some], mechanism.learned[rows[some]] / self.unit
 
     @cached_property
     def _search(self) -> NearestNeighbors:
@@ -180,17 +180,16 @@ class ClassRows:
     def draw(self, size: int, rng: np.random.Generator) -> Drawn:
         """``size`` synthetic rows, good or not."""
         generator, demixer = torch_generator(rng), self.mechanism.demixer
-        variance = torch.from_numpy(self.mechanism.within_variance)
         with torch.no_grad():
-            s, donors = self.augmentation.draw_from(self.s, size, generator, variance, self.residuals)
-            parent = rng.integers(len(self.rows), size=size) if donors is None else donors[:, 0].numpy()
-            z = demixer.inverse(s, self.rest[parent])
+            s, donors = self.augmentation.draw_from(self.sources, torch.full((size,), self.label), generator)
+            parent = rng.choice(self.rows, size) if donors is None else donors[:, 0].numpy()
+            z = demixer.inverse(s, self.rest[np.searchsorted(self.rows, parent)])
             error = (demixer(z) - s).abs() / torch.from_numpy(self.unit)
         exact = (error.amax(1) < ROUND_TRIP).numpy()  # NaN is not
         distances, places = self.nearest(np.where(np.isfinite(s.numpy()), s.numpy(), 0.0))
         return Drawn(
-            z=z.numpy(), donors=None if donors is None else self.rows[donors.numpy()], parent=self.rows[parent],
-            near=self.known[places], good=exact & (distances[:, 0] <= self.reach),
+            z=z.numpy(), donors=None if donors is None else donors.numpy(), parent=parent, near=self.known[places],
+            good=exact & (distances[:, 0] <= self.reach),
         )  # fmt: skip
 
     def nearest(self, s: Array) -> tuple[Array, Labels]:
@@ -211,17 +210,20 @@ class ClassRows:
 
 
 def rows_of_classes(
-    mechanism: DemixResult, z: Array, y: Labels, labels: Labels, augmentation: Augmentation, augmented: Mask
+    mechanism: DemixResult, z: Array, y: Labels, augmented: Mask, augmentation: Augmentation, trained: Mask
 ) -> dict[int, ClassRows]:
-    """The rows of some classes, to draw from; those that are not ``augmented`` lend their residuals."""
-    residuals = None
-    if isinstance(augmentation, Borrowed):
-        residuals = class_residuals(mechanism.learned, y, ~augmented)
-        if len(residuals) == 0:
-            raise InputError(
-                "augmentation='borrowed' would have no effect: no class has residuals to lend, since all others are "
-                "augmented too. Use augmentation='auto'."
-            )
-    return {
-        int(label): ClassRows(mechanism, z, np.flatnonzero(y == label), augmentation, residuals) for label in labels
-    }
+    """The rows of the ``augmented`` classes, to draw from; the others lend their residuals.
+
+    ``trained`` : classes that de-mixing learned from.
+    """
+    sources = class_sources(
+        mechanism.learned, y, augmented, mechanism.within_variance, augmentation,
+        prior=mechanism.trained_prior, trained=trained,
+    )  # fmt: skip
+    if sources.residuals_rd is not None and len(sources.residuals_rd) == 0:
+        raise InputError(
+            "augmentation='borrowed' would have no effect: no class has residuals to lend, since all others are "
+            "augmented too. Use augmentation='auto'."
+        )
+    labels = np.flatnonzero(augmented).tolist()
+    return {label: ClassRows(mechanism, z, sources, label, augmentation) for label in labels}
