@@ -1,5 +1,7 @@
 """scikit-learn's own checks on every public estimator, in at least three configurations each; nothing is exempted.
 
+The sampler also has to pass those of imbalanced-learn.
+
     python benchmarks/estimator_checks.py [part of a configuration's name]
 
 Writes results/estimator_checks.json, where configurations that were not asked for keep their lines. Ends with status
@@ -13,18 +15,23 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import sklearn
 import torch
+from imblearn.utils.estimator_checks import estimator_checks_generator
+from sklearn.base import BaseEstimator
 from sklearn.utils.estimator_checks import check_estimator
 
 from ecrt import (
     BaselineClassifier,
     ECRTClassifier,
     ECRTRegressor,
+    ECRTSampler,
     ECRTTransformer,
     Encoder,
     Flow,
+    Linear,
     LinearHead,
     MLPHead,
 )
@@ -40,7 +47,7 @@ METHOD_OPTIONS = {
 }
 
 
-def configurations() -> dict[str, ECRTClassifier | ECRTRegressor | ECRTTransformer | BaselineClassifier]:
+def configurations() -> dict[str, BaseEstimator]:
     """Estimators by name."""
     head = LinearHead(weight_decay=1e-3)
     linear = {"demixing": "linear", "head": head}
@@ -69,6 +76,11 @@ def configurations() -> dict[str, ECRTClassifier | ECRTRegressor | ECRTTransform
         "transformer, float32": ECRTTransformer(precision="float32"),
         "transformer, flow, float32": ECRTTransformer(demixing=Flow(**FLOW), precision="float32"),
         "transformer, MLP encoder": ECRTTransformer(encoder=mlp),
+        "sampler": ECRTSampler(random_state=0),
+        "sampler, one source, permutation": ECRTSampler(
+            demixing=Linear(n_sources=1), augmentation="permutation", random_state=0
+        ),
+        "sampler, flow, parametric": ECRTSampler(demixing=Flow(**FLOW), augmentation="parametric", random_state=0),
     }
     for name, kind in known_rivals().items():
         rival = kind(**METHOD_OPTIONS.get(name, {}))
@@ -81,6 +93,19 @@ def configurations() -> dict[str, ECRTClassifier | ECRTRegressor | ECRTTransform
         encoder=autoencoder, method="feature-smote", head=LinearHead(weight_decay=1e-3)
     )
     return found
+
+
+def sampler_checks(sampler: ECRTSampler) -> list[dict[str, Any]]:
+    """What imbalanced-learn's checks say, in the form of scikit-learn's."""
+    logs = []
+    for estimator, check in estimator_checks_generator(sampler):
+        log = {"check_name": check.func.__name__, "status": "passed", "exception": None}
+        try:
+            check(estimator)
+        except Exception as error:
+            log |= {"status": "failed", "exception": error}
+        logs.append(log)
+    return logs
 
 
 def _total(table: dict[str, dict[str, int]]) -> dict[str, int]:
@@ -113,6 +138,8 @@ def main(wanted: str = "") -> int:
             continue
         began = time.process_time()
         logs = check_estimator(estimator, on_skip=None, on_fail=None)
+        if isinstance(estimator, ECRTSampler):
+            logs += sampler_checks(estimator)
         states = [log["status"] for log in logs]
         table[name] = {state: states.count(state) for state in sorted(set(states))}
         print(f"{name}: {table[name]}, {time.process_time() - began:.0f} s", flush=True)

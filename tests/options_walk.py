@@ -27,11 +27,13 @@ from ecrt import (
     GaussianHead,
     InputError,
     Interpolated,
+    Kernel,
     Linear,
     LinearHead,
     MLPHead,
     NoAugmentation,
     NoDemixing,
+    Pairs,
     Parametric,
     Permutation,
     PseudoMinority,
@@ -91,6 +93,8 @@ VALUES: dict[type, dict[str, list[Any]]] = {
     Parametric: DRAWN | {"pseudo_samples": [1.0], "source": ["prior"]},
     Permutation: DRAWN,
     Borrowed: DRAWN | {"pseudo_samples": [1.0]},
+    Kernel: DRAWN | {"width": [0.2]},
+    Pairs: DRAWN,
     Interpolated: {"n_donors": [3]},
     Donors: DRAWN | {"n_donors": [3]},
     LinearHead: HEAD,
@@ -99,7 +103,8 @@ VALUES: dict[type, dict[str, list[Any]]] = {
     TreesHead: {"steps": [2], "learning_rate": [0.5], "leaves": [2]},
     PseudoMinority: {},
     ECRTClassifier: COMMON | {
-        "demixing": ["none"], "augmentation": ["permutation", "borrowed", "none"], "head": ["gaussian", "linear"],
+        "demixing": ["none"], "augmentation": ["permutation", "borrowed", "kernel", "pairs", "none"],
+        "head": ["gaussian", "linear"],
         "minority": [[0]], "class_prior": ["training"], "thresholds": ["validation"], "precision": ["float32"],
     },
     ECRTTransformer: COMMON | {"demixing": ["none"], "minority": [[0]], "precision": ["float32"]},
@@ -159,6 +164,8 @@ def modes(kind: type) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "parametric", {**linear, "augmentation": Parametric()}
         yield "permutation", {**linear, "augmentation": Permutation()}
         yield "borrowed", {**linear, "augmentation": Borrowed()}
+        yield "kernel", {**linear, "augmentation": Kernel()}
+        yield "pairs", {**linear, "augmentation": Pairs()}
     if kind is not ECRTTransformer:
         yield "MLP head", {**linear, "head": MLPHead(epochs=2)}
     if kind is ECRTRegressor:

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from ecrt.augmentation import ClassSources, gaussian, permutation
+from ecrt.augmentation import WIDTHS, ClassSources, best_kernel, gaussian, left_out_log_density, permutation
 from ecrt.errors import InputError
-from ecrt.stages import AUGMENTATION, Borrowed, augment_classes
+from ecrt.stages import AUGMENTATION, Borrowed, Kernel, Pairs, augment_classes
 
-KINDS = ["parametric", "permutation"]
+INDEPENDENT = ["parametric", "permutation"]
+KINDS = [*INDEPENDENT, "kernel", "pairs"]
 
 
 def zeros(size):
@@ -68,10 +69,11 @@ def test_the_class_itself_is_left_alone(kind, sources):
 def test_mean_and_variance_are_those_of_the_class(kind, sources):
     synthetic = augment(kind, sources, 40_000, seeded_generator(), variance_d=sources.var(0))
     torch.testing.assert_close(synthetic.mean(0), sources.mean(0), rtol=0, atol=0.06)
-    torch.testing.assert_close(synthetic.var(0), sources.var(0), rtol=0.04, atol=0)
+    near_rows_lean_inwards = 0.1 if kind == "pairs" else 0.04
+    torch.testing.assert_close(synthetic.var(0), sources.var(0), rtol=near_rows_lean_inwards, atol=0)
 
 
-@every_augmenter
+@pytest.mark.parametrize("kind", INDEPENDENT)
 def test_coordinates_become_independent(kind, sources):
     """Correlated in the class, which the sources should not be; the synthetic ones are not."""
     synthetic = augment(kind, sources, 40_000, seeded_generator(), variance_d=sources.var(0))
@@ -81,14 +83,14 @@ def test_coordinates_become_independent(kind, sources):
 
 
 def test_permutation_takes_every_value_from_the_same_coordinate_of_the_class(sources):
-    synthetic = permutation(ClassSources.of_one(sources[:10]), zeros(300), seeded_generator())
+    synthetic, _ = permutation(ClassSources.of_one(sources[:10]), zeros(300), seeded_generator())
     for a in range(3):
         assert set(synthetic[:, a].tolist()) == set(sources[:10, a].tolist())
 
 
 def test_permutation_of_one_sample_is_that_sample():
     s = torch.tensor([[1.0, 2.0]])
-    assert torch.equal(permutation(ClassSources.of_one(s), zeros(3), seeded_generator()), s.expand(3, 2))
+    assert torch.equal(permutation(ClassSources.of_one(s), zeros(3), seeded_generator())[0], s.expand(3, 2))
 
 
 def test_one_sample_borrows_the_variance_of_the_others():
@@ -106,7 +108,7 @@ def test_pseudo_samples_draw_the_variance_away_from_the_class(sources):
 
 
 def test_an_unknown_augmentation_is_refused_with_the_choices():
-    with pytest.raises(InputError, match=r"'borrowed', 'none', 'parametric', 'permutation'"):
+    with pytest.raises(InputError, match=r"'borrowed', 'kernel'.* 'none', 'pairs', 'parametric', 'permutation'"):
         AUGMENTATION.part("smote", "augmentation")
 
 
@@ -121,3 +123,96 @@ def test_borrowed_samples_keep_the_mean_of_each_class_and_the_shape_of_the_lende
     np.testing.assert_allclose(drawn.s.mean(axis=0), s[y == 2].mean(axis=0), atol=0.1)
     centred = drawn.s - drawn.s.mean(axis=0)
     assert ((centred**3).mean(axis=0) / centred.std(axis=0) ** 3 > 1).all()
+
+
+@pytest.mark.parametrize("width", [0.2, 0.7, 1.0])
+@pytest.mark.parametrize("pseudo_samples", [1.0, 10.0])
+def test_left_out_density_is_that_of_a_loop_over_the_rows(width, pseudo_samples, sources):
+    s, variance = sources[:7].numpy(), np.array([1.0, 2.0, 0.5])
+    found = []
+    for i in range(len(s)):
+        others = np.delete(s, i, axis=0)
+        mean = others.mean(axis=0)
+        spread = (((others - mean) ** 2).sum(axis=0) + pseudo_samples * variance) / (len(others) - 1 + pseudo_samples)
+        centres = mean + np.sqrt(1 - width**2) * (others - mean)
+        density = [
+            np.prod(np.exp(-0.5 * (s[i] - c) ** 2 / (width**2 * spread)) / np.sqrt(width**2 * spread)) for c in centres
+        ]
+        found.append(np.log(np.sum(density)))
+    expected = np.mean(found)
+    assert left_out_log_density(s, variance, pseudo_samples, width) == pytest.approx(expected)
+
+
+def test_a_kernel_is_wide_for_a_normal_class_and_narrow_for_one_in_parts():
+    rng = np.random.default_rng(0)
+    whole, parts = rng.normal(size=(60, 2)), rng.normal(size=(60, 2)) * 0.1 + 5 * rng.integers(2, size=(60, 1))
+    assert best_kernel(whole, np.ones(2), WIDTHS)[1] > 0.5
+    assert best_kernel(parts, np.ones(2), WIDTHS)[1] < 0.2
+    assert best_kernel(parts, np.ones(2), (0.4,))[1] == 0.4
+    assert best_kernel(whole[:2], np.ones(2), WIDTHS)[1] == 1.0
+
+
+def test_pairs_are_near_and_named(sources):
+    s = sources[:40]
+    drawn, pairs = Pairs().draw_from(ClassSources.of_one(s), zeros(500), seeded_generator())
+    distance = torch.cdist(s, s)
+    assert (pairs[:, 0] != pairs[:, 1]).all()
+    for sample, (first, second) in zip(drawn, pairs.tolist(), strict=True):
+        assert int((distance[first] < distance[first, second]).sum()) <= 5
+        share = (sample - s[first]) / (s[second] - s[first])
+        assert ((share > -0.37) & (share < 1.37)).all()
+        assert share.std() > 0
+
+
+@pytest.fixture
+def three_classes() -> ClassSources:
+    """Classes 0, 2 and 3 with 30, 1 and 3 rows of a table; two of them share a row, and some rows have no class."""
+    s_nd = torch.randn(50, 3, generator=seeded_generator(), dtype=torch.float64)
+    row_k = torch.tensor([*range(5, 35), 40, 41, 5, 43])
+    label_k = torch.tensor([0] * 30 + [2] + [3] * 3)
+    s_nd[40:] += 50
+    s_nd[[40, 42]] += 50
+    return ClassSources(s_nd, row_k, label_k, 5, torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64))
+
+
+every_naming = pytest.mark.parametrize(
+    "part", [Kernel(), Pairs(), AUGMENTATION.part("permutation", "")], ids=lambda part: part.kind
+)
+
+
+@every_naming
+def test_donors_are_rows_of_the_class_and_telling_them_changes_nothing(part, three_classes):
+    y_b = torch.tensor([3, 0, 2, 0] * 200)
+    drawn, donors = part.draw_from(three_classes, y_b, seeded_generator())
+    assert torch.equal(drawn, part.draw(three_classes, y_b, seeded_generator()))
+    for label in (0, 2, 3):
+        mine = three_classes.row_k[three_classes.label_k == label].tolist()
+        assert set(donors[y_b == label].flatten().tolist()) == set(mine)
+
+
+@every_naming
+def test_classes_drawn_together_are_those_drawn_alone(part, three_classes):
+    """Mean and spread of each, whatever classes are beside it; a class with one row has the common variance."""
+    drawn = part.draw(three_classes, torch.tensor([0, 2, 3]).repeat(20_000), seeded_generator()).view(-1, 3, 3)
+    for place, label in enumerate((0, 2, 3)):
+        mine = three_classes.s_nd[three_classes.row_k[three_classes.label_k == label]]
+        alone = ClassSources.of_one(mine, three_classes.variance_d)
+        other = part.draw(alone, zeros(20_000), seeded_generator(1))
+        torch.testing.assert_close(drawn[:, place].mean(0), other.mean(0), rtol=0.02, atol=0.06)
+        torch.testing.assert_close(drawn[:, place].std(0), other.std(0), rtol=0.03, atol=1e-9)
+        if label == 2 and part.kind != "permutation":
+            torch.testing.assert_close(other.var(0), three_classes.variance_d, rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("part", [Kernel(), Pairs()], ids=lambda part: part.kind)
+def test_kernels_and_neighbours_are_found_once_and_move_along(part, three_classes, monkeypatch):
+    y_b = torch.tensor([3, 0, 2, 0] * 20)
+    fresh = part.draw(three_classes.on(torch.device("cpu"), torch.float64), y_b, seeded_generator())
+    drawn, donors = part.draw_from(three_classes, y_b, seeded_generator())
+    monkeypatch.setattr("ecrt.augmentation.best_kernel", None)
+    monkeypatch.setattr("ecrt.augmentation.NearestNeighbors", None)
+    moved = three_classes.on(torch.device("cpu"), torch.float64)
+    again, places = part.draw_from(moved, y_b, seeded_generator())
+    assert torch.equal(again, drawn)
+    assert torch.equal(again, fresh)
+    assert torch.equal(three_classes.row_k[places], donors)

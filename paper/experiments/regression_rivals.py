@@ -154,7 +154,7 @@ def _transferred(x: Array, y: Array, rare: NDArray[np.bool_], task: _Task) -> tu
         rng=task.rng, device=torch.device("cpu"),
     )  # fmt: skip
     s = torch.from_numpy(result.sources(bundle[rare]))
-    drawn = permutation(
+    drawn, _ = permutation(
         ClassSources.of_one(s), torch.zeros(max(len(y) // 2, 20), dtype=torch.int64), torch_generator(task.rng)
     )
     new = result.demixer.inverse(drawn).numpy()

@@ -7,7 +7,8 @@ from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError, Mod
 
 if TYPE_CHECKING:
     from ecrt.comparison import compare
-    from ecrt.estimators import ECRTClassifier, ECRTRegressor, ECRTTransformer, load
+    from ecrt.estimators import ECRTAugmenter, ECRTClassifier, ECRTRegressor, ECRTTransformer, load
+    from ecrt.estimators.sampler import ECRTSampler
     from ecrt.rivals import BaselineClassifier
     from ecrt.runs import diagnose
     from ecrt.selection import PseudoMinority
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
         Flow,
         GaussianHead,
         Interpolated,
+        Kernel,
         Linear,
         LinearHead,
         MLPHead,
         NoAugmentation,
         NoDemixing,
+        Pairs,
         Parametric,
         Permutation,
         TreesHead,
@@ -35,9 +38,11 @@ __all__ = [
     "Borrowed",
     "DivergenceError",
     "Donors",
+    "ECRTAugmenter",
     "ECRTClassifier",
     "ECRTError",
     "ECRTRegressor",
+    "ECRTSampler",
     "ECRTTransformer",
     "ECRTWarning",
     "Encoder",
@@ -45,12 +50,14 @@ __all__ = [
     "GaussianHead",
     "InputError",
     "Interpolated",
+    "Kernel",
     "Linear",
     "LinearHead",
     "MLPHead",
     "ModelFileError",
     "NoAugmentation",
     "NoDemixing",
+    "Pairs",
     "Parametric",
     "Permutation",
     "PseudoMinority",
@@ -63,8 +70,10 @@ __all__ = [
 
 _ROOMS = {
     "BaselineClassifier": "rivals",
+    "ECRTAugmenter": "estimators",
     "ECRTClassifier": "estimators",
     "ECRTRegressor": "estimators",
+    "ECRTSampler": "estimators.sampler",
     "ECRTTransformer": "estimators",
     "PseudoMinority": "selection",
     "compare": "comparison",

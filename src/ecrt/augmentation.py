@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
@@ -22,6 +25,16 @@ RARE_COPIES = 3
 
 MOST_ROWS = 10_000
 """Of more rows than this some are drawn to interpolate between: looking for neighbours would take too long."""
+
+WIDTHS = (0.1, 0.2, 0.3, 0.45, 0.65, 1.0)
+PSEUDO_SAMPLES = (1.0, 10.0)
+"""Kernels that are tried on the rows of a class."""
+
+BEYOND = (3**0.5 - 1) / 2
+"""How far samples reach beyond a pair of rows, so that they vary as much as the rows do."""
+
+JUDGED_ROWS = 200
+"""Of a class with more rows than this so many choose its kernel."""
 
 
 # --- classes ---------------------------------------------------------------------------------------------------------
@@ -52,6 +65,8 @@ class ClassSources:
         self.count_m = torch.bincount(label_k, minlength=n_classes)
         self.start_m = self.count_m.cumsum(0) - self.count_m
         self._moments: dict[float, Moments] = {}
+        self._kernels: dict[tuple[float, ...], tuple[Tensor, ...]] = {}
+        self._near_kj: Tensor | None = None
 
     @classmethod
     def of_one(cls, s_nd: Tensor, variance_d: Tensor | None = None) -> ClassSources:
@@ -62,23 +77,33 @@ class ClassSources:
         )
 
     def on(self, device: torch.device, dtype: torch.dtype) -> ClassSources:
-        """The same on a device, with the rows that it draws from and no others."""
+        """The same on a device, with the rows that it draws from and no others; kernels and neighbours stay."""
 
         def moved(values: Tensor) -> Tensor:
             return values.to(device, dtype)
 
         prior = self.prior
-        return ClassSources(
+        there = ClassSources(
             moved(self.s_nd[self.row_k]), torch.arange(len(self.row_k), device=device), self.label_k.to(device),
             self.n_classes, moved(self.variance_d), None if self.residuals_rd is None else moved(self.residuals_rd),
             None if prior is None else (prior[0].to(device), (moved(prior[1][0]), moved(prior[1][1]))),
         )  # fmt: skip
+        there._kernels = {widths: tuple(map(moved, made)) for widths, made in self._kernels.items()}
+        there._near_kj = None if self._near_kj is None else self._near_kj.to(device)
+        return there
+
+    def uniform(self, y_b: Tensor, n_each: int, generator: torch.Generator | None) -> Tensor:
+        """Numbers from 0 to 1, ``n_each`` for each of the classes ``y_b``."""
+        return torch.rand(len(y_b), n_each, generator=generator, dtype=torch.float64, device=self.s_nd.device)
+
+    def places(self, y_b: Tensor, n_each: int, generator: torch.Generator | None) -> Tensor:
+        """Places in ``row_k`` of the classes ``y_b``, drawn with replacement, ``n_each`` for every entry."""
+        place = self.start_m[y_b, None] + (self.uniform(y_b, n_each, generator) * self.count_m[y_b, None]).long()
+        return place.clamp_(max=len(self.row_k) - 1)
 
     def rows(self, y_b: Tensor, n_each: int, generator: torch.Generator | None) -> Tensor:
         """Rows of the classes ``y_b``, drawn with replacement, ``n_each`` for every entry."""
-        uniform = torch.rand(len(y_b), n_each, generator=generator, dtype=torch.float64, device=self.s_nd.device)
-        place = self.start_m[y_b, None] + (uniform * self.count_m[y_b, None]).long()
-        return self.row_k[place.clamp_(max=len(self.row_k) - 1)]
+        return self.row_k[self.places(y_b, n_each, generator)]
 
     def samples(self, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
         """Sources of a row of each of the classes ``y_b``."""
@@ -110,16 +135,57 @@ class ClassSources:
         known_m1, (prior_mean_md, prior_variance_md) = self.prior[0][:, None], self.prior[1]
         return torch.where(known_m1, prior_mean_md, mean_md), torch.where(known_m1, prior_variance_md, variance_md)
 
+    def kernels(self, widths: tuple[float, ...]) -> tuple[Tensor, ...]:
+        """Mean, variance and width (m, 1) of the kernel of each class, see :func:`best_kernel`; chosen once."""
+        if widths not in self._kernels:
+            s, common = _numpy(self.s_nd[self.row_k]), _numpy(self.variance_d)
+            chosen = np.ones((self.n_classes, 2))
+            for label, mine in self._each_class():
+                chosen[label] = best_kernel(s[mine], common, widths)
+            samples_m1, width_m1 = torch.from_numpy(chosen).to(self.s_nd).split(1, dim=1)
+            few, many = PSEUDO_SAMPLES
+            mean_md, variance_md = self.moments(many)
+            variance_md = torch.where(samples_m1 == few, self.moments(few)[1], variance_md)
+            self._kernels[widths] = mean_md, variance_md, width_m1
+        return self._kernels[widths]
 
-def permutation(sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
+    def near(self) -> Tensor:
+        """Places of the rows that are nearest to each of the same class, in units of ``variance_d``; found once.
+
+        A class of n rows fills the first n - 1 columns.
+        """
+        if self._near_kj is None:
+            scaled = _numpy(self.s_nd[self.row_k] / self.variance_d.sqrt())
+            near = np.tile(np.arange(len(scaled))[:, None], (1, NEIGHBOURS))
+            for _, mine in self._each_class():
+                k = min(NEIGHBOURS, mine.stop - mine.start - 1)
+                if k > 0:
+                    found = NearestNeighbors(n_neighbors=k).fit(scaled[mine]).kneighbors(return_distance=False)
+                    near[mine, :k] = mine.start + found
+            self._near_kj = torch.from_numpy(near).to(self.s_nd.device)
+        return self._near_kj
+
+    def _each_class(self) -> Iterator[tuple[int, slice]]:
+        """Classes that have rows, and their places."""
+        for label, (start, count) in enumerate(zip(self.start_m.tolist(), self.count_m.tolist(), strict=True)):
+            if count > 0:
+                yield label, slice(start, start + count)
+
+
+def _numpy(values: Tensor) -> Array:
+    return np.asarray(values.double().cpu().numpy())
+
+
+def permutation(sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
     r"""Non-parametric augmentation, Eq. 2: every coordinate from another sample, drawn with replacement.
 
     .. math:: \tilde s = ([s_{o_1}]_1, \ldots, [s_{o_d}]_d)
 
-    Drawing with replacement instead of permuting gives any number of samples with the same marginals.
+    Drawing with replacement instead of permuting gives any number of samples with the same marginals. The second result
+    holds the rows :math:`o`.
     """
     donors_bd = sources.rows(y_b, sources.s_nd.shape[1], generator)
-    return sources.s_nd.gather(0, donors_bd)
+    return sources.s_nd.gather(0, donors_bd), donors_bd
 
 
 def gaussian(moments: Moments, y_b: Tensor, noise_bd: Tensor) -> Tensor:
@@ -140,6 +206,72 @@ def borrowed(sources: ClassSources, y_b: Tensor, generator: torch.Generator | No
     rows = torch.randint(len(residuals_rd), (len(y_b),), generator=generator, device=residuals_rd.device)
     mean_md, variance_md = moments
     return mean_md[y_b] + residuals_rd[rows] * (variance_md[y_b] / sources.variance_d).sqrt()
+
+
+def kernel(
+    sources: ClassSources, y_b: Tensor, generator: torch.Generator | None, widths: tuple[float, ...]
+) -> tuple[Tensor, Tensor]:
+    r"""Samples of each class, drawn towards its mean and moved by Gaussian noise; and the row :math:`o` of each.
+
+    .. math:: \tilde s = \bar s + \sqrt{1 - h^2} (s_o - \bar s) + h \sqrt{v} \, \epsilon
+
+    The spread of the class stays what it is. h is the width that the class has chosen among ``widths``: near 0 the
+    samples themselves, at 1 those of :func:`gaussian`.
+    """
+    mean_bd, variance_bd, width_b1 = (one[y_b] for one in sources.kernels(widths))
+    donors_b1 = sources.rows(y_b, 1, generator)
+    kept_bd = (1 - width_b1**2).sqrt() * (sources.s_nd[donors_b1[:, 0]] - mean_bd)
+    return mean_bd + kept_bd + width_b1 * variance_bd.sqrt() * sources.noise(y_b, generator), donors_b1
+
+
+def best_kernel(s: Array, variance: Array, widths: tuple[float, ...]) -> tuple[float, float]:
+    """Pseudo-samples and width under which rows of a class, left out one at a time, are most probable.
+
+    With fewer than three rows, when none can be left out, the last ones.
+    """
+    tried = [(samples, width) for samples in PSEUDO_SAMPLES for width in widths]
+    if len(s) < 3:
+        return tried[-1]
+    judged = s[:: -(-len(s) // JUDGED_ROWS)]
+    return max(tried, key=lambda one: left_out_log_density(judged, variance, *one))
+
+
+def left_out_log_density(s: Array, variance: Array, pseudo_samples: float, width: float) -> float:
+    """Mean log-density of the rows of a class under the kernel of the others, each row left out in turn.
+
+    Parameters
+    ----------
+    s : three rows or more.
+    variance, pseudo_samples, width : as in :func:`kernel`.
+    """
+    n, total = len(s), s.sum(axis=0)
+    mean = (total - s) / (n - 1)  # of the others
+    squares = (s**2).sum(axis=0) - s**2 - (n - 1) * mean**2
+    spread = (np.maximum(squares, 0.0) + pseudo_samples * variance) / (n - 2 + pseudo_samples)
+    keep, precision = np.sqrt(1 - width**2), 1 / (width**2 * spread)
+    moved = s - (1 - keep) * mean
+    distance = (moved**2 * precision).sum(axis=1)[:, None] - 2 * keep * (moved * precision) @ s.T
+    exponent = -0.5 * (distance + keep**2 * precision @ (s**2).T)
+    np.fill_diagonal(exponent, -np.inf)
+    return float((logsumexp(exponent, axis=1) + 0.5 * np.log(precision).sum(axis=1)).mean())
+
+
+def pairs(sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    r"""Samples between two near rows and a little beyond, every coordinate by itself; and the two rows.
+
+    .. math:: [\tilde s]_a = [s_o]_a + u_a ([s_p]_a - [s_o]_a), \quad u_a \sim U(-\beta, 1 + \beta)
+
+    With :math:`\beta = (\sqrt 3 - 1) / 2` a pair of independent rows gives samples of their variance; between the two
+    alone, as in SMOTE, it would shrink by a third. A class with one row gets that row with Gaussian noise.
+    """
+    s_nd, count_b1 = sources.s_nd, sources.count_m[y_b, None]
+    first_b1 = sources.places(y_b, 1, generator)
+    which_b1 = (sources.uniform(y_b, 1, generator) * (count_b1 - 1).clamp(1, NEIGHBOURS)).long()
+    donors_b2 = sources.row_k[torch.cat([first_b1, sources.near()[first_b1, which_b1]], dim=1)]
+    first_bd, second_bd = s_nd[donors_b2[:, 0]], s_nd[donors_b2[:, 1]]
+    share_bd = (1 + 2 * BEYOND) * sources.uniform(y_b, s_nd.shape[1], generator).to(s_nd.dtype) - BEYOND
+    noise_bd = sources.variance_d.sqrt() * sources.noise(y_b, generator)
+    return first_bd + share_bd * (second_bd - first_bd) + torch.where(count_b1 == 1, noise_bd, 0.0), donors_b2
 
 
 # --- a continuous target ---------------------------------------------------------------------------------------------

@@ -767,9 +767,9 @@ class Demixer(nn.Module):
         signal_nq, _ = self.linear(z_nd)
         return signal_nq if self.flow is None else self.flow(signal_nq)[0]
 
-    def inverse(self, s_nq: Tensor) -> Tensor:
-        """Features whose signal is ``s_nq`` and whose rest is at its mean: ``forward(inverse(s))`` is s."""
-        return self.linear.inverse(s_nq if self.flow is None else self.flow.inverse(s_nq))
+    def inverse(self, s_nq: Tensor, rest_nr: Tensor | None = None) -> Tensor:
+        """Features whose signal is ``s_nq`` and whose rest is given, or at its mean: ``forward(inverse(s))`` is s."""
+        return self.linear.inverse(s_nq if self.flow is None else self.flow.inverse(s_nq), rest_nr)
 
     def sources_and_volume(self, z_nd: Tensor) -> tuple[Tensor, Tensor]:
         """Signal sources, and log p(z | y) less that of the signal's prior: what knows no class."""

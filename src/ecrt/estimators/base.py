@@ -193,15 +193,15 @@ class Session:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
-class EstimatorBase(Composed):
-    """Options that every estimator has, and what is done with them whatever the method.
+class FitBase(Composed):
+    """Options of every fit, and how its rows are read.
 
     The options are described with ``ECRTClassifier``.
     """
 
-    _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER}
+    _takes_images = False
+    """Whether X may be images."""
 
-    encoder: str | nn.Module | Encoder = "identity"
     validation_fraction: Annotated[float, Interval(Real, 0, 1, closed="neither")] = 0.2
     device: str = "auto"
     verbose: Annotated[bool | int, "verbose"] = False
@@ -213,18 +213,6 @@ class EstimatorBase(Composed):
             for part in self._parts(name):
                 part.check()
         refuse_idle(self, rules)
-
-    @property
-    def _encoder(self) -> Encoder:
-        part: Encoder = self._parts("encoder")[0]
-        return part
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the fitted model to a folder: tensors, a JSON file and a model card. ``ecrt.load`` reads it."""
-        from ecrt.estimators.saved import save_estimator
-
-        check_is_fitted(self)
-        save_estimator(self, path)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -240,22 +228,6 @@ class EstimatorBase(Composed):
             stack.enter_context(seeded(seed))
             stack.enter_context(one_thread())
             yield Session(np.random.default_rng(seed), resolve_device(self.device), progress)
-
-    def _encode(
-        self,
-        items: Dataset[Any],
-        labels: NDArray[np.int64],
-        roles: ClassRoles,
-        session: Session,
-        config: Encoder | None = None,
-        **options: Any,
-    ) -> EncodeResult:
-        """Stage 1, by the encoder's part or another one; the result stays on the CPU. ``options`` of ``encode``."""
-        encoded = encode(items, labels, roles, config or self._encoder, **options, **vars(session))
-        self.encoder_ = encoded.encoder.cpu()
-        if items[0][0].ndim == 1:
-            self.encoder_ = self.encoder_.double()  # rows cost little, and must not depend on their batch
-        return encoded
 
     def _read_classes(self, X: Any, y: Any) -> tuple[Dataset[Any], NDArray[np.int64]]:
         """Items and class indices; ``classes_`` is learned on the way."""
@@ -287,21 +259,6 @@ class EstimatorBase(Composed):
         return numbers, y
 
     @input_errors()
-    def _read_rows(self, X: Any) -> Array:
-        """X as numbers, read as in ``fit``."""
-        if self.table_ is not None and self.table_.plain and type(X) is np.ndarray and X.dtype.kind in "fiub":
-            numbers = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
-            return self.table_.filled(numbers)
-        rows, _ = self._validated(X, "no_validation", reset=False)
-        if self.table_ is not None:
-            return self.table_.encode(rows)
-        numbers = np.asarray(rows, dtype=np.float64)  # fitted on a Dataset, which has no columns to fill gaps of
-        refuse_extremes(numbers)
-        if np.isnan(numbers).any():
-            raise InputError("X contains NaN, and the model was fitted on a Dataset, which cannot have missing values.")
-        return numbers
-
-    @input_errors()
     def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         """Rows as a data frame (tables) or an array (images), with the checks that scikit-learn makes."""
         least = 2 if reset else 1
@@ -324,7 +281,7 @@ class EstimatorBase(Composed):
             return X, y
         text = not sparse.issparse(X) and np.asarray(X).dtype.kind in "OUS"
         checked = validate_data(
-            self, X, y, reset=reset, ensure_min_samples=least, allow_nd=self._encoder.takes_images, accept_sparse="csr",
+            self, X, y, reset=reset, ensure_min_samples=least, allow_nd=self._takes_images, accept_sparse="csr",
             dtype=None if text else np.float64, ensure_all_finite=False,
         )  # fmt: skip
         X, y = checked if reset else (checked, None)
@@ -345,6 +302,65 @@ class EstimatorBase(Composed):
                 )
             X = X.toarray()
         return pd.DataFrame(X, columns=[f"x{place}" for place in range(X.shape[1])]), y
+
+
+@dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else
+class EstimatorBase(FitBase):
+    """Options that every model has, and what is done with them whatever the method.
+
+    The options are described with ``ECRTClassifier``.
+    """
+
+    _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER}
+
+    encoder: str | nn.Module | Encoder = "identity"
+
+    @property
+    def _takes_images(self) -> bool:  # type: ignore[override]
+        return self._encoder.takes_images
+
+    @property
+    def _encoder(self) -> Encoder:
+        part: Encoder = self._parts("encoder")[0]
+        return part
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted model to a folder: tensors, a JSON file and a model card. ``ecrt.load`` reads it."""
+        from ecrt.estimators.saved import save_estimator
+
+        check_is_fitted(self)
+        save_estimator(self, path)
+
+    def _encode(
+        self,
+        items: Dataset[Any],
+        labels: NDArray[np.int64],
+        roles: ClassRoles,
+        session: Session,
+        config: Encoder | None = None,
+        **options: Any,
+    ) -> EncodeResult:
+        """Stage 1, by the encoder's part or another one; the result stays on the CPU. ``options`` of ``encode``."""
+        encoded = encode(items, labels, roles, config or self._encoder, **options, **vars(session))
+        self.encoder_ = encoded.encoder.cpu()
+        if items[0][0].ndim == 1:
+            self.encoder_ = self.encoder_.double()  # rows cost little, and must not depend on their batch
+        return encoded
+
+    @input_errors()
+    def _read_rows(self, X: Any) -> Array:
+        """X as numbers, read as in ``fit``."""
+        if self.table_ is not None and self.table_.plain and type(X) is np.ndarray and X.dtype.kind in "fiub":
+            numbers = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
+            return self.table_.filled(numbers)
+        rows, _ = self._validated(X, "no_validation", reset=False)
+        if self.table_ is not None:
+            return self.table_.encode(rows)
+        numbers = np.asarray(rows, dtype=np.float64)  # fitted on a Dataset, which has no columns to fill gaps of
+        refuse_extremes(numbers)
+        if np.isnan(numbers).any():
+            raise InputError("X contains NaN, and the model was fitted on a Dataset, which cannot have missing values.")
+        return numbers
 
     def _features(self, X: Any) -> Array:
         """z = e(x) of rows or of a Dataset."""

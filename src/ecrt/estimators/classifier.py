@@ -120,9 +120,10 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         is the first two (from 16 columns of one unit on, plain features also under one scale), and the flow where it
         promises a gain: on up to 64 columns, at least 500 rows and more than two classes, if a curved head has been
         better than a linear one.
-    augmentation : {"parametric", "permutation", "borrowed", "none"} or a part of these, default="parametric"
+    augmentation : {"parametric", "permutation", "borrowed", "kernel", "pairs", "none"} or a part, default="parametric"
         Synthetic sources of the minority classes: from a Gaussian (``Parametric``), by shuffling coordinates within the
-        class (``Permutation``), or around the class's mean with residuals of the majority classes (``Borrowed``).
+        class (``Permutation``), around the class's mean with residuals of the majority classes (``Borrowed``), near
+        its samples (``Kernel``) or between two of them (``Pairs``).
     head : {"auto", "linear", "mlp", "gaussian", "trees"}, a part of these or a sequence of them, default="auto"
         Classifier on the features or sources. Several predict together, weighed as de-mixings are. ``"auto"`` is linear
         and Gaussian heads; on up to 128 columns also an MLP and, with up to three classes, boosted trees, both on the

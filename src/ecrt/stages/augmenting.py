@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
-from ecrt.augmentation import ClassSources, borrowed, gaussian, permutation
+from ecrt.augmentation import WIDTHS, ClassSources, borrowed, gaussian, kernel, pairs, permutation
 from ecrt.flows import ClassPrior, within_class_residuals
 from ecrt.stages.parts import Count, NonNegative, Part, Role, Share
 from ecrt.training import torch_generator
@@ -69,12 +69,32 @@ class Augmentation(Weighted):
         """
         raise NotImplementedError
 
+    def draw_from(
+        self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same, and the rows of the sources that each was made from; ``None``: all rows of its class."""
+        return self.draw(sources, y_b, generator), None
+
     def others(self, sources_of: Callable[[Array], Array]) -> tuple[Array, Labels] | None:
         """Sources of other samples to draw from than those of the fit, and their classes; ``None`` for none.
 
         For experiments that know more than a fit may: ``sources_of`` maps features to sources.
         """
         return None
+
+
+class FromRows(Augmentation):
+    """One that makes each sample from a few rows, which it can name."""
+
+    def draw(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
+        """The sources of ``draw_from`` without their rows."""
+        return self.draw_from(sources, y_b, generator)[0]
+
+    def draw_from(
+        self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Synthetic sources, and the rows that each was made from."""
+        raise NotImplementedError
 
 
 class NoAugmentation(Augmentation):
@@ -122,7 +142,7 @@ class Parametric(Augmentation):
         return gaussian(moments(self.pseudo_samples), y_b, sources.noise(y_b, generator))
 
 
-class Permutation(Augmentation):
+class Permutation(FromRows):
     """Synthetic sources by shuffling coordinates within a minority class (Eq. 2).
 
     Parameters
@@ -133,7 +153,7 @@ class Permutation(Augmentation):
 
     kind = "permutation"
 
-    def draw(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
+    def draw_from(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Every coordinate from another sample."""
         return permutation(sources, y_b, generator)
 
@@ -154,6 +174,46 @@ class Borrowed(Augmentation):
     def draw(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
         """The class's mean plus residuals of other classes; without any, samples are Gaussian."""
         return borrowed(sources, y_b, generator, self.pseudo_samples)
+
+
+class Kernel(FromRows):
+    """Synthetic sources near those of a minority class: a kernel density whose width the class itself chooses.
+
+    Parameters
+    ----------
+    weight, weighting, n_synthetic
+        As in ``Parametric``.
+    width : float or None, default=None
+        Share of the spread of a class that is noise, above 0: with little, synthetic sources stay near single samples;
+        with 1 they are those of ``Parametric``. ``None`` chooses the one under which samples that are left out, one at
+        a time, are most probable. How far the variance of a class is drawn towards the common one is chosen so, too.
+    """
+
+    kind = "kernel"
+
+    width: Annotated[float, Interval(Real, 0, 1, closed="right")] | None = None
+
+    def draw_from(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Samples of the class, each moved by noise."""
+        return kernel(sources, y_b, generator, WIDTHS if self.width is None else (self.width,))
+
+
+class Pairs(FromRows):
+    """Synthetic sources between two near samples of a minority class and a little beyond, every coordinate by itself.
+
+    Little has to be true of the sources for that. A class with a single sample gets those of ``Parametric``.
+
+    Parameters
+    ----------
+    weight, weighting, n_synthetic
+        As in ``Parametric``.
+    """
+
+    kind = "pairs"
+
+    def draw_from(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Samples between a sample and one of its five nearest."""
+        return pairs(sources, y_b, generator)
 
 
 class Interpolated(Part):
@@ -191,7 +251,7 @@ class Donors(Weighted):
     n_donors: Count = 20
 
 
-AUGMENTATION = Role((NoAugmentation, Parametric, Permutation, Borrowed), open_to=Augmentation)
+AUGMENTATION = Role((NoAugmentation, Parametric, Permutation, Borrowed, Kernel, Pairs), open_to=Augmentation)
 """What the parameter ``augmentation`` of a classifier takes."""
 
 TARGET_AUGMENTATION = Role((NoAugmentation, Interpolated, Donors), others=("auto",), several=True)
