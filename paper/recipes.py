@@ -34,6 +34,7 @@ from paper.experiments import (
     tinyimagenet_selected,
     toy,
     toy_figures,
+    unlabelled,
 )
 from paper.journal import Journal
 
@@ -116,6 +117,7 @@ RECIPES: dict[str, Recipe] = {
     "keel": _of(keel, "Our rivals beside their libraries on twelve KEEL tables.", forgotten=(keel.PER_FOLD,)),
     "keel-imbalanced": _of(keel_imbalanced, "Selection on twenty KEEL tables of imbalance 20 and more."),
     "selection": _of(selection, "Does the pseudo-minority test choose well? Seven data sets."),
+    "unlabelled": _of(unlabelled, "Are unlabelled rows worth having? The default with and without them."),
     "diagnose": _of(diagnose, "Can a diagnosis tell whether transfer may be trusted?"),
     "regression": _of(regression, "Regression on skewed targets."),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
@@ -39,7 +39,7 @@ from ecrt.losses import (
 from ecrt.metrics import LEAST_LOG_PROBABILITY, bce_per_row, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians
 from ecrt.stages.augmenting import Augmentation, Synthetic, augment_classes, augment_labels
-from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix
+from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix, sources_of
 from ecrt.stages.heads import (
     MANY_ROWS,
     Head,
@@ -52,6 +52,7 @@ from ecrt.stages.heads import (
     last_layer,
 )
 from ecrt.stages.holdout import halves
+from ecrt.stages.unlabelled import SoftRows
 from ecrt.training import Progress
 
 Array = NDArray[np.float64]
@@ -397,12 +398,14 @@ def row_target(
 class View:
     """Rows as one de-mixing shows them to heads.
 
-    ``drawn`` makes synthetic sources of rows; ``None`` for those of the augmentation.
+    ``drawn`` makes synthetic sources of rows; ``None`` for those of the augmentation. ``soft`` are rows without labels
+    to learn from as well.
     """
 
     target: RowTarget
     demixed: DemixResult
     drawn: Callable[[Labels], Synthetic] | None = None
+    soft: SoftRows | None = None
 
     def __post_init__(self) -> None:
         # On the device once; on the CPU this is the same memory.
@@ -420,13 +423,29 @@ class View:
         y, weight = self.target.learned(rows, synthetic, head)
         drawn = torch.from_numpy(synthetic.s).to(device) * self.scale_d
         variance = demixed.within_variance * demixed.head_scale**2
-        return HeadSample(
+        sample = HeadSample(
             torch.cat([self.scaled(rows).float(), drawn.float()]),
             y.to(device),
             weight.float().to(device),
             (torch.arange(len(y)) >= len(rows)).to(device),
             variance=torch.from_numpy(variance),
             between=torch.from_numpy(demixed.signal_to_noise * variance),
+        )
+        return sample if self.soft is None else self._with_soft(sample, self.soft)
+
+    def _with_soft(self, sample: HeadSample, soft: SoftRows) -> HeadSample:
+        """The sample with pairs of an unlabelled row and a class that it may have."""
+        device = self.target.device
+        y, weight, synthetic = (one.cpu().numpy() for one in (sample.y, sample.weight.double(), sample.synthetic))
+        counts = np.bincount(y[~synthetic], minlength=self.target.n_outputs)
+        weights = soft.shared_mass(y, weight, counts)
+        rows = torch.from_numpy(sources_of(self.demixed.demixer, soft.z)).to(device).mul_(self.scale_d).float()
+        return replace(
+            sample,
+            s=torch.cat([sample.s, rows[torch.from_numpy(soft.row).to(device)]]),
+            y=torch.cat([sample.y, torch.from_numpy(soft.y).to(device)]),
+            weight=torch.from_numpy(np.concatenate(weights)).float().to(device),
+            synthetic=torch.cat([sample.synthetic, torch.zeros(len(soft.y), dtype=torch.bool, device=device)]),
         )
 
     def temperature(self, rows: Labels, head: Head, module: nn.Module) -> float:
