@@ -195,7 +195,9 @@ def summarise(rows: list[Row]) -> list[Row]:
     for name in dict.fromkeys(row["cell"]["set"] for row in rows):
         mine = [row for row in rows if row["cell"]["set"] == name]
         line: Row = {"what": name, "seeds": len(mine), "used": sum(row["used"] for row in mine)}
-        line |= {key: round(float(np.mean([row[key] for row in mine]))) for key in ("classes", "labelled", "unlabelled")}
+        line |= {
+            key: round(float(np.mean([row[key] for row in mine]))) for key in ("classes", "labelled", "unlabelled")
+        }
         for measure in MEASURES:
             pairs = [(row["without"][measure], row["with"][measure]) for row in mine]
             if any(value is None for pair in pairs for value in pair):

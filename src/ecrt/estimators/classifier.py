@@ -237,7 +237,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         Parameters
         ----------
         X, y : as ``fit`` takes them; y is not used with a Dataset.
-        X_unlabelled : rows without a label; needed where the last fit used such rows, and not used otherwise.
+        X_unlabelled : rows without a label; needed where the last fit used such rows, and not used otherwise. The
+            members, fitted without them first, say what they are likely to be.
         """
         before = self._settled()
         if self.unlabelled_used_ and X_unlabelled is None:
@@ -263,9 +264,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         yield "augmentation", not (several and isinstance(augmentation, Borrowed)), needs
         yield "thresholds", several is not False, "rows with several labels"
 
-    def _fit_classes(
-        self, X: Any, y: Any, X_unlabelled: Any = None, before: tuple[Member, ...] = ()
-    ) -> ECRTClassifier:
+    def _fit_classes(self, X: Any, y: Any, X_unlabelled: Any = None, before: tuple[Member, ...] = ()) -> ECRTClassifier:
         """Learn encoder, de-mixing and head, with one label for each row; ``before``: members to fit again."""
         rare = self._known_minority if before else self.minority
         items, labels = self._read_classes(X, y)
@@ -297,7 +296,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             return X
         try:
             return self._read_rows(X)
-        except InputError as error:
+        except ValueError as error:  # ours or scikit-learn's
             raise InputError(f"X_unlabelled: {error}") from error
 
     @property

@@ -70,7 +70,8 @@ class Evaluation:
     columns : how columns were read, rows of ``ecrt.data.column_rows``.
     plain : figures of this model and of plain logit adjustment on the same rows, and what is gained over it, with a
         95 % interval; empty where the two were not compared.
-    verdict : what transfer was worth, in one sentence; empty for a regressor.
+    verdict, unlabelled : what transfer was worth, and what unlabelled rows were, in one sentence each; empty where there
+        is nothing to say.
     """
 
     task: TaskName
@@ -85,6 +86,7 @@ class Evaluation:
     subject: str = ""
     plain: dict[str, dict[str, float]] = field(default_factory=dict)
     verdict: str = ""
+    unlabelled: str = ""
     columns: tuple[tuple[str, ...], ...] = ()
 
     @property
@@ -192,6 +194,7 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
         },
         unknown_labels=dict(Counter(str(label) for label in labels if label not in index_of)),
         verdict=clf.verdict_,
+        unlabelled=clf.unlabelled_verdict_,
     )
 
 

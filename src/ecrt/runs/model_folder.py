@@ -51,7 +51,17 @@ from ecrt.estimators import ECRTClassifier, load
 from ecrt.estimators.base import log_prior_of
 from ecrt.estimators.inputs import resolve_device
 from ecrt.io.model_files import package_versions
-from ecrt.runs.config import ESTIMATORS, FitConfig, Target, TaskName, decide, labelled, read_config, read_target
+from ecrt.runs.config import (
+    ESTIMATORS,
+    FitConfig,
+    Target,
+    TaskName,
+    decide,
+    labelled,
+    read_config,
+    read_target,
+    unlabelled,
+)
 from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate, measure
 from ecrt.stages import Encoder
 from ecrt.training import interrupted_at_once, stop_requested
@@ -182,13 +192,18 @@ def fit_file(
         path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size,
         options=config,
     )  # fmt: skip
-    data = labelled(data)
+    more = unlabelled(data) if config.use_unlabelled else None
+    data = labelled(data, others_used=config.use_unlabelled)
     target = read_target(data, config.target, config.task)
     say(_summary(path, data, target))
     say(target.reason)
     left_out = [ColumnReading(name=name, kind="left out", note="As asked for.") for name in config.drop]
     columns = (*data.columns, *(left_out if data.columns else ()))
     show(columns)
+    if more is not None:
+        if target.task != "classification":
+            raise InputError(f"use_unlabelled needs one label for each row; the task is {target.task}.")
+        say(f"{len(more)} rows without a label are tried as well.")
     _check_decision(target, config)
     model = _make_estimator(data, target, config, verbose=verbose)
     train_rows, test_rows = stratified_holdout(_strata(target), config.test_size, np.random.default_rng(config.seed))
@@ -200,7 +215,7 @@ def fit_file(
             _warn_of_untested(target.y, test_rows)
     else:
         say(f"Fitting on all {len(target.y)} rows.")
-    _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows])
+    _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows], more)
     interrupted = STOPPED if stop_requested() else ""
     if len(test_rows):
         tested, truth = data.take(test_rows).X, replace(target, y=target.y[test_rows])
@@ -213,7 +228,7 @@ def fit_file(
         again = config.refit and not interrupted
         if again:
             say(f"Fitting on all {len(target.y)} rows.")
-            again = _refitted(model, data.X, target.y)
+            again = _refitted(model, data.X, target.y, more)
             interrupted = "" if again else NOT_REFITTED.format(len(train_rows))
         title = f"{found.title} ({interrupted})" if interrupted else found.title
         subject = _subject(len(train_rows), len(target.y), again=again)
@@ -250,13 +265,13 @@ def _warn_of_untested(y: NDArray[Any], test_rows: NDArray[np.int64]) -> None:
         warn_user(f"Too rare for a test row: {shown}. The figures do not include such classes.")
 
 
-def _refitted(model: Any, X: Any, y: Any) -> bool:
+def _refitted(model: Any, X: Any, y: Any, more: Any) -> bool:
     """Fit on all rows as the tested model was; False where that was interrupted, and the tested model is left."""
     if stop_requested():
         return False
     try:
         with interrupted_at_once():
-            model.refit(X, y)
+            model.refit(X, y, **({} if more is None else {"X_unlabelled": more}))
     except KeyboardInterrupt:
         if not stop_requested():
             raise
@@ -314,11 +329,12 @@ def _check_decision(target: Target, config: FitConfig) -> None:
     config.decision(*np.unique(target.y, return_counts=True))
 
 
-def _fit(model: Any, X: Any, y: Any) -> None:
+def _fit(model: Any, X: Any, y: Any, unlabelled: Any = None) -> None:
+    more = {} if unlabelled is None else {"X_unlabelled": unlabelled}
     if isinstance(X, Images):
-        model.fit(X)
+        model.fit(X, **more)
     else:
-        model.fit(X, y)
+        model.fit(X, y, **more)
 
 
 def _card_figures(found: Evaluation, config: FitConfig) -> tuple[dict[str, float], str]:

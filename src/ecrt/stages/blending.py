@@ -443,9 +443,14 @@ def transfer_again(
                 within_variance=result.within_variance,
                 scale=result.head_scale,
                 network=fit_head(
-                    rows, result, one.head, one.setting, one.temperature, progress,
+                    rows,
+                    result,
+                    one.head,
+                    one.setting,
+                    one.temperature,
+                    progress,
                     soft=soft if isinstance(one.head, NetworkHead) else None,
-                ),  # fmt: skip
+                ),
             )
         )
     return demixed[id(members[0].demixer)], tuple(again)
