@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from options_walk import VALUES, modes, walk
+from options_walk import ESTIMATORS, modes, walk
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     chosen = parser.parse_args()
     found = []
-    for kind in VALUES:
+    for kind in ESTIMATORS:
         if chosen.only in ("", kind.__name__):
             for mode, given in modes(kind):
                 for one in walk(kind, mode, given):

@@ -118,6 +118,7 @@ for rival in RIVALS.values():
 VALUES[FlowAugmentation]["augmentation"] = ["permutation"]
 
 PARTS = [kind for kind in VALUES if issubclass(kind, Part)]
+ESTIMATORS = [kind for kind in VALUES if kind not in PARTS]
 
 
 def modes(kind: type) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -133,6 +134,7 @@ def modes(kind: type) -> Iterator[tuple[str, dict[str, Any]]]:
         return
     head = {} if kind is ECRTTransformer else {"head": LinearHead()}
     linear = {"demixing": Linear(), **head}
+    yield "default", {}
     yield "linear", linear
     yield "none", {"demixing": NoDemixing(), **head}
     yield "flow", {"demixing": Flow(n_restarts=2, epochs=2), **head}
@@ -142,6 +144,10 @@ def modes(kind: type) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "frozen module", {**linear, "encoder": Encoder(a_module(), train=False)}
     yield "fewer sources", {"demixing": Linear(n_sources=2), **head}
     if kind is ECRTClassifier:
+        yield "several labels, default", {}
+        yield "two de-mixings", {"demixing": [NoDemixing(), Linear()], **head}
+        yield "two heads", {"head": ["gaussian", "trees"]}
+        yield "trees alone", {"head": TreesHead(steps=3)}
         yield "several labels", linear
         yield "several labels, MLP", {**linear, "head": MLPHead(epochs=2)}
         yield "Gaussian head", {**linear, "head": GaussianHead()}

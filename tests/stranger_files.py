@@ -215,6 +215,10 @@ def make_files() -> list[StrangerFile]:
     add(plain.replace("yes\n", "yes\0\n", 1), StrangerFile(name="nul_bytes.csv", error="NUL bytes"))
     add(plain + "7.5,8\n", StrangerFile(name="cut_off.csv", error="line 62 has 2 values"))
 
+    copied = [line for line, rare in zip(columns(x, z, label), positive, strict=True) for _ in range(4 if rare else 1)]
+    add(_csv("x,z,label", copied),
+        StrangerFile(name="oversampled.csv", kinds=both, said="90 of 150 rows are copies of others"))  # fmt: skip
+
     # Kinds of files.
     table = pd.DataFrame({"x": signal, "z": noise, "colour": colour, "label": label})
     kinds = both | {"colour": "category"}

@@ -22,15 +22,18 @@ from torch import nn
 import ecrt
 from ecrt import ECRTClassifier, Flow, GaussianHead, LinearHead, MLPHead, TreesHead
 from ecrt.data import ClassRoles
-from ecrt.errors import ModelFileError
-from ecrt.nn import ROWS_IN_TREES, BalancedHead
-from ecrt.stages import NoAugmentation, NoDemixing, sources_of
+from ecrt.errors import ECRTWarning, ModelFileError
+from ecrt.estimators.inputs import read_labels
+from ecrt.nn import ROWS_IN_TREES, BalancedHead, ClassGaussians
+from ecrt.runs.config import Target
+from ecrt.runs.evaluation import measure
+from ecrt.stages import NoAugmentation, NoDemixing, blending, sources_of
 from ecrt.stages.blending import DOUBT, LEAST_WEIGHT, SHRINKAGE, _blended, _Candidate, _Trial
 from ecrt.stages.choosing import HeadChoice
 from ecrt.stages.demixing import Linear
-from ecrt.stages.heads import tree_arrays
+from ecrt.stages.heads import HeadSample, TreesFitter, tree_arrays
 from ecrt.stages.scoring import _lines, predict_together
-from ecrt.stages.targets import ClassTarget
+from ecrt.stages.targets import ClassTarget, row_target
 from model_mutations import Original, forged, memory_limit
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
@@ -434,6 +437,39 @@ def test_a_refit_keeps_weights_and_settings_and_shares_demixings(blend):
     assert again.verdict_ == clf.verdict_
 
 
+@pytest.mark.parametrize("demixing", ["none", "linear"])
+def test_no_row_changes_its_leaf_in_a_lower_precision(demixing):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(256, 3)) + np.array([0.0, 1e4, 0.0])  # with 256 rows thresholds are values of X
+    y = (X[:, 0] + rng.normal(size=len(X)) > 1).astype(int)
+    clf = ECRTClassifier(demixing=demixing, head=TreesHead(steps=30), random_state=0).fit(X, y)
+    exact = clf.predict_proba(X)
+    np.testing.assert_allclose(clf.set_params(precision="float32").predict_proba(X), exact, rtol=0, atol=1e-5)
+
+
+def test_a_refit_may_lack_a_rare_class(blend):
+    again = copy.deepcopy(blend[0])
+    X, y = rows(len(again.classes_), seed=7, n=200)
+    again.add_classes(X[:2] + 20.0, [7, 8])
+    assert {7, 8} <= set(again.minority_classes_.tolist())
+    assert again.refit(X, y).classes_.tolist() == np.unique(y).tolist()
+    assert again.predict_proba(X).shape == (len(X), len(np.unique(y)))
+
+
+def test_members_of_the_same_kinds_are_told_apart():
+    X, y = rows()
+    heads = [LinearHead(weight_decay=decay) for decay in (1e-3, 1.0)]
+    clf = ECRTClassifier(demixing="linear", head=heads, random_state=0).fit(X, y)
+    tried = clf.history_["tried"]
+    assert list(tried) == ["linear, linear", "linear, linear (2)"]
+    assert len(set(tried.values())) == 2
+    shown = measure(clf, X, Target("classification", "", y), title="").facts["tried"]
+    by_loss = {one.held_out: one.weight for one in clf.members_}
+    assert {one["loss"]: one["weight"] for one in shown.values()} == {
+        loss: by_loss.get(loss, 0.0) for loss in tried.values()
+    }
+
+
 def test_new_classes_are_learned_by_every_member(blend):
     clf, X, y = blend
     again = copy.deepcopy(clf)
@@ -459,7 +495,8 @@ def test_new_classes_are_learned_by_every_member(blend):
 )
 def test_without_time_there_is_still_a_model(options):
     X, y = rows()
-    clf = ECRTClassifier(time_budget=1e-9, random_state=0, **options).fit(X, y)
+    with pytest.warns(ECRTWarning, match="time budget of 1e-09 s ended the search for members. Tried were: [a-z]+, "):
+        clf = ECRTClassifier(time_budget=1e-9, random_state=0, **options).fit(X, y)
     assert len(clf.members_) == 1
     assert list(clf.history_["tried"]) == [clf.members_[0].name]
     assert np.isfinite(clf.predict_proba(X)).all()
@@ -579,3 +616,90 @@ def test_of_pure_noise_no_gain_is_claimed(several):
         clf = ECRTClassifier(head="linear", random_state=0).fit(X, y)
         claims += "no better than by chance" not in clf.verdict_
     assert claims <= 1
+
+
+def naive_slopes(target, logits_nm, judged):
+    """By differences of the losses, one logit at a time."""
+    slopes = np.empty(logits_nm.shape)
+    for column in range(logits_nm.shape[1]):
+        step = torch.zeros_like(logits_nm)
+        step[:, column] = 1e-6
+        change = target.losses(logits_nm + step, judged) - target.losses(logits_nm - step, judged)
+        slopes[:, column] = change / 2e-6
+    return slopes
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["classes", "labels"])
+def test_slopes_are_those_of_the_losses(several):
+    rng = np.random.default_rng(0)
+    present = rng.random((30, 4)) < 0.4
+    y = read_labels(present.astype(int))[0] if several else np.arange(30) % 4
+    counts = present.sum(0) if several else np.bincount(y)
+    target = row_target(y, roles_of(counts), NoAugmentation(), rng, CPU)
+    judged = np.arange(3, 20)
+    logits_nm = torch.from_numpy(rng.normal(size=(17, 4)))
+    np.testing.assert_allclose(target.slopes(logits_nm, judged), naive_slopes(target, logits_nm, judged), atol=1e-7)
+
+
+def roles_of(counts):
+    no, yes = np.zeros(len(counts), dtype=bool), np.ones(len(counts), dtype=bool)
+    return ClassRoles(counts=counts, minority=no, augmented=no, encoded_on=yes, demixed_on=yes)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_trees_under_weights_of_classes_know_the_prior_that_the_weights_make(n_classes):
+    X, y = rows(n_classes, n=400)
+    sample = HeadSample(
+        torch.from_numpy(X).float(), torch.from_numpy(y), torch.ones(len(y)), torch.zeros(len(y)).bool()
+    )
+    fitter = TreesFitter(TREES, 0)
+    weight_m = torch.tensor([1.0, 0.5, 0.25])[:n_classes]
+    weighted = fitter.fit(replace(sample, weight=weight_m[sample.y] / weight_m[sample.y].sum()), 12)
+    plain = fitter.fit(replace(sample, weight=sample.weight / len(y)), 12)
+    difference = torch.log_softmax(weighted(sample.s), 1) - torch.log_softmax(plain(sample.s) + weight_m.log(), 1)
+    assert difference.abs().max() < 1e-6
+
+
+def test_gaussians_keep_some_doubt_far_from_all_classes():
+    head = ClassGaussians(torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), torch.ones(3, 2)).double()
+    far = head(torch.tensor([[1e6, 0.0]], dtype=torch.float64))
+    assert torch.allclose(far.exp().sum(), torch.ones(()).double())
+    assert far.min().item() == pytest.approx(np.log(1e-4 / 3))
+    assert far.argmax() == 1
+    near = torch.tensor([[1.0, 0.2], [0.1, 2.0]], dtype=torch.float64)
+    assert torch.allclose(head(near).exp(), torch.softmax(head.log_densities(near), 1), atol=1e-4)
+
+
+def test_of_many_rows_some_choose_and_all_are_learned_from(monkeypatch):
+    X, y = rows(n=600)
+    monkeypatch.setattr(blending, "MOST_ROWS", 200)
+    tried, learned = [], []
+    monkeypatch.setattr(blending, "_tried", spied(blending._tried, lambda z, *_: tried.append(len(z))))
+    monkeypatch.setattr(blending, "fit_head", spied(blending.fit_head, lambda target, *_: learned.append(target.y)))
+    clf = ECRTClassifier(head=SIMPLE, random_state=0).fit(X, y)
+    assert tried == [200]
+    assert len(learned) == len(clf.members_)
+    assert all(np.array_equal(one, y) for one in learned)
+    assert clf.score(X, y) > 0.8
+
+
+def spied(function, look):
+    def call(*arguments, **options):
+        look(*arguments)
+        return function(*arguments, **options)
+
+    return call
+
+
+def test_some_of_many_rows_keep_all_of_the_rare():
+    strata = np.repeat([0, 1, 2], [500, 60, 5])
+    some = blending._some(strata, np.arange(565), 100, np.random.default_rng(0))
+    assert np.bincount(strata[some]).tolist() == [48, 47, 5]
+
+
+def test_columns_of_one_unit_are_also_left_in_proportion():
+    X, y = rows(n=300)
+    pixels = np.hstack([X @ np.random.default_rng(0).normal(size=(4, 16)), X])
+    units = pixels * 10.0 ** np.arange(20)
+    names = [ECRTClassifier(random_state=0, time_budget=60).fit(one, y).history_["tried"] for one in (pixels, units)]
+    assert ["none, one scale, linear" in one for one in names] == [True, False]

@@ -115,6 +115,17 @@ def test_gaussianity_names_the_skewed_source():
     assert found.quantiles.shape == (100, 4)
 
 
+def test_gaussianity_leaves_out_sources_that_are_the_same_in_all_rows_of_a_class():
+    rng, y = rng_of(2), np.repeat([0, 1, 2], 60)
+    same = np.where(y == 1, 8.8, -4.4) * (1 + 1e-16 * rng.standard_normal(len(y)))  # a category that a class has
+    some = np.where(y == 1, 3.0, rng.standard_normal(len(y)))
+    found = source_gaussianity(np.column_stack([same, rng.standard_normal(len(y)), some]), y, rng)
+    assert sorted(found.sources["source"]) == [1, 2]
+    assert np.isfinite(found.sources.to_numpy(dtype=float)).all()
+    assert np.isfinite(found.quantiles).all()
+    assert source_gaussianity(same[:, None], y, rng).sources.empty
+
+
 def test_gaussianity_cannot_tell_from_tiny_classes():
     y = np.repeat(np.arange(10), 5)
     assert source_gaussianity(rng_of(0).standard_normal((50, 2)), y, rng_of(0)).sources.empty

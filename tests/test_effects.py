@@ -22,9 +22,7 @@ from ecrt import (
     TreesHead,
 )
 from ecrt.rivals import Remix
-from options_walk import NOT_WALKED, PARTS, VALUES, a_module, data, fitted, walk
-
-KINDS = (ECRTClassifier, ECRTRegressor, ECRTTransformer, BaselineClassifier)
+from options_walk import ESTIMATORS, NOT_WALKED, PARTS, VALUES, a_module, data, fitted, modes, walk
 
 SAME_BY_NATURE = {
     ("encoder__train", "False"),  # switches off what is not there
@@ -36,7 +34,7 @@ SAME_BY_NATURE = {
 }
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *PARTS])
+@pytest.mark.parametrize("kind", [*ESTIMATORS, *PARTS])
 def test_every_option_is_walked_and_every_rule_is_of_an_option(kind):
     known = set(kind().get_params(deep=False))
     assert set(VALUES[kind]) | set(NOT_WALKED) >= known
@@ -45,7 +43,15 @@ def test_every_option_is_walked_and_every_rule_is_of_an_option(kind):
     assert ruled <= known
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_all_estimators_are_walked_in_modes_that_they_can_have():
+    assert set(ESTIMATORS) == {ECRTClassifier, ECRTRegressor, ECRTTransformer, BaselineClassifier}
+    for kind in ESTIMATORS:
+        for mode, given in modes(kind):
+            model = kind(random_state=0, device="cpu", **given)
+            model._check_parts(model._rules(mode.startswith("several")) if kind is ECRTClassifier else model._rules())
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
 def test_defaults_are_never_refused(kind):
     kind()._check_parts(kind()._rules())
     for several in (True, False) if kind is ECRTClassifier else ():
@@ -95,6 +101,11 @@ def test_an_option_changes_the_model_or_is_refused(kind, mode, given):
         (ECRTTransformer(validation_fraction=0.5), False, "validation_fraction=0.5 .* demixing='flow'"),
         (BaselineClassifier(method="qda", scaling="one", head="mlp"), False, "head='mlp'"),
         (BaselineClassifier(method="erm", head=LinearHead(learning_rate=0.1)), False, "learning_rate=0.1"),
+        (
+            BaselineClassifier(method="crt", head=LinearHead(loss="focal")),
+            False,
+            "loss='focal'.* an MLP head",
+        ),
     ],
     ids=str,
 )

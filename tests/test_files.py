@@ -70,6 +70,20 @@ def test_files_that_cannot_be_used_are_named(tmp_path, name, content, message):
         read_data(file, target=["label"])
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.npz", "target.csv"])
+def test_a_value_too_large_is_named_with_its_row_in_the_file(tmp_path, name):
+    file, X, y = tmp_path / name, np.eye(40, 2, dtype=np.float32), np.arange(40) % 2
+    X[31, 1] = np.inf
+    if name == "a.npz":
+        np.savez(file, X=X, y=y)
+    else:
+        rows = [f"{place % 7},{'1e200' if place == 31 else place % 3 + 0.5},{place % 2}" for place in range(40)]
+        file.write_text("\n".join(["a,b,y", *rows]))
+    target = "b" if name == "target.csv" else "y"
+    with pytest.raises(InputError, match=rf"{name} contains .* row 32 \(the first is 1\)"):
+        read_data(file, target=[target])
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match="no file or folder"):
         read_data(tmp_path / "nowhere.csv")

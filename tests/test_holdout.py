@@ -191,3 +191,10 @@ def test_new_classes_are_learned_under_the_setting_of_the_fit(rows):
     clf.add_classes(X[y == 3], y[y == 3])
     assert clf.history_ == before
     assert clf.members_[0].temperature == temperature != 1
+
+
+@pytest.mark.parametrize(("counts", "n_folds"), [((60, 60, 8), 4), ((600, 600, 600), 1), ((500, 400, 250), 2)])
+def test_there_are_as_many_folds_as_judges_are_needed(counts, n_folds):
+    rng, y = np.random.default_rng(0), np.repeat(np.arange(3), counts)
+    train, held_out = stratified_holdout(y, 0.2, rng)
+    assert len(head_folds(y, train, held_out, rng)) == n_folds

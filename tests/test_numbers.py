@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,7 @@ from ecrt import (
     flows,
     load,
 )
+from ecrt.errors import ECRTWarning
 from ecrt.flows import LowRank, fit_linear_demixing
 from ecrt.nn import column_spread
 
@@ -119,6 +122,17 @@ def test_a_target_too_large_is_named_with_its_row(blobs):
     y[5] = 1e200
     with pytest.raises(InputError, match="row 5"):
         ECRTRegressor(demixing="linear", head=LinearHead(weight_decay=1e-3), random_state=0).fit(X, y)
+
+
+def test_a_column_whose_differences_are_lost_in_rounding_is_named(blobs):
+    X, y = blobs
+    model = MEMBERS["linear"]
+    with pytest.warns(ECRTWarning, match=r"\['x1'\] are left out: .* rounding"):
+        model.fit(X + np.where(np.arange(X.shape[1]) == 1, 1e17, 0), y)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model.fit(np.column_stack([X, np.full(len(X), 1e17)]), y)  # a constant has no differences to lose
+    assert not [one for one in said if "rounding" in str(one.message)]
 
 
 def test_spread_of_columns():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from ecrt import (
     InputError,
     LinearHead,
     MLPHead,
+    diagnose,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
@@ -104,3 +106,51 @@ def test_options_set_after_the_fit_are_checked_when_they_are_used(option):
     clf = fitted(X).set_params(**{option: "bogus"})
     with pytest.raises(InputError, match=option):
         clf.predict_proba(X)
+
+
+class OtherFrame:
+    """A data frame of another library: it can be made one of pandas, and knows nothing of numpy."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def to_pandas(self):
+        return self.table
+
+    def __len__(self):
+        return len(self.table)
+
+    @property
+    def shape(self):
+        return self.table.shape
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.table, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "other", [OtherFrame, lambda table: pytest.importorskip("polars").from_pandas(table)], ids=["stand-in", "polars"]
+)
+def test_frames_of_other_libraries_are_read_as_those_of_pandas(other):
+    table = pd.DataFrame(X, columns=list("abc")).assign(colour=np.where(Y == 1, "red", "blue"))
+    clf = fitted(other(table))
+    assert [column.kind for column in clf.table_.columns] == ["number"] * 3 + ["category"]
+    np.testing.assert_array_equal(clf.predict_proba(other(table)), fitted(table).predict_proba(table))
+    labels = pd.DataFrame({"low": (X[:, 0] < 1).astype(int), "high": (X[:, 2] > 0).astype(int)})
+    assert fitted(other(table), other(labels)).classes_.tolist() == ["low", "high"]
+    options = {"estimator": ECRTClassifier(head="gaussian"), "trials": 6, "refits": 2}
+    found, same = (diagnose(given, Y, random_state=0, **options) for given in (other(table), table))
+    assert found.columns == same.columns
+    assert [one["loss"] for one in found.selection.tried] == [one["loss"] for one in same.selection.tried]
+
+
+def test_a_lazy_frame_is_refused():
+    with pytest.raises(InputError, match=r"call its collect\(\)"):
+        fitted(SimpleNamespace(collect=lambda: X))
+
+
+@pytest.mark.parametrize("cell", [[1, 2], {"a": 1}, (1, 2), {1}, np.ones(2)], ids=str)
+def test_a_cell_with_several_values_is_refused(cell):
+    table = pd.DataFrame(X, columns=list("abc")).assign(several=pd.Series([cell] * N))
+    with pytest.raises(InputError, match="'several' holds lists or objects"):
+        fitted(table)

@@ -29,6 +29,7 @@ from ecrt import (
     LinearHead,
     MLPHead,
     Parametric,
+    Permutation,
     PseudoMinority,
 )
 from ecrt.rivals import Rival
@@ -192,6 +193,13 @@ def test_parts_are_kept_in_files(tmp_path):
     assert clf.parts_["encoder"] == Encoder("mlp", epochs=1, n_features=3)
 
 
+@pytest.mark.parametrize("option", ["demixing", "head"])
+def test_auto_cannot_be_one_of_several(option):
+    X, y = data("", ECRTClassifier)
+    with pytest.raises(InputError, match=f"{option}=.*'auto' cannot be one of several"):
+        ECRTClassifier(**{option: ["auto", "linear"]}).fit(X, y)
+
+
 @pytest.mark.parametrize(
     ("overrides", "option", "expected"),
     [
@@ -200,6 +208,8 @@ def test_parts_are_kept_in_files(tmp_path):
         (["encoder=mlp", "encoder.epochs=3"], "encoder", Encoder("mlp", epochs=3)),
         (["head=[linear, {kind: mlp, epochs: 5}]"], "head", ["linear", MLPHead(epochs=5)]),
         (["selection.trials=4"], "selection", PseudoMinority(trials=4)),
+        (["augmentation.weight=0.3"], "augmentation", Parametric(weight=0.3)),  # the default has that option
+        (["augmentation.kind=permutation", "augmentation.weight=0.3"], "augmentation", Permutation(weight=0.3)),
     ],
 )
 def test_settings_of_the_command_line_become_parts(overrides, option, expected):

@@ -112,6 +112,8 @@ def test_inspect_shows_the_card(fitted):
         (["fit", "{wine}", "--target", "kind", "--set", "demixing.objectiv=gcl"], "demixing: "),
         (["fit", "{wine}", "--target", "kind", "--set", "demixing.learn_from=all"], "kind must be one of"),
         (["fit", "{wine}", "--target", "kind", "--set", "epochs"], "KEY=VALUE"),
+        (["fit", "{wine}", "--target", "kind", "--budget", "0"], r"(0.0, inf) or None. Got 0.0 instead."),
+        (["fit", "{wine}", "--target", "kind", "--set", "model.validation_fraction=7"], "Got 7 instead."),
         (["fit", "{wine}", "--target", "kind", "--set", "seed=x"], "seed='x'"),
         (["fit", "{wine}", "--target", "kind", "--task", "divination"], "use classification, multilabel"),
         (["fit", "{wine}", "--target", "kind", "--task", "regression"], "not numbers"),
@@ -144,6 +146,7 @@ def test_errors_are_one_line(wine, fitted, tmp_path, monkeypatch, arguments, mes
     assert len(lines) == 1
     assert message in lines[0]
     assert "Traceback" not in result.output
+    assert "--debug" not in lines[0]  # a mistake of the user's, not of ours
 
 
 def test_a_folder_with_other_files_is_left_alone(wine, tmp_path):

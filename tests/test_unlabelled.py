@@ -195,9 +195,9 @@ def test_rows_are_read_as_those_of_x():
     rows = pd.DataFrame(unlabelled, columns=list("abcd")).assign(kind="odd")
     clf = ECRTClassifier(demixing="linear", head="linear", random_state=0).fit(frame, y, X_unlabelled=rows)
     assert "600 unlabelled rows" in clf.unlabelled_verdict_
-    with pytest.raises(InputError, match="X_unlabelled: .*feature names"):
+    with pytest.raises(InputError, match=r"X_unlabelled: .*feature names"):
         ECRTClassifier(head="linear").fit(frame, y, X_unlabelled=rows.rename(columns={"a": "z"}))
-    with pytest.raises(InputError, match="X_unlabelled: .*3 features"):
+    with pytest.raises(InputError, match=r"X_unlabelled: .*3 features"):
         ECRTClassifier(head="linear").fit(X, y, X_unlabelled=unlabelled[:, :3])
 
 

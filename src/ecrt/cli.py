@@ -399,12 +399,13 @@ def diagnose(
     """Find out whether transfer helps on a table, by how much, and why."""
     from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_diagnosis_page
     from ecrt.runs import diagnose
-    from ecrt.runs.config import read_classes
+    from ecrt.runs.config import read_classes, warn_of_copies
     from ecrt.runs.model_folder import open_report
 
     options = _reading(encoding, decimal, na, types)
     with open_report(output) as new:
         data, y = read_classes(file, target, aside=(seen,), ids=ids or (), drop=drop or (), options=options)
+        warn_of_copies(data)
         found = diagnose(
             data.X, y, seen=data.aside.get(seen), trials=None if budget else trials, budget=budget or 180.0,
             random_state=seed, title=file.name, reading=data.columns, verbose=True,

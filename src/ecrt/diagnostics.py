@@ -417,10 +417,11 @@ def source_gaussianity(s: Array, y: Labels, rng: np.random.Generator) -> Gaussia
         rows = rows[np.isin(y[rows], some)]
         rows = rows[thin_out(y[rows], dict.fromkeys(some.tolist(), MOST_SHAPED // len(some)), rng)]
     columns = ["source", "skewness", "excess_kurtosis", "p_value"]
-    if len(rows) == 0:
+    y, residuals = y[rows], _standardised(s[rows, :MOST_SOURCES], y[rows])
+    shaped = np.flatnonzero(residuals.any(axis=0))  # others are the same in all rows of a class
+    if len(shaped) == 0:
         return Gaussianity(sources=pd.DataFrame(columns=columns), n_rows=0, n_classes=0, quantiles=np.empty((0, 0)))
-    y, s = y[rows], s[rows, :MOST_SOURCES]
-    residuals = _standardised(s, y)
+    residuals = residuals[:, shaped]
     statistic = jarque_bera(residuals, axis=0).statistic
     null = np.concatenate([
         jarque_bera(_standardised(rng.standard_normal((len(y), 27)), y), axis=0).statistic
@@ -428,7 +429,7 @@ def source_gaussianity(s: Array, y: Labels, rng: np.random.Generator) -> Gaussia
     ])  # fmt: skip
     p_values = holm(((null[:, None] >= statistic).sum(axis=0) + 1) / (len(null) + 1))
     order = np.argsort(-statistic, kind="stable")
-    shapes = (np.arange(s.shape[1]), skew(residuals, axis=0), kurtosis(residuals, axis=0), p_values)
+    shapes = (shaped, skew(residuals, axis=0), kurtosis(residuals, axis=0), p_values)
     share = np.linspace(0.005, 0.995, 100)
     return Gaussianity(
         sources=pd.DataFrame(dict(zip(columns, shapes, strict=True))).iloc[order],
@@ -439,9 +440,10 @@ def source_gaussianity(s: Array, y: Labels, rng: np.random.Generator) -> Gaussia
 
 
 def _standardised(s: Array, y: Labels) -> Array:
-    """Every class to mean zero and variance one, column by column."""
+    """Every class to mean zero and variance one, column by column; to zero where it varies by rounding alone."""
     of_class = pd.DataFrame(s).groupby(y)
-    spread = np.sqrt(np.maximum(of_class.transform("var").to_numpy(), 1e-300))
+    spread = np.sqrt(np.nan_to_num(of_class.transform("var").to_numpy()))
+    spread[spread <= 1e-9 * np.abs(s).max(axis=0, initial=0.0)] = np.inf
     return np.asarray((s - of_class.transform("mean").to_numpy()) / spread)
 
 

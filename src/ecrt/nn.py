@@ -20,6 +20,9 @@ CELLS_AT_ONCE = 2**20
 """Activations (coordinates x rows x units) held in one array on the CPU. Larger ones, each of dozens of mebibytes, come
 fresh from the system every time, and clearing their pages takes longer than the arithmetic."""
 
+DOUBT = 1e-4
+"""Share of a uniform guess in what Gaussians say."""
+
 BEYOND = 5.0
 """Values are held within their range in training and this many spreads beyond it on either side.
 
@@ -122,6 +125,17 @@ def column_spread(z: Array) -> Array:
         spread[tiny] = np.ldexp(spread[tiny], exponent[tiny])
     largest = np.maximum(np.abs(low), np.abs(high))
     return np.where(spread > ROUNDING_STEPS * np.finfo(np.float64).eps * largest, spread, 0.0)
+
+
+def varies_by_rounding(z: Array) -> NDArray[np.bool_]:
+    """Columns that vary, but by rounding alone: those whose ``column_spread`` is 0 and that are not constant."""
+    low, high = column_extent(z)
+    width = high - low
+    # No column is as wide as this, and its spread still within rounding.
+    widest = ROUNDING_STEPS * np.finfo(np.float64).eps * math.sqrt(2 * len(z)) * np.maximum(np.abs(low), np.abs(high))
+    found = (width > 0) & (width <= widest)
+    found[found] = column_spread(z[:, found]) == 0
+    return found
 
 
 def column_extent(z: Array) -> tuple[Array, Array]:
@@ -276,7 +290,11 @@ def steady_linear(weight_hk: Tensor, bias_h: Tensor | None = None) -> Callable[[
 
 
 class ClassGaussians(nn.Module):
-    r"""Class-conditional Gaussians with independent coordinates: logits are :math:`\log N(s; \mu_m, v_m)`.
+    r"""Class-conditional Gaussians with independent coordinates, and a little doubt.
+
+    With :math:`p` the posterior under equal priors, from the densities :math:`N(s; \mu_m, v_m)`, logits are
+    :math:`\log((1 - \epsilon) p + \epsilon / M)`. Far from all classes one density is larger than the others by any
+    factor, which says nothing; so no class is ever less probable than :math:`\epsilon / M`.
 
     >>> head = ClassGaussians(torch.tensor([[0.0], [2.0]]), torch.ones(2, 1))
     >>> head(torch.tensor([[1.0]])).diff().abs().item()
@@ -288,7 +306,12 @@ class ClassGaussians(nn.Module):
         self.mean_md, self.variance_md = nn.Buffer(mean_md), nn.Buffer(variance_md)
 
     def forward(self, s_nd: Tensor) -> Tensor:
-        """Log-densities under every class."""
+        """Log-posteriors under equal priors."""
+        log_p_nm = torch.log_softmax(self.log_densities(s_nd), dim=1)
+        return torch.logaddexp(log_p_nm + math.log1p(-DOUBT), log_p_nm.new_tensor(math.log(DOUBT / log_p_nm.shape[1])))
+
+    def log_densities(self, s_nd: Tensor) -> Tensor:
+        """Under every class."""
         precision_md = 1 / self.variance_md
         # Expanded square: two matrix products instead of an n x M x d array.
         squares_nm = (

@@ -33,6 +33,7 @@ from ecrt.comparison.splits import Split, make_splits, warnings_of
 from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows
 from ecrt.disk import locked, plain, read_arrays, read_json, remove_litter, write_arrays, write_json
 from ecrt.errors import InputError, warn_user
+from ecrt.estimators.inputs import in_pandas
 from ecrt.io.model_files import package_versions
 from ecrt.metrics import PRIORS, Predictions, PriorName, class_prior_of, read_predictions, shift_prior
 from ecrt.rivals import BaselineClassifier
@@ -161,8 +162,8 @@ def compare(
 
 def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64], list[ColumnRow]]:
     """The table as a data frame, the labels as text, the class index of each row, and how named columns were read."""
-    for convert in ("to_pandas", "toarray"):  # other data frames, and sparse matrices
-        X = getattr(X, convert)() if hasattr(X, convert) else X
+    X = in_pandas(X)
+    X = X.toarray() if hasattr(X, "toarray") else X  # a sparse matrix
     named = isinstance(X, pd.DataFrame)
     if not isinstance(X, pd.DataFrame):
         values = np.asarray(X)

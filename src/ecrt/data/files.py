@@ -33,6 +33,7 @@ from pandas.api.types import is_float_dtype, is_integer_dtype
 from ecrt.data.column_decisions import decide_columns, read_target_column
 from ecrt.data.columns import PLAIN, ColumnReading, ReadOptions, read_columns, signs_not_found
 from ecrt.data.images import Images, load_images
+from ecrt.data.tables import holds_nested, refuse_extremes
 from ecrt.errors import InputError, warn_user
 
 KINDS = (
@@ -457,6 +458,10 @@ def read_data(
         changed = [one for one, was in zip(readings, before, strict=True) if one.note or one.missing > was.missing == 0]
         shares = {one.name: one.note or f"{one.missing / len(table):.0%} missing" for one in changed}
         _warn(file.notes, [f"Column {name!r}: {share}." for name, share in shares.items()])
+    read: list[tuple[Any, Any]] = [*typed.items(), *zip(target, (values for values, _ in labels), strict=True)]
+    for name, values in read:
+        if values.dtype.kind == "f":  # refused before rows are split, and counted anew
+            refuse_extremes(np.asarray(values)[:, None], [str(name)], of=path.name)
     empty = [name for name in aside if name not in typed]
     if empty:
         raise InputError(f"{path.name}: the columns {empty} hold nothing.")
@@ -489,10 +494,7 @@ def _side_by_side(targets: list[Labels]) -> Labels | None:
 
 
 def _refuse_nested(table: pd.DataFrame, path: Path) -> None:
-    nested = [
-        name for name in table
-        if table[name].dtype == object and any(isinstance(one, (dict, list, np.ndarray)) for one in table[name])
-    ]  # fmt: skip
+    nested = [name for name in table if holds_nested(table[name])]
     if nested:
         raise InputError(f"{path.name}: columns {nested} hold lists or objects. Give each value its own column.")
 
@@ -557,5 +559,7 @@ def _read_npz(path: Path, target: Sequence[str]) -> DataFile:
     rows = {len(found[name]) for name in {"X", *target, "ids"} & set(found)}
     if len(rows) > 1:
         raise InputError(f"{path.name}: 'X', {list(target)} and 'ids' differ in length.")
+    if found["X"].dtype.kind == "f":
+        refuse_extremes(found["X"], of=path.name)
     ids = pd.DataFrame({"id": found["ids"]} if "ids" in found else {"row": np.arange(len(found["X"]))})
     return DataFile(X=found["X"], y=_side_by_side([found[name] for name in target]), ids=ids)

@@ -197,6 +197,8 @@ def _learn_column(name: str, values: pd.Series[Any]) -> Column:
             return Column(name=name, kind="left out")
         numbers = _numbers(values)
         return Column(name=name, kind="number", fill=(float(np.nanmedian(numbers)),), flagged=flagged)
+    if holds_nested(present):
+        raise InputError(f"Column {name!r} holds lists or objects. Give each value its own column.")
     text = pd.Series(as_text(present))
     counts = text.value_counts()
     if isinstance(values.dtype, pd.CategoricalDtype):
@@ -251,6 +253,13 @@ def _date_column(name: str, values: pd.Series[Any], flagged: bool) -> Column:
     return Column(name=name, kind="date", fill=tuple(fill.tolist()), flagged=flagged)
 
 
+def holds_nested(values: pd.Series[Any]) -> bool:
+    """Whether a cell holds several values."""
+    if isinstance(values.dtype, pd.StringDtype | pd.CategoricalDtype) or is_numeric_dtype(values.dtype):
+        return False
+    return any(isinstance(one, (dict, list, tuple, set, np.ndarray)) for one in values)
+
+
 def _holds_numbers(values: pd.Series[Any]) -> bool:
     if isinstance(values.dtype, pd.CategoricalDtype):
         return False
@@ -290,23 +299,25 @@ def _numbers(values: pd.Series[Any]) -> Array:
     return numbers
 
 
-def refuse_extremes(numbers: Array, names: Sequence[str] | None = None) -> None:
+def refuse_extremes(numbers: Array, names: Sequence[str] | None = None, *, of: str = "") -> None:
     """Refuse infinity, and values so large that their products would be infinite.
 
     Parameters
     ----------
     numbers : rows of numbers, or of images; NaN passes.
     names : of the columns, if they have any.
+    of : the file that they are all rows of.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.vdot(numbers, numbers) <= LARGEST**2:  # one quick pass; no part of a sum of squares is larger
+        if float(np.vdot(numbers, numbers)) <= LARGEST**2:  # one quick pass; no part of a sum of squares is larger
             return
-    places = np.argwhere(np.abs(numbers) > LARGEST)
+    places = np.argwhere(np.abs(numbers) > np.float64(LARGEST))  # which float32 cannot hold
     if len(places):
         row, *rest = places[0].tolist()
         column = f", column {names[rest[0]]!r}" if names is not None else ""
+        what, line = (of, f"{row + 1} (the first is 1)") if of else ("Input X", row)
         raise InputError(
-            f"Input X contains infinity or a value too large: row {row}{column} holds {numbers[tuple(places[0])]:g}. "
+            f"{what} contains infinity or a value too large: row {line}{column} holds {numbers[tuple(places[0])]:g}. "
             f"Numbers up to {LARGEST:g} can be used: correct it, or leave it empty if it stands for a missing value."
         )
 

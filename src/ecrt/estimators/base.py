@@ -32,13 +32,14 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from ecrt.data import ClassRoles, MinorityRule, TableEncoder
-from ecrt.data.tables import refuse_extremes
+from ecrt.data.tables import MOST_NAMED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.inputs import (
     array_items,
     check_class_counts,
     class_indices,
+    in_pandas,
     labelled_items,
     plain_labels,
     read_dataset,
@@ -47,6 +48,7 @@ from ecrt.estimators.inputs import (
 )
 from ecrt.flows import Demixer
 from ecrt.io.attributes import head_shape
+from ecrt.nn import varies_by_rounding
 from ecrt.randomness import seeded
 from ecrt.stages import (
     DEMIXING,
@@ -268,8 +270,18 @@ class EstimatorBase(Composed):
         """X as numbers and y checked; how X is read is learned on the way."""
         rows, y = self._validated(X, y, reset=True)
         self.table_ = TableEncoder.learn(rows) if isinstance(rows, pd.DataFrame) else None
-        return rows if self.table_ is None else self.table_.encode(rows), y
+        if self.table_ is None:
+            return rows, y
+        numbers = self.table_.encode(rows)
+        lost = np.array(self.table_.names_out)[varies_by_rounding(numbers)].tolist()
+        if lost:
+            warn_user(
+                f"Columns {lost[:MOST_NAMED]} are left out: their values are so large, for how little they differ, "
+                "that rounding errors hide the differences. If these matter, subtract a number such as the mean first."
+            )
+        return numbers, y
 
+    @input_errors()
     def _read_rows(self, X: Any) -> Array:
         """X as numbers, read as in ``fit``."""
         if self.table_ is not None and self.table_.plain and type(X) is np.ndarray and X.dtype.kind in "fiub":
@@ -288,7 +300,7 @@ class EstimatorBase(Composed):
     def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         """Rows as a data frame (tables) or an array (images), with the checks that scikit-learn makes."""
         least = 2 if reset else 1
-        X = X.to_pandas() if hasattr(X, "to_pandas") else X
+        X = in_pandas(X)
         if np.ma.is_masked(X) or np.ma.is_masked(y):
             raise InputError("Masked arrays are not supported: pass X.filled(numpy.nan) and an unmasked y.")
         if isinstance(X, pd.DataFrame):

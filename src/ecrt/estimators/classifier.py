@@ -81,6 +81,9 @@ Labels = NDArray[np.int64]
 TREES_CLASSES = 3
 """``head="auto"`` grows trees for at most this many classes: with more they cost much and gained nothing."""
 
+SCALE_FEATURES = 16
+"""From so many columns on ``head="auto"`` also leaves them in proportion: they may be pixels, or components."""
+
 MANY_LABELLED_ROWS = 50_000
 """With more rows than this ``head="auto"`` for multi-label data is an MLP: a linear head cannot use them."""
 
@@ -109,8 +112,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     demixing : {"auto", "none", "linear", "flow"}, NoDemixing, Linear, Flow or a sequence of these, default="auto"
         ``"none"`` only standardises: no transfer; ``"linear"`` whitens within classes; ``"flow"`` trains a masked
         autoregressive flow on top. Several predict together, each with a weight that held-out rows choose. ``"auto"``
-        is the first two, and the flow where it promises a gain: on up to 64 columns, at least 500 rows and more than
-        two classes, if a curved head has been better than a linear one.
+        is the first two (from 16 columns of one unit on, plain features also under one scale), and the flow where it
+        promises a gain: on up to 64 columns, at least 500 rows and more than two classes, if a curved head has been
+        better than a linear one.
     augmentation : {"parametric", "permutation", "borrowed", "none"} or a part of these, default="parametric"
         Synthetic sources of the minority classes: from a Gaussian (``Parametric``), by shuffling coordinates within the
         class (``Permutation``), or around the class's mean with residuals of the majority classes (``Borrowed``).
@@ -266,9 +270,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
 
     def _fit_classes(self, X: Any, y: Any, X_unlabelled: Any = None, before: tuple[Member, ...] = ()) -> ECRTClassifier:
         """Learn encoder, de-mixing and head, with one label for each row; ``before``: members to fit again."""
-        rare = self._known_minority if before else self.minority
         items, labels = self._read_classes(X, y)
         unlabelled = None if X_unlabelled is None else self._read_unlabelled(X_unlabelled)
+        rare = self._known_minority if before else self.minority
         counts = np.bincount(labels, minlength=len(self.classes_))
         self._keep_counts(counts, multilabel=False)
         roles = assign_roles(counts, self.classes_, minority=rare, **self._learners)
@@ -301,9 +305,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
 
     @property
     def _known_minority(self) -> Minority:
-        """Who was minority in the last fit."""
-        named = len(self.minority_classes_) and self.minority != "all"
-        return self.minority_classes_.tolist() if named else self.minority
+        """Who was minority in the last fit, of the classes that there are now."""
+        known = np.intersect1d(self.minority_classes_, self.classes_)
+        return known.tolist() if len(known) and self.minority != "all" else self.minority
 
     def _transfer(
         self,
@@ -328,7 +332,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             self.history_ |= known
             return None
         found = transfer(
-            z, y, attempts=self._attempts(z.shape, roles, self.multilabel_), seconds=self.time_budget,
+            z, y, attempts=self._attempts(z, roles, self.multilabel_), seconds=self.time_budget,
             fresh=encoded.fresh[encoded.learn_rows], **options,
         )  # fmt: skip
         self._keep_members(found.members, found.demixed.restarts, encoded)
@@ -343,9 +347,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             self.history_["unlabelled"] = {"rows": len(unlabelled), **tried}
         return found
 
-    def _attempts(self, shape: tuple[int, ...], roles: ClassRoles, several: bool) -> list[Attempt]:
+    def _attempts(self, z: Array, roles: ClassRoles, several: bool) -> list[Attempt]:
         """What to try, the simplest first: plain features, linear de-mixing and a flow."""
-        n_rows, n_features = shape
+        n_rows, n_features = z.shape
         demixings, heads, augmentation = self._parts("demixing"), self._parts("head"), self._parts("augmentation")[0]
         few = self._n_sources(n_features) <= MLP_SOURCES or several
         mlp: list[Head] = [MLPHead() if several else MLPHead(dropout=0.0)] if few else []
@@ -359,6 +363,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         trees: list[Head] = [TreesHead()] if few and not several and len(roles.counts) <= TREES_CLASSES else []
         on_sources = [one for one in heads if not isinstance(one, TreesHead)]
         attempts = [Attempt(NoDemixing(), heads or (LinearHead(), *mlp, *trees), NoAugmentation())]
+        if not heads and n_features >= SCALE_FEATURES and _one_unit(z):
+            attempts.append(Attempt(NoDemixing(scaling="one"), (LinearHead(),), NoAugmentation()))
         if on_sources or not heads:
             attempts.append(Attempt(Linear(), on_sources or simple, augmentation))
             if n_features <= FLOW_SOURCES and n_rows >= FLOW_ROWS and roles.demixed_on.sum() > 2:
@@ -503,8 +509,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
 
     def _fit_labels(self, X: Any, y: Any, before: tuple[Member, ...] = ()) -> ECRTClassifier:
         """Learn encoder, de-mixing and a column of logits for each label; ``before``: members to fit again."""
-        rare = self._known_minority if before else self.minority
         labelled, self.classes_ = read_labels(read_target_arrays(X) if isinstance(X, Dataset) else y)
+        rare = self._known_minority if before else self.minority
         # A supervised encoder learns to tell the rarest label of each row.
         if isinstance(X, Dataset):
             self.table_, items = None, labelled_items(X, labelled.rarest)
@@ -592,6 +598,12 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         gaussian = any(isinstance(head, GaussianHead) for head in self._parts("head"))
         tags.classifier_tags.multi_label = not gaussian and self.selection is None
         return tags
+
+
+def _one_unit(z: Array) -> bool:
+    """Whether columns may have one unit, such as pixels and components: most spreads are within a factor of ten."""
+    low, high = np.quantile(z.std(axis=0), [0.25, 0.75])
+    return bool(high <= 10 * low)
 
 
 def _as_demixed(member: Member, demixer: Demixer, z: Array) -> DemixResult:

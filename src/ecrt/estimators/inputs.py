@@ -162,6 +162,13 @@ def targets_to_score(X: Any, y: Any, *, one_label: bool) -> Any:
     return classes[labels]
 
 
+def in_pandas(table: Any) -> Any:
+    """A data frame of another library, such as polars, as one of pandas; anything else as it is."""
+    if hasattr(table, "collect"):
+        raise InputError("A lazy frame holds no rows yet: call its collect() first.")
+    return table.to_pandas() if hasattr(table, "to_pandas") else table
+
+
 def plain_labels(y: Any) -> Any:
     """The labels, each of which must be there and of one kind; those of pandas' own types as what they stand for."""
     if isinstance(y, pd.Series) and isinstance(y.dtype, pd.api.extensions.ExtensionDtype) and not y.isna().any():
@@ -239,6 +246,7 @@ def has_several_labels(X: Any, y: Any) -> bool:
 def read_labels(y: Any) -> tuple[Labelled, NDArray[Any]]:
     """The indicator and the names of its columns: those of a data frame, or else numbers from 0."""
     names: NDArray[Any] | None = None
+    y = in_pandas(y)
     if isinstance(y, pd.DataFrame):
         names = y.columns.to_numpy()
         if len(set(names.tolist())) < len(names):

@@ -143,14 +143,15 @@ def units(value: float) -> str:
 def member_name(name: str) -> str:
     """What predicts, by its de-mixing and its head.
 
-    >>> member_name("none, linear"), member_name("flow, mlp")
-    ('plain logit adjustment', 'MLP after flow de-mixing')
+    >>> member_name("none, linear"), member_name("flow, mlp (2)")
+    ('plain logit adjustment', 'MLP (2) after flow de-mixing')
     """
-    demixing, _, head = name.partition(", ")
+    kinds_of, space, number = name.partition(" (")
+    demixing, _, head = kinds_of.partition(", ")
     if name == "none, linear":
         return "plain logit adjustment"
     kinds = {"linear": "linear head", "mlp": "MLP", "gaussian": "Gaussian head", "trees": "boosted trees"}
-    kind = kinds.get(head, head)
+    kind = kinds.get(head, head) + space + number
     return f"{kind} on plain features" if demixing == "none" else f"{kind} after {demixing} de-mixing"
 
 

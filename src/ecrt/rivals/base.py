@@ -168,6 +168,9 @@ class Rival(Part):
     learns_from_encoded_rows: ClassVar[bool] = False
     """Whether a rival that does not train the encoder learns from rows that the encoder has seen, too."""
 
+    refits_last_layer: ClassVar[bool] = False
+    """Whether its second step fits the last layer anew, with a loss of its own: all of a linear head."""
+
     # --- another model ----------------------------------------------------------------------------------------------
 
     def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
@@ -414,6 +417,9 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         rival, end = self.rival, self._end_to_end
         own_head = not rival.overrides("fit_model") and not end
         yield "head", own_head, "a method with a head, and no trained encoder"
+        heads = self._parts("head") if own_head and rival.refits_last_layer else ()
+        lost = any(isinstance(one, LinearHead) and changed_options(one) & {"loss", "loss_options"} for one in heads)
+        yield "head", not lost, "an MLP head for its loss: of a linear head all is fitted anew, with a loss of its own"
         yield "validation_fraction", own_head, "a method that fits a head"
         scaled = not (end or rival.scale_free)
         yield "scaling", scaled, "a method that depends on it: neither trees nor an encoder's own head do"

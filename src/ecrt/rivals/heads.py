@@ -491,6 +491,7 @@ class CRT(Rival):
     kind = "crt"
     label = "Decoupling, cRT"
     learns_from_encoded_rows = True
+    refits_last_layer = True
 
     def second_step(self, first: HeadFitter, target: ClassTarget, head: NetworkHead) -> HeadFitter:
         """All layers but the last are kept."""

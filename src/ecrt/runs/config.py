@@ -21,6 +21,7 @@ from ecrt.data import LABEL_SEPARATOR, DataFile, ReadOptions, read_data
 from ecrt.disk import parse_yaml, read_yaml
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
+from ecrt.estimators.base import input_errors
 
 TaskName = Literal["classification", "multilabel", "regression"]
 
@@ -32,6 +33,10 @@ ESTIMATORS: dict[TaskName, type[Any]] = {
 
 MOST_CLASSES = 30
 """Whole numbers with more distinct values than this may be amounts or labels: the user is asked."""
+
+
+COPIES = 0.01
+"""Share of rows that may be copies of others without a word."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,24 @@ def labelled(data: DataFile, *, others_used: bool = False) -> DataFile:
     if not kept.any():
         raise InputError("No row has both a label and a value to learn from.")
     return data if kept.all() else data.take(np.flatnonzero(kept))
+
+
+def warn_of_copies(data: DataFile) -> None:
+    """Say how many rows of a table are copies of others, as in a file that was oversampled.
+
+    Rows of few categories are often the same and no copies: a column of numbers must tell most of the others apart.
+    """
+    if not isinstance(data.X, pd.DataFrame) or data.y is None:
+        return
+    numbers = data.X.select_dtypes("number")
+    copies = pd.concat([data.X, pd.DataFrame(data.y, index=data.X.index)], axis=1).duplicated()
+    different = int((~copies).sum())
+    if copies.sum() > COPIES * len(copies) and numbers.nunique().max() > different / 2:
+        warn_user(
+            f"{copies.sum()} of {len(copies)} rows are copies of others, with the same values and target. A copy of a "
+            "row that is tested may be among those that are learned from, and figures are then too good. Remove copies "
+            "first, unless each is an observation of its own."
+        )
 
 
 def read_target(
@@ -307,9 +330,12 @@ class FitConfig(ReadOptions):
         known = {estimator: set(estimator._get_param_names()) - OWN_OPTIONS for estimator in estimators}
         _refuse_unknown(self.model, set().union(*known.values()), "model.")
         errors = []
+        known = {estimator: names for estimator, names in known.items() if names >= self.model.keys()} or known
         for estimator, names in known.items():
             try:
-                estimator._from_plain_options({name: one for name, one in self.model.items() if name in names})
+                made = estimator._from_plain_options({name: one for name, one in self.model.items() if name in names})
+                with input_errors():
+                    made._validate_params()
             except InputError as error:
                 errors.append(error)
         if len(errors) == len(known):  # for each task that it may be

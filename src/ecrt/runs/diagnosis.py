@@ -34,6 +34,7 @@ from ecrt.diagnostics import (
 from ecrt.disk import plain, write_json
 from ecrt.errors import InputError, hide_warnings
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
+from ecrt.estimators.inputs import in_pandas
 from ecrt.metrics import LEVEL, nll_per_sample
 from ecrt.selection import PLAIN, PseudoMinority, Selection
 from ecrt.stages import sources_of
@@ -282,7 +283,7 @@ def diagnose(
     >>> found.selection.transfer, found.findings["theory"].answer
     (False, 'no')
     """
-    labels: NDArray[Any] = np.asarray(column_or_1d(y))
+    X, labels = in_pandas(X), np.asarray(column_or_1d(y))
     template = clone(estimator or ECRTClassifier()).set_params(random_state=random_state)
     template._check_parts(template._rules(several=False))
     if isinstance(X, np.ndarray | pd.DataFrame) and len(X) != len(labels):

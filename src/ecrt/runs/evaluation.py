@@ -70,8 +70,8 @@ class Evaluation:
     columns : how columns were read, rows of ``ecrt.data.column_rows``.
     plain : figures of this model and of plain logit adjustment on the same rows, and what is gained over it, with a
         95 % interval; empty where the two were not compared.
-    verdict, unlabelled : what transfer was worth, and what unlabelled rows were, in one sentence each; empty where there
-        is nothing to say.
+    verdict, unlabelled : what transfer, and what unlabelled rows were worth, in one sentence each; empty where there is
+        nothing to say.
     """
 
     task: TaskName
@@ -200,9 +200,10 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
 
 def _tried(clf: ECRTClassifier) -> dict[str, dict[str, float]]:
     """Held-out loss of all that was tried, and its weight; 0 for what does not predict."""
-    weights = {one.name: one.weight for one in clf.members_}
+    weights = {(one.name, one.held_out): one.weight for one in clf.members_}
     return {
-        name: {"loss": float(loss), "weight": weights.get(name, 0.0)} for name, loss in clf.history_["tried"].items()
+        name: {"loss": float(loss), "weight": weights.get((name.partition(" (")[0], loss), 0.0)}  # "linear, mlp (2)"
+        for name, loss in clf.history_["tried"].items()
     }
 
 

@@ -61,6 +61,7 @@ from ecrt.runs.config import (
     read_config,
     read_target,
     unlabelled,
+    warn_of_copies,
 )
 from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate, measure
 from ecrt.stages import Encoder
@@ -192,18 +193,19 @@ def fit_file(
         path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size,
         options=config,
     )  # fmt: skip
-    more = unlabelled(data) if config.use_unlabelled else None
+    more = {"X_unlabelled": unlabelled(data)} if config.use_unlabelled else {}
     data = labelled(data, others_used=config.use_unlabelled)
+    warn_of_copies(data)
     target = read_target(data, config.target, config.task)
     say(_summary(path, data, target))
     say(target.reason)
     left_out = [ColumnReading(name=name, kind="left out", note="As asked for.") for name in config.drop]
     columns = (*data.columns, *(left_out if data.columns else ()))
     show(columns)
-    if more is not None:
+    if more:
         if target.task != "classification":
             raise InputError(f"use_unlabelled needs one label for each row; the task is {target.task}.")
-        say(f"{len(more)} rows without a label are tried as well.")
+        say(f"{len(more['X_unlabelled'])} rows without a label are tried as well.")
     _check_decision(target, config)
     model = _make_estimator(data, target, config, verbose=verbose)
     train_rows, test_rows = stratified_holdout(_strata(target), config.test_size, np.random.default_rng(config.seed))
@@ -215,7 +217,7 @@ def fit_file(
             _warn_of_untested(target.y, test_rows)
     else:
         say(f"Fitting on all {len(target.y)} rows.")
-    _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows], more)
+    _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows], **more)
     interrupted = STOPPED if stop_requested() else ""
     if len(test_rows):
         tested, truth = data.take(test_rows).X, replace(target, y=target.y[test_rows])
@@ -228,7 +230,7 @@ def fit_file(
         again = config.refit and not interrupted
         if again:
             say(f"Fitting on all {len(target.y)} rows.")
-            again = _refitted(model, data.X, target.y, more)
+            again = _refitted(model, data.X, target.y, **more)
             interrupted = "" if again else NOT_REFITTED.format(len(train_rows))
         title = f"{found.title} ({interrupted})" if interrupted else found.title
         subject = _subject(len(train_rows), len(target.y), again=again)
@@ -265,13 +267,13 @@ def _warn_of_untested(y: NDArray[Any], test_rows: NDArray[np.int64]) -> None:
         warn_user(f"Too rare for a test row: {shown}. The figures do not include such classes.")
 
 
-def _refitted(model: Any, X: Any, y: Any, more: Any) -> bool:
+def _refitted(model: Any, X: Any, y: Any, **more: Any) -> bool:
     """Fit on all rows as the tested model was; False where that was interrupted, and the tested model is left."""
     if stop_requested():
         return False
     try:
         with interrupted_at_once():
-            model.refit(X, y, **({} if more is None else {"X_unlabelled": more}))
+            model.refit(X, y, **more)
     except KeyboardInterrupt:
         if not stop_requested():
             raise
@@ -329,8 +331,7 @@ def _check_decision(target: Target, config: FitConfig) -> None:
     config.decision(*np.unique(target.y, return_counts=True))
 
 
-def _fit(model: Any, X: Any, y: Any, unlabelled: Any = None) -> None:
-    more = {} if unlabelled is None else {"X_unlabelled": unlabelled}
+def _fit(model: Any, X: Any, y: Any, **more: Any) -> None:
     if isinstance(X, Images):
         model.fit(X, **more)
     else:

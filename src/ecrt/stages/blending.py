@@ -29,7 +29,7 @@ from ecrt.stages.demixing import Demixing, DemixResult, sources_of
 from ecrt.stages.heads import Head, LinearHead, MLPHead, NetworkHead, head_outputs
 from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.parts import Part
-from ecrt.stages.targets import Labelled, RowTarget, row_target
+from ecrt.stages.targets import ClassTarget, Labelled, RowTarget, row_target
 from ecrt.stages.unlabelled import SoftRows, Unlabelled
 from ecrt.training import Progress, stop_requested, stopped_at
 
@@ -46,12 +46,15 @@ DOUBT = 0.01
 FOLDS = 5
 """Into which held-out rows are divided to judge weights."""
 
-LEAST_WEIGHT = 0.02
+LEAST_WEIGHT = 0.1
 """Members with a smaller share of the weights are left out."""
 
 QUICK_ROWS = 1000
 QUICK_FLOW = {"epochs": 40, "batch_size": 128, "learning_rate": 5e-3, "hidden": (64, 64)}
 """The trial that shows whether a flow is worth training. It has the restarts of a long one: their order decides."""
+
+MOST_ROWS = 50_000
+"""Of more rows some choose members, settings and weights; all classes keep as many rows as can be."""
 
 MOST_NUMBERS = 2**25
 """Logits, of all members together, that weights are chosen by; of more rows some are taken."""
@@ -100,7 +103,7 @@ class Member:
     @property
     def name(self) -> str:
         """Its de-mixing and its head, such as ``"linear, gaussian"``."""
-        return f"{self.demixing.kind}, {self.head.kind}"
+        return f"{self.demixing.title}, {self.head.kind}"
 
     @property
     def transfers(self) -> bool:
@@ -165,7 +168,7 @@ class _Candidate(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.demixing.kind}, {self.choice.head.kind}"
+        return f"{self.demixing.title}, {self.choice.head.kind}"
 
     @property
     def transfers(self) -> bool:
@@ -208,6 +211,16 @@ def transfer(
     until = math.inf if seconds is None else time.monotonic() + seconds
     fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
     target = row_target(y, roles, attempts[0].augmentation, rng, device)
+    if isinstance(target, ClassTarget) and len(z) > MOST_ROWS and draw_from is None:
+        part = _some(target.strata, np.arange(len(z)), MOST_ROWS, rng)
+        chosen = transfer(
+            z[part], target.y[part], roles=roles, attempts=attempts, validation=validation, rng=rng, device=device,
+            progress=progress, fresh=None if fresh is None else fresh[part], seconds=seconds,
+        )  # fmt: skip
+        demixed, members = transfer_again(
+            z, y, roles=roles, members=chosen.members, validation=validation, rng=rng, device=device, progress=progress
+        )  # fmt: skip
+        return replace(chosen, demixed=demixed, members=members)
     train_rows, held_out_rows = target.split(validation, fresh)
     if len(held_out_rows) == 0:
         raise InputError(
@@ -215,7 +228,8 @@ def transfer(
             "label."
         )
     options: dict[str, Any] = {
-        "split": (train_rows, held_out_rows), "fresh": fresh, "draw_from": draw_from, "progress": progress,
+        "split": (train_rows, held_out_rows), "fresh": fresh, "draw_from": draw_from,
+        "progress": progress or Progress(),
     }  # fmt: skip
     try:
         with stopped_at(until):
@@ -226,6 +240,9 @@ def transfer(
         # There was not even time for the simplest, without which there is no model.
         simplest = attempts[0]._replace(heads=attempts[0].heads[:1])
         found = _tried(z, target, [simplest], **options)
+    if time.monotonic() >= until:
+        names = "; ".join(one.name for one in found)
+        warn_user(f"The time budget of {seconds:g} s ended the search for members. Tried were: {names}.")
     if unlabelled is None:
         return _blended(found, target)
     worth: Worth | None = None
@@ -250,7 +267,7 @@ def _tried(
     split: tuple[Labels, Labels],
     fresh: Mask | None,
     draw_from: Callable[[Array, Labels, Labels, Labels], Draw] | None,
-    progress: Progress | None,
+    progress: Progress,
 ) -> list[_Candidate]:
     """Every head on every de-mixing, as far as there is time."""
 
@@ -265,26 +282,34 @@ def _tried(
         )  # fmt: skip
         return [_Candidate(demixing, augmentation, demixed, choice) for choice in choices]
 
+    def promises(attempt: Attempt) -> bool:
+        if not _curved(found, target):
+            return False
+        quick = try_one(_quick(attempt), _some(target.strata, split[0], QUICK_ROWS, target.rng), split[1])
+        return _adds(quick, found, target)
+
     found: list[_Candidate] = []
-    for attempt in attempts:
-        if found and stop_requested():
-            break
-        try:
-            if attempt.if_promising:
-                if not _curved(found, target):
+    progress.start("trying members", len(attempts))
+    try:
+        for attempt in attempts:
+            if found and stop_requested():
+                break
+            try:
+                if attempt.if_promising and not promises(attempt):
+                    progress.advance(f"de-mixing by {attempt.demixing.title!r} promises nothing")
                     continue
-                quick = try_one(_quick(attempt), _some(target, split[0]), split[1])
-                if not _adds(quick, found, target):
-                    continue
-            found += try_one(attempt, *split)
-        except StoppedError:
-            if not found:
-                raise
-            break
-        except DivergenceError as error:
-            if not found:
-                raise
-            warn_user(f"De-mixing by {attempt.demixing.kind!r} failed. {error}")
+                found += try_one(attempt, *split)
+                progress.advance(f"{found[-1].name}: held-out loss {found[-1].choice.held_out:.3f}")
+            except StoppedError:
+                if not found:
+                    raise
+                break
+            except DivergenceError as error:
+                if not found:
+                    raise
+                warn_user(f"De-mixing by {attempt.demixing.kind!r} failed. {error}")
+    finally:
+        progress.finish()
     return found
 
 
@@ -382,16 +407,15 @@ def _quick(attempt: Attempt) -> Attempt:
     return attempt._replace(demixing=demixing, heads=heads)
 
 
-def _some(target: RowTarget, rows: Labels) -> Labels:
+def _some(strata: Labels, rows: Labels, most: int, rng: np.random.Generator) -> Labels:
     """Some of many rows: as many of each class, or of each rarest label, as can be."""
-    strata = target.strata[rows]
-    if len(rows) <= QUICK_ROWS:
+    if len(rows) <= most:
         return rows
-    order = np.lexsort((target.rng.random(len(rows)), strata))
-    starts = np.searchsorted(strata[order], strata[order])
+    order = np.lexsort((rng.random(len(rows)), strata[rows]))
+    ordered = strata[rows][order]
     place = np.empty(len(rows), dtype=np.int64)
-    place[order] = np.arange(len(rows)) - starts
-    return np.sort(rows[np.argsort(place, kind="stable")[:QUICK_ROWS]])
+    place[order] = np.arange(len(rows)) - np.searchsorted(ordered, ordered)
+    return np.sort(rows[np.argsort(place, kind="stable")[:most]])
 
 
 def _adds(new: Sequence[_Candidate], found: Sequence[_Candidate], target: RowTarget) -> bool:
@@ -482,7 +506,10 @@ def _curved(tried: Sequence[_Candidate], target: RowTarget) -> bool:
 
 def _blended(found: Sequence[_Candidate], target: RowTarget) -> Blend:
     """Weigh the candidates, fit those that have a weight on all rows, and measure what transfer was worth."""
-    tried = {one.name: one.choice.held_out for one in found}
+    tried: dict[str, float] = {}
+    for one in found:
+        same = sum(name.partition(" (")[0] == one.name for name in tried)
+        tried[f"{one.name} ({same + 1})" if same else one.name] = one.choice.held_out
     moving = [one for one in found if one.transfers] or found
     main = min(moving, key=lambda one: one.choice.held_out)
     if len(found) == 1:
@@ -534,13 +561,18 @@ class _Trial:
         logits_knm = self.logits_knm[torch.from_numpy(use)][:, torch.from_numpy(judges)]
         n_members, judged = int(use.sum()), self.rows[judges]
         equal, pull = 1 / n_members, strength * SHRINKAGE * float(share @ share)
+        uniform = DOUBT / self.target.n_outputs
 
-        def objective(values: Array) -> tuple[float, Array]:
-            weight_k = torch.tensor(values, requires_grad=True)
-            losses = self._bounded(torch.einsum("k,knm->nm", weight_k, logits_knm), judged)
-            loss = torch.from_numpy(share) @ losses + pull * ((weight_k - equal) ** 2).sum()
-            (gradient,) = torch.autograd.grad(loss, weight_k)
-            return loss.item(), gradient.numpy()
+        def objective(weight_k: Array) -> tuple[float, Array]:
+            # One row cannot drive the loss far: it is of a prediction that is mixed with a uniform one.
+            logits_nm = _together(weight_k, logits_knm)
+            likelihood = (1 - DOUBT) * np.exp(-self.target.losses(logits_nm, judged))
+            mixed = likelihood + uniform
+            slopes_nm = self.target.slopes(logits_nm, judged)
+            slopes_nm *= torch.from_numpy(share * likelihood / mixed)[:, None]
+            away = weight_k - equal
+            gradient = (logits_knm.flatten(1) @ slopes_nm.flatten()).numpy() + 2 * pull * away
+            return float(-share @ np.log(mixed) + pull * away @ away), gradient
 
         found = minimize(
             objective, np.full(n_members, equal), jac=True, bounds=[(0, None)] * n_members, method="L-BFGS-B"
@@ -552,9 +584,9 @@ class _Trial:
     def logits(self, weights: Array, rows: Mask | None = None) -> Tensor:
         """Of some rows, under weights of the members."""
         chosen = self.logits_knm if rows is None else self.logits_knm[:, torch.from_numpy(rows)]
-        return torch.einsum("k,knm->nm", torch.from_numpy(weights), chosen)
+        return _together(weights, chosen)
 
-    def losses(self, members: Mask | None = None, *, bounded: bool = False) -> Array:
+    def losses(self, members: Mask | None = None) -> Array:
         """Losses of the rows, each under weights that the others chose: fold by fold."""
         # To give all members no weight must cost few as much as many, or the many would look better on noise.
         strength = 1.0 if members is None else float(members.mean())
@@ -563,15 +595,15 @@ class _Trial:
             mine = self.fold == number
             others = mine if mine.all() else ~mine
             weights = self.weights(others, members, strength)
-            logits = self.logits(weights, mine)
-            judged = self._bounded(logits, self.rows[mine]).numpy() if bounded else None
-            losses[mine] = self.target.losses(logits, self.rows[mine]) if judged is None else judged
+            losses[mine] = self.target.losses(self.logits(weights, mine), self.rows[mine])
         return losses
 
     def worth(self, plain: Mask, others: Mask | None = None) -> Worth:
         """What all members save on those of a mask; or, in losses that a few rows cannot rule, those of another."""
-        bounded = others is not None
-        alone, together = self.losses(plain, bounded=bounded), self.losses(others, bounded=bounded)
+        alone, together = self.losses(plain), self.losses(others)
+        if others is not None:
+            uniform = DOUBT / self.target.n_outputs
+            alone, together = (-np.log((1 - DOUBT) * np.exp(-one) + uniform) for one in (alone, together))
         guessed = self.target.losses(torch.zeros_like(self.logits_knm[0]), self.rows)
         saved, skill = self._mean(alone - together), self._mean(guessed - together)
         return Worth(float(self.weight @ together), float(self.weight @ alone), *saved, *skill)
@@ -581,7 +613,7 @@ class _Trial:
         mean = float(self.weight @ values)
         return mean, float(np.sqrt(self.weight**2 @ (values - mean) ** 2))
 
-    def _bounded(self, logits_nm: Tensor, rows: Labels) -> Tensor:
-        """Losses that one row cannot drive far: of a prediction that is mixed with a uniform one."""
-        loss_n = self.target.row_losses(logits_nm, rows)
-        return -torch.log((1 - DOUBT) * torch.exp(-loss_n) + DOUBT / self.target.n_outputs)
+
+def _together(weight_k: Array, logits_knm: Tensor) -> Tensor:
+    """Logits of members, added up under their weights."""
+    return (torch.from_numpy(weight_k) @ logits_knm.flatten(1)).reshape(logits_knm.shape[1:])

@@ -7,7 +7,7 @@ labels (Eq. 1, 4 and 5).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -51,6 +51,9 @@ MODERATE_CLASSES = 1024
 SCORES_AT_ONCE = 2**25
 """Held-out rows are scored against all labels, so many scores at a time: 128 MiB whatever the number of labels."""
 
+USUAL_EPOCHS, FEWEST_EPOCHS, USUAL_STEPS = 100, 10, 6000
+"""How long a flow is trained where nobody says."""
+
 FEW_SOURCES = 8
 """Up to this many sources a second restart and a wider critic cost little and pay."""
 
@@ -65,6 +68,11 @@ class Demixing(Part):
     def rules(self) -> Iterator[Rule]:
         """Options that have an effect only under conditions."""
         yield "pseudo_samples", self.source_prior == "per-class", "source_prior='per-class'"
+
+    @property
+    def title(self) -> str:
+        """What it is called in tables."""
+        return self.kind
 
     def wanted_sources(self, n_features: int) -> int:
         """Sources that are asked for, of so many features."""
@@ -86,6 +94,11 @@ class NoDemixing(Demixing):
     kind = "none"
 
     scaling: Literal["columns", "one"] = "columns"
+
+    @property
+    def title(self) -> str:
+        """What it is called in tables."""
+        return "none, one scale" if self.scaling == "one" else self.kind
 
 
 class Linear(Demixing):
@@ -139,7 +152,9 @@ class Flow(Demixing):
         Autoregressive blocks (the paper has 4). Restarts take several numbers in turn.
     hidden : sequence of int, default=(128, 128)
         Hidden layers of every block.
-    epochs, batch_size, learning_rate : default=100, 256 and 2e-3
+    epochs : int or None, default=None
+        Passes over the data at most; ``None`` for 100, or for about 6,000 steps where that is less.
+    batch_size, learning_rate : default=256 and 2e-3
         Of the training.
     patience : int, default=15
         Epochs without a better held-out loss after which training stops.
@@ -158,7 +173,7 @@ class Flow(Demixing):
     n_restarts: Count | None = None
     blocks: Count | Sizes = 1
     hidden: Sizes = (128, 128)
-    epochs: Count = 100
+    epochs: Count | None = None
     batch_size: BatchSize = 256
     learning_rate: Positive = 2e-3
     patience: Count = 15
@@ -541,12 +556,14 @@ def train_flow(
         contrast, nll = terms(*check)
         return (contrast.mean() + config.likelihood_weight * nll.mean()).item()
 
+    batches = IndexBatches(len(split.used), config.batch_size, torch_generator(rng), device)
+    epochs = config.epochs or min(USUAL_EPOCHS, max(USUAL_STEPS // len(batches), FEWEST_EPOCHS))
     history = train(
         model,
         loss,
-        IndexBatches(len(split.used), config.batch_size, torch_generator(rng), device),
+        batches,
         held_out_loss if len(split.stopping) else None,
-        TrainingConfig.of(config),
+        replace(TrainingConfig.of(config), epochs=epochs),
         stage=stage,
         progress=progress,
         graphs=exact or config.objective != "gcl",  # which permutes labels by a sort of its own

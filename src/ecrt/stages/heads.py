@@ -44,6 +44,15 @@ PSEUDO_SAMPLES = (1e6, 100.0, 20.0, 5.0, 1.0)
 FEWEST_STEPS = 20
 """Boosting is tried with so many steps at least, and with twice as many up to the most that are allowed."""
 
+PRECISE, ON_TRIAL = 1e-7, 1e-4
+"""How small gradients of a linear head are made where it is solved exactly, and where a weight decay is only tried."""
+
+MANY_CLASSES = 500
+"""With more outputs every second weight decay is tried."""
+
+MANY_OUTPUTS = 2**21
+"""With more rows times outputs a weight decay is tried with fewer steps: the one before it has led near."""
+
 NODE_COLUMNS = {
     "num_threshold": np.float64, "feature_idx": np.int64, "left": np.int64, "right": np.int64, "value": np.float64,
     "is_leaf": np.bool_,
@@ -453,14 +462,15 @@ class LinearFitter:
     def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
         """From strong to weak weight decay, each started from the solution before it."""
         sample, head = self._begin(sample)
-        for setting in self.decays:
-            self._minimise(head, sample, setting, 150 if self.precise else 40)
+        most = 40 if len(sample.y) * self.n_outputs <= MANY_OUTPUTS else 15
+        for setting in self.decays[:: 1 if self.n_outputs <= MANY_CLASSES else 2]:
+            self._minimise(head, sample, setting, *((150, PRECISE) if self.precise else (most, ON_TRIAL)))
             yield setting, copy.deepcopy(head)
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """Minimise the weighted loss plus half the decay times the squared weights."""
         sample, head = self._begin(sample)
-        self._minimise(head, sample, setting, 150 if self.precise else 120)
+        self._minimise(head, sample, setting, *((150, PRECISE) if self.precise else (120, 1e-5)))
         return head
 
     def _begin(self, sample: HeadSample) -> tuple[HeadSample, nn.Module]:
@@ -468,7 +478,9 @@ class LinearFitter:
             sample = replace(sample, s=sample.s.double(), y=sample.y.double(), weight=sample.weight.double())
         return sample, make_head(sample.s.shape[1], self.n_outputs).to(sample.s)
 
-    def _minimise(self, head: nn.Module, sample: HeadSample, decay: float, iterations: int) -> None:
+    def _minimise(
+        self, head: nn.Module, sample: HeadSample, decay: float, iterations: int, tolerance: float
+    ) -> None:  # fmt: skip
         if self.solve is not None:
             self.solve(head, sample, decay)
             return
@@ -487,10 +499,7 @@ class LinearFitter:
             penalty.backward()
             return (total + penalty.detach()).item()  # the one wait for the device
 
-        minimise_convex(
-            head, loss_and_backward, stage="linear head", max_iterations=iterations,
-            tolerance=1e-7 if self.precise else 1e-5,
-        )  # fmt: skip
+        minimise_convex(head, loss_and_backward, stage="linear head", max_iterations=iterations, tolerance=tolerance)
 
 
 @dataclass(frozen=True)
@@ -631,8 +640,14 @@ class TreesFitter:
             l2_regularization=1.0, early_stopping=False, random_state=self.seed,
         )  # fmt: skip
         s, y, weight = (values.cpu().numpy() for values in (sample.s, sample.y, sample.weight))
-        # Equal weights change nothing, but bins under weights take far longer to find.
-        return model.fit(s, y, sample_weight=None if (weight == weight[0]).all() else weight * len(y))
+        _, first, classes, counts = np.unique(y, return_index=True, return_inverse=True, return_counts=True)
+        if not np.array_equal(weight, weight[first][classes]):
+            return model.fit(s, y, sample_weight=weight * len(y))
+        # Weights of whole classes are a prior, which can be put in afterwards: bins under weights take long to find.
+        model.fit(s, y)
+        shift = np.log(weight[first] * counts.sum()).astype(np.float64)
+        model._baseline_prediction = model._baseline_prediction + (shift if len(shift) > 2 else shift[1:] - shift[:1])
+        return model
 
 
 def tree_arrays(model: Any, steps: int) -> Trees:

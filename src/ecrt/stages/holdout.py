@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -16,13 +17,16 @@ Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 FEW_ROWS = 5000
-"""Up to this many rows heads are chosen by cross-validation: one held-out fifth would leave too few of a rare class."""
+"""With more rows than this, one held-out part is enough to choose heads by."""
+
+JUDGES = 300
+"""Up to then heads are chosen by cross-validation, until rows worth so many of equal weight have judged."""
 
 
 def head_folds(
     y: Labels, train_rows: Labels, held_out_rows: Labels, rng: np.random.Generator, fresh: Mask | None = None
 ) -> list[tuple[Labels, Labels]]:
-    """Rows to learn from and rows to check on: the given split, and with few rows others that take training rows out.
+    """Rows to learn from and rows to check on: the given split, and with few rows up to three that take out others.
 
     Parameters
     ----------
@@ -38,7 +42,9 @@ def head_folds(
     left = train_rows[fresh[train_rows]]
     always = given[~np.isin(y[given], y[left])]
     if len(everything) <= FEW_ROWS:
-        for share in (1 / 4, 1 / 3, 1 / 2):
+        counts = np.unique(y[given], return_counts=True)[1]
+        worth = len(counts) ** 2 / (1 / counts).sum()  # classes have the same weight, and a few rows of one rule it
+        for share in (1 / 4, 1 / 3, 1 / 2)[: math.ceil(JUDGES / worth) - 1]:
             kept, taken = stratified_holdout(y[left], share, rng)
             if len(taken):
                 check = np.concatenate([left[taken], always])

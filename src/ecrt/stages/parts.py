@@ -96,9 +96,10 @@ class Composed(BaseEstimator):
         unknown = sorted(set(options) - set(known))
         if unknown:
             raise InputError(f"{of}{cls.__name__} has no option {unknown[0]!r}; it has {known}.")
-        roles = cls._roles
+        roles, defaults = cls._roles, cls()
         return cls(**{
-            name: roles[name].from_plain(one, name) if name in roles else one for name, one in options.items()
+            name: roles[name].from_plain(one, name, getattr(defaults, name)) if name in roles else one
+            for name, one in options.items()
         })  # fmt: skip
 
 
@@ -255,18 +256,24 @@ class Role:
             return (self.part(value, name),)
         if not value:
             raise InputError(f"{name} is an empty sequence: give at least one part.")
+        if alone := [one for one in value if isinstance(one, str) and one in self.others]:
+            raise InputError(f"{name}={value!r}: {alone[0]!r} cannot be one of several.")
         return tuple(self.part(one, name) for one in value)
 
-    def from_plain(self, value: Any, name: str) -> Any:
-        """What a configuration file says, with its options as a part; unknown keys are refused."""
+    def from_plain(self, value: Any, name: str, default: Any = None) -> Any:
+        """What a configuration file says, with its options as a part; unknown keys are refused.
+
+        Options without a kind are those of the one part that has them, or of the default.
+        """
         if isinstance(value, list | tuple):
-            return [self.from_plain(one, name) for one in value]
+            return [self.from_plain(one, name, default) for one in value]
         if not isinstance(value, Mapping):
             return value
         options = {str(key): one for key, one in value.items()}
         kinds = self.kinds
         able = [kind for kind, one in kinds.items() if set(options) <= set(one._get_param_names())]
-        kind = options.pop("kind", able[0] if len(able) == 1 else None)  # an option that one part alone has names it
+        meant = able if len(able) == 1 else [kind for kind in able if kind == default]
+        kind = options.pop("kind", meant[0] if meant else None)
         if len(kinds) == 1 and kind is None:
             kind = self.classes[0].kind
         known = {option for one in kinds.values() for option in one._get_param_names()}
@@ -275,5 +282,5 @@ class Role:
             hint = f"did you mean {close[0]!r}?" if close else f"there are {sorted(known)}."
             raise InputError(f"{name}: no part has an option {unknown!r}; {hint}")
         if not isinstance(kind, str) or kind not in kinds:
-            raise InputError(f"{name}: say which part has these options: kind must be one of {sorted(kinds)}.")
+            raise InputError(f"{name}: say which part has these options: kind must be one of {sorted(able or kinds)}.")
         return kinds[kind]._from_plain_options(options, of=f"{name}: ")

@@ -51,10 +51,10 @@ def predict_together(ways: Sequence[Way | Member], z: Array, dtype: torch.dtype 
     for start in range(0, len(z), ROWS_AT_ONCE):
         part = z[start : start + ROWS_AT_ONCE]
         total: Any = None
-        for columns, steps, weight in lines:
+        for columns, kind, steps, weight in lines:
             # Standardised before all else: folded into the map, a mean far from zero would cost digits, and a tiny
             # spread would be lost in a lower precision.
-            values = _standardised(part, columns, room[: len(part)]).to(dtype)
+            values = _standardised(part, columns, room[: len(part)]).to(kind)
             for step in steps:
                 values = step(values)
             values = values if weight == 1 else values * weight
@@ -86,8 +86,8 @@ def predict_sources(demixer: Demixer, z: Array, dtype: torch.dtype) -> NDArray[A
     return predict_outputs(demixer, np.ones(demixer.linear.n_signal), nn.Identity(), z, dtype)
 
 
-Line = tuple[Standardise, list[Map], float]
-"""How features are standardised, what is done to them then, one step after the other, and the weight of what comes."""
+Line = tuple[Standardise, torch.dtype, list[Map], float]
+"""How features are standardised, in which precision, what is done to them step by step, and the weight of that."""
 
 
 def _lines(ways: Sequence[Way | Member], n_rows: int, dtype: torch.dtype) -> list[Line]:
@@ -102,13 +102,13 @@ def _lines(ways: Sequence[Way | Member], n_rows: int, dtype: torch.dtype) -> lis
         joins = isinstance(last, nn.Linear) and len(ways) > 1
         first = _first_map(one.demixer, scale_q, one.network, n_rows, joins=joins)
         if first is None:
-            scale_q = scale_q.to(dtype)
-            sources: list[Map] = _to_signal(one.demixer.linear, dtype)
+            # What has been rounded may be on the other side of a threshold, and then it is in another leaf.
+            kind = torch.float64 if isinstance(last, Trees) else dtype
+            sources: list[Map] = _to_signal(one.demixer.linear, kind)
             if one.demixer.flow is not None:
-                sources = [*sources, _lowered(one.demixer.flow, dtype).frozen()]
-            lines.append(
-                (columns, [*sources, partial(torch.mul, other=scale_q), *_layers(one.network, dtype)], one.weight)
-            )
+                sources = [*sources, _lowered(one.demixer.flow, kind).frozen()]
+            scaled = partial(torch.mul, other=scale_q.to(kind))
+            lines.append((columns, kind, [*sources, scaled, *_layers(one.network, dtype)], one.weight))
         elif joins:
             map_dm, bias_m = first
             mass_m = one.network.log_mass_m if isinstance(one.network, BalancedHead) else 0.0
@@ -120,9 +120,9 @@ def _lines(ways: Sequence[Way | Member], n_rows: int, dtype: torch.dtype) -> lis
                 maps[place] = columns, maps[place][1] + map_dm, maps[place][2] + bias_m
         else:
             step = steady_linear(first[0].T.to(dtype), first[1].to(dtype))
-            lines.append((columns, [step, *_layers(one.network, dtype)[1:]], one.weight))
+            lines.append((columns, dtype, [step, *_layers(one.network, dtype)[1:]], one.weight))
     joined: list[Line] = [
-        (columns, [steady_linear(map_dm.T.to(dtype), bias_m.to(dtype))], 1.0) for columns, map_dm, bias_m in maps
+        (columns, dtype, [steady_linear(map_dm.T.to(dtype), bias_m.to(dtype))], 1.0) for columns, map_dm, bias_m in maps
     ]
     return joined + lines
 
@@ -181,7 +181,7 @@ def _layers(head: nn.Module, dtype: torch.dtype) -> list[Map]:
     if isinstance(head, BalancedHead):
         log_mass_m = head.log_mass_m.to(dtype)
         return [*_layers(head.head, dtype), lambda logits_nm: logits_nm - log_mass_m]
-    if isinstance(head, ClassGaussians | Trees):  # small differences of large squares; thresholds between close values
+    if isinstance(head, ClassGaussians | Trees):  # small differences of large squares
         return [lambda s_nq: head(s_nq.double()).to(dtype)]
     layers = list(_lowered(head, dtype)) if isinstance(head, MLP) else [_lowered(head, dtype)]
     steady = [

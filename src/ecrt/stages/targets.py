@@ -213,14 +213,16 @@ class ClassTarget(_Rows):
         # Classes that none of these rows belong to (one sample, held out) leave some mass over.
         return y_n, weight_n / weight_n.sum()
 
-    def row_losses(self, logits: Tensor, rows: Labels) -> Tensor:
+    def losses(self, logits: Tensor, rows: Labels) -> Array:
         """Balanced NLL."""
         true = torch.from_numpy(self.y[rows]).to(logits.device)
-        return nn.functional.cross_entropy(logits, true, reduction="none")
+        return nn.functional.cross_entropy(logits, true, reduction="none").cpu().numpy()
 
-    def losses(self, logits: Tensor, rows: Labels) -> Array:
-        """Balanced NLL, as an array."""
-        return self.row_losses(logits, rows).cpu().numpy()
+    def slopes(self, logits_nm: Tensor, rows: Labels) -> Tensor:
+        """Derivatives of the losses by the logits."""
+        slopes_nm = torch.softmax(logits_nm, dim=1)
+        slopes_nm[torch.arange(len(rows)), torch.from_numpy(self.y[rows])] -= 1
+        return slopes_nm
 
     def loss_of(self, head: NetworkHead) -> HeadLoss:
         """The loss with the class counts in it."""
@@ -297,15 +299,14 @@ class LabelTarget(_Rows):
         artificial = self.augmentation.weight * positives / each
         return target, torch.from_numpy(np.concatenate([weight, artificial[synthetic.y]]))
 
-    def row_losses(self, logits: Tensor, rows: Labels) -> Tensor:
-        """Binary cross-entropy under balanced frequencies of labels, its mean over labels."""
-        present = torch.from_numpy(self.y[rows].present()).to(logits)
-        odds = torch.from_numpy(self.balanced_odds).to(logits)
-        return nn.functional.binary_cross_entropy_with_logits(logits + odds, present, reduction="none").mean(1)
-
     def losses(self, logits: Tensor, rows: Labels) -> Array:
-        """Binary cross-entropy under balanced frequencies of labels, as an array."""
+        """Binary cross-entropy under balanced frequencies of labels, its mean over labels."""
         return bce_per_row(logits.cpu().numpy() + self.balanced_odds, self.y[rows].present())
+
+    def slopes(self, logits_nm: Tensor, rows: Labels) -> Tensor:
+        """Derivatives of the losses by the logits."""
+        present_nm = torch.from_numpy(self.y[rows].present()).to(logits_nm)
+        return (torch.sigmoid(logits_nm + torch.from_numpy(self.balanced_odds)) - present_nm) / self.n_outputs
 
     @cached_property
     def balanced_odds(self) -> Array:
