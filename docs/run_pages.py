@@ -90,7 +90,7 @@ def run_command(line: str, *, shown: bool) -> str | None:
         return None
     if words[0] != "ecrt":
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    arguments = words[1:] + ([] if shown else QUICK.get(words[1], []))
+    arguments = words[1:] + ([] if shown or "--method" in words else QUICK.get(words[1], []))
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "110", "NO_COLOR": "1"})
     if result.exit_code != 0:
         raise RuntimeError(f"{line}\n{result.output}")

@@ -4,15 +4,24 @@ import numpy as np
 import pytest
 import torch
 
-from ecrt.augmentation import parametric, permutation
+from ecrt.augmentation import ClassSources, gaussian, permutation
 from ecrt.errors import InputError
 from ecrt.stages import AUGMENTATION, Borrowed, augment_classes
 
 KINDS = ["parametric", "permutation"]
 
 
+def zeros(size):
+    return torch.zeros(size, dtype=torch.int64)
+
+
 def augment(kind, s, size, generator, variance_d):
-    return AUGMENTATION.part(kind, "augmentation").draw(s, size, generator, variance_d, None)
+    return AUGMENTATION.part(kind, "augmentation").draw(ClassSources.of_one(s, variance_d), zeros(size), generator)
+
+
+def parametric(s, size, generator, variance_d, pseudo_samples):
+    sources = ClassSources.of_one(s, variance_d)
+    return gaussian(sources.moments(pseudo_samples), zeros(size), sources.noise(zeros(size), generator))
 
 
 every_augmenter = pytest.mark.parametrize("kind", KINDS)
@@ -72,14 +81,14 @@ def test_coordinates_become_independent(kind, sources):
 
 
 def test_permutation_takes_every_value_from_the_same_coordinate_of_the_class(sources):
-    synthetic = permutation(sources[:10], 300, seeded_generator())
+    synthetic = permutation(ClassSources.of_one(sources[:10]), zeros(300), seeded_generator())
     for a in range(3):
         assert set(synthetic[:, a].tolist()) == set(sources[:10, a].tolist())
 
 
 def test_permutation_of_one_sample_is_that_sample():
     s = torch.tensor([[1.0, 2.0]])
-    assert torch.equal(permutation(s, 3, seeded_generator()), s.expand(3, 2))
+    assert torch.equal(permutation(ClassSources.of_one(s), zeros(3), seeded_generator()), s.expand(3, 2))
 
 
 def test_one_sample_borrows_the_variance_of_the_others():

@@ -274,6 +274,9 @@ def test_command_prints_table_and_verdict_and_writes_a_page(csv: Path, tmp_path:
              "--id", "plot", "--drop", "day", "--jobs", "1", "-o", tmp_path / "out"]  # fmt: skip
     result = command(*words)
     assert result.exit_code == 0, result.output
+    following = f"ecrt fit {csv} --target kind --method weighted --id plot --drop day"
+    assert f"Next: {following}" in result.output.replace("\n", "")
+    assert following in (tmp_path / "out" / "report.html").read_text()
     text = " ".join(result.output.split())
     assert "Naive Bayes" in text
     assert "1 rows without a label are left out" in text

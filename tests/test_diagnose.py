@@ -259,6 +259,10 @@ def test_the_command_writes_page_and_file(tmp_path, monkeypatch, found):
     assert asked["random_state"] == 3
     assert asked["seen"].sum() == len(y) // 2
     assert recommendation_text(found) in result.output
+    method = " --method logit-adjusted" if found.recommendation == "do not use" else ""
+    following = f"ecrt fit {file} --target label{method} --drop used"
+    assert f"Next: {following}" in result.output.replace("\n", "")
+    assert following in (tmp_path / "out" / "report.html").read_text()
     assert (tmp_path / "out" / "report.html").is_file()
     assert json.loads((tmp_path / "out" / "diagnosis.json").read_text())["rows"] == len(y)
 

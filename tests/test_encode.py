@@ -117,7 +117,13 @@ def test_bfloat16_is_near_float32():
 
 def course(**options) -> list[list[Batch]]:
     config = Encoder(epochs=8, **options)
-    batches = Epochs([torch.tensor([0, 1]), torch.tensor([2, 3])], config, np.random.default_rng(0), CPU)
+    batches = Epochs(
+        [torch.tensor([0, 1]), torch.tensor([2, 3])],
+        config,
+        np.random.default_rng(0),
+        CPU,
+        changes=config.class_loss.changes,
+    )
     assert len(batches) == 2
     return [list(batches) for _ in range(8)]
 

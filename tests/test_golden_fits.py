@@ -3,7 +3,9 @@
 Changed on purpose since they were first stored: "default", "several labels" and "selection", because several de-mixings
 and heads now predict together, with weights that held-out rows choose, where one of them was chosen before. Then all
 that choose a linear head, because a weight decay is tried with fewer steps, and on fewer folds where many rows judge;
-and all with a Gaussian head, which keeps some doubt far from all classes.
+all with a Gaussian head, which keeps some doubt far from all classes; and all with an MLP on augmented sources
+("default", "MLP head, permutation", "several labels" and "regressor, donors"), because synthetic sources are now drawn
+anew at every step.
 """
 
 from __future__ import annotations

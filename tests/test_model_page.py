@@ -315,7 +315,7 @@ def test_what_is_missing_is_left_out_or_said() -> None:
     )  # fmt: skip
     outline = Outline(render(bare))
     for words in (
-        "A fitted ECRT model", "No class is clearly rarer", "1 class has no test row", "The only source",
+        "A fitted ECRT model", "No class is clearly rarer", "1 class has no test row: “d”.", "The only source",
         "found in closed form", "training used none", "your own array", "The error is not finite",
     ):  # fmt: skip
         assert words in outline.text

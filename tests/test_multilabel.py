@@ -48,7 +48,7 @@ from ecrt.metrics import (
     multilabel_metrics,
     top_k_accuracy,
 )
-from ecrt.stages import Labelled, NoDemixing, Permutation, augment_labels, demix
+from ecrt.stages import Labelled, NoDemixing, Permutation, demix, draw_classes, label_sources
 from ecrt.stages.targets import LabelTarget, View
 
 RNG = np.random.default_rng(0)
@@ -287,7 +287,8 @@ def test_synthetic_sources_come_from_rows_that_have_the_label():
     labelled = Labelled(sparse.csr_array(np.array([[1, 1], [1, 0], [0, 1]] * 10, dtype=np.int8)))
     s = np.tile([[1.0], [2.0], [3.0]], (10, 1))
     config = Permutation(n_synthetic=50)
-    drawn = augment_labels(s, labelled.indicator, np.array([True, True]), np.ones(1), config, np.random.default_rng(0))
+    sources = label_sources(s, labelled.indicator, np.array([True, True]), np.ones(1))
+    drawn = draw_classes(sources, config, np.random.default_rng(0), len(s), 20)
     assert set(drawn.s[drawn.y == 0, 0]) == {1.0, 2.0}
     assert set(drawn.s[drawn.y == 1, 0]) == {1.0, 3.0}
 
@@ -483,7 +484,7 @@ def test_what_cannot_be_learned_from(table, options, y, message):
 
 
 @pytest.mark.parametrize("encoder", ["mlp", torch.nn.Sequential(torch.nn.Linear(10, 6), torch.nn.Tanh())])
-def test_an_encoder_learns_the_rarest_label_of_each_row(table, encoder):
+def test_an_encoder_learns_all_labels_of_each_row(table, encoder):
     X, Y = table
     n_features = {"n_features": 6} if encoder == "mlp" else {}
     clf = ECRTClassifier(encoder=Encoder(encoder, epochs=3, learn_from="all", **n_features), **LINEAR).fit(X, Y)
@@ -491,6 +492,27 @@ def test_an_encoder_learns_the_rarest_label_of_each_row(table, encoder):
     assert clf.transform(X).shape == (600, 6)
     assert clf.predict(X).shape == Y.shape
     assert clf.set_params(class_prior="training").score(X, Y) > 0.02
+
+
+def test_an_encoder_learns_majority_labels_from_every_row_that_has_one():
+    """The first label is rare; rows that have it and another one teach that other one."""
+    rng = np.random.default_rng(0)
+    Y = (rng.random((400, 4)) < [0.05, 0.5, 0.5, 0.5]).astype(np.int8)
+    Y[0] = 0
+    labelled = Labelled(sparse.csr_array(Y))
+    roles = assign_roles(labelled.counts, np.arange(4))
+    target = LabelTarget(labelled, roles, Permutation(), rng, torch.device("cpu"))
+    learned = target.encoder_target(Encoder())
+    np.testing.assert_array_equal(learned.rows, Y[:, 1:].any(axis=1))
+    np.testing.assert_array_equal(learned.values, Y[:, 1:])
+    logits = torch.from_numpy(rng.normal(size=(400, 3)))
+    wanted = torch.nn.functional.binary_cross_entropy_with_logits(
+        logits, torch.from_numpy(Y[:, 1:]).double(), reduction="none"
+    )
+    torch.testing.assert_close(learned.loss(logits, learned.values), wanted.sum(1))
+    for loss in ("hinge", "squared"):
+        with pytest.raises(InputError, match="learned by an encoder with one of the losses"):
+            target.encoder_target(Encoder(loss=loss))
 
 
 class Pairs(torch.utils.data.Dataset):

@@ -128,9 +128,9 @@ def test_the_saved_model_has_the_parts_of_the_tested_one(tmp_path, monkeypatch, 
     """The tested model is made to choose what "auto" never does; left to choose anew, the saved one could not."""
     tested = []
 
-    def fit_oddly(model, X, y):
+    def fit_oddly(model, X, y, **options):
         if tested:  # plain logit adjustment, which it is compared with
-            return original(model, X, y)
+            return original(model, X, y, **options)
         asked = {name: model.get_params()[name] for name in odd}
         original(model.set_params(**odd), X, y)
         model.set_params(**asked)

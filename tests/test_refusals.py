@@ -33,7 +33,7 @@ def test_a_number_of_samples_that_cannot_be_drawn(clf: ECRTClassifier, n: int) -
 
 
 def test_a_misspelt_space(clf: ECRTClassifier) -> None:
-    with pytest.raises(InputError, match="space='featur': use 'source' or 'feature'"):
+    with pytest.raises(InputError, match="space='featur': use 'source', 'feature' or 'input'"):
         clf.sample(2, space="featur")
     reg = ECRTRegressor(head="linear", **QUICK).fit(X, X[:, 0])
     with pytest.raises(InputError, match="space='featur'"):

@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from imblearn.ensemble import BalancedRandomForestClassifier
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -300,6 +302,9 @@ def test_a_loss_of_ones_own_serves_heads_encoders_and_ecrt(table):
         {"method": DistributionCalibration(spread=0.5), "class_prior": [1, 2, 3, 4]},
         {"method": LDAM(largest_margin=0.3), "encoder": Encoder("mlp", epochs=2, n_features=3)},
         {"method": "flow-augmentation"},
+        {"method": "lda"},
+        {"method": "gradient-boosting"},
+        {"method": "balanced-forest"},
     ],
     ids=lambda options: str(options["method"]),
 )
@@ -314,10 +319,35 @@ def test_a_network_is_saved_and_loaded_to_the_last_bit(table, options, tmp_path)
     assert clf.rival.kind in card
 
 
-@pytest.mark.parametrize("method", ["lda", "balanced-forest"])
-def test_a_model_of_another_library_says_how_it_can_be_kept(table, method, tmp_path):
-    with pytest.raises(InputError, match=rf"{RIVALS[method].__name__}.*cannot be saved.*joblib"):
-        make(method).fit(*table).save(tmp_path / "model")
+def test_a_model_of_another_library_says_how_it_can_be_kept(table, tmp_path):
+    assert [name for name, rival in RIVALS.items() if not rival.kept] == ["qda"]
+    with pytest.raises(InputError, match=r"QDA.*cannot be saved.*joblib"):
+        make("qda").fit(*table).save(tmp_path / "model")
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_models_as_networks_predict_what_their_libraries_do(n_classes):
+    weights = [0.6] + [0.4 / (n_classes - 1)] * (n_classes - 2)
+    X, y = make_classification(
+        1500, n_features=8, n_informative=6, n_classes=n_classes, weights=weights, random_state=0
+    )
+    forest = BalancedRandomForestClassifier(
+        20, sampling_strategy="all", replacement=True, bootstrap=False, random_state=3
+    ).fit(X, y)
+    boosted = HistGradientBoostingClassifier(
+        max_iter=20, class_weight="balanced", early_stopping=False, random_state=3
+    ).fit(X, y)
+    discriminant = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(X, y).predict_proba(X)
+    discriminant /= np.bincount(y)
+    expected = {
+        "balanced-forest": (20 * forest.predict_proba(X) + 1 / n_classes) / 21,
+        "gradient-boosting": boosted.predict_proba(X),
+        "lda": discriminant / discriminant.sum(axis=1, keepdims=True),
+    }
+    options = {"balanced-forest": {"n_estimators": 20}, "gradient-boosting": {"max_iter": 20}}
+    for name, proba in expected.items():
+        network = RIVALS[name](**options.get(name, {})).fit_model(X, y, np.random.default_rng(0), 3)
+        np.testing.assert_allclose(torch.softmax(network(torch.from_numpy(X)), 1).detach(), proba, atol=1e-10)
 
 
 def test_two_rivals_must_not_share_a_short_name():

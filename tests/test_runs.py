@@ -149,6 +149,45 @@ def test_errors_are_one_line(wine, fitted, tmp_path, monkeypatch, arguments, mes
     assert "--debug" not in lines[0]  # a mistake of the user's, not of ours
 
 
+@pytest.mark.parametrize("method", ["logit-adjusted", "balanced-forest"])
+def test_a_rival_is_fitted_saved_and_used_by_the_same_commands(wine, tmp_path, method):
+    options = ["--set", "method.n_estimators=20"] if method == "balanced-forest" else []
+    columns = ["--target", "kind", "--id", "bottle"]
+    result = invoke("fit", wine, *columns, "--method", method, "-o", tmp_path / "fit", *options)
+    assert result.exit_code == 0, result.output
+    assert "Beside plain logit adjustment" in result.output
+    assert f"Next: ecrt predict {tmp_path / 'fit'}" in result.output.replace("\n", "")
+    run = open_run(tmp_path / "fit")
+    assert run.model.rival.kind == method
+    assert getattr(run.model.rival, "n_estimators", 20) == 20
+    page = (tmp_path / "fit" / "report.html").read_text()
+    assert run.model.rival.label in page
+    assert "Diagnostics" not in page
+    assert f"ecrt predict {tmp_path / 'fit'} NEW_ROWS" in page
+    assert invoke("predict", tmp_path / "fit", wine, "-o", tmp_path / "p.csv").exit_code == 0
+    right = pd.read_csv(tmp_path / "p.csv")["predicted"] == pd.read_csv(wine)["kind"]
+    assert right.mean() > 0.95
+    evaluated = invoke("evaluate", tmp_path / "fit", wine, "-o", tmp_path / "evaluated")
+    assert evaluated.exit_code == 0, evaluated.output
+    assert run.model.rival.kind in invoke("inspect", tmp_path / "fit").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--target", "kind", "--method", "logit-adjust"], "did you mean 'logit-adjusted'?"),
+        (["--target", "kind", "--method", "qda"], "No method that can be saved is called 'qda'"),
+        (["--target", "hue", "--method", "ldam"], "method=ldam is for classes; the task is regression"),
+        (["--target", "kind", "--method", "ldam", "--set", "model.demixing=linear"], "No setting is called 'model.dem"),
+        (["--target", "kind", "--method", "ldam", "--set", "model.method=erm"], "which rival it is says the setting"),
+    ],
+)
+def test_a_method_that_does_not_suit_is_refused(wine, tmp_path, arguments, message):
+    result = invoke("fit", wine, *arguments, "-o", tmp_path / "fit")
+    assert result.exit_code == 1
+    assert message in " ".join(result.output.split())
+
+
 def test_a_folder_with_other_files_is_left_alone(wine, tmp_path):
     (tmp_path / "thesis.txt").write_text("all of it")
     result = invoke("fit", wine, "--target", "kind", "-o", tmp_path, *QUICK)

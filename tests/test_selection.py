@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecrt import ECRTClassifier, Flow, LinearHead, Parametric, PseudoMinority
-from ecrt.augmentation import borrowed
+from ecrt.augmentation import ClassSources, borrowed
 from ecrt.errors import DivergenceError, ECRTWarning, InputError
 from ecrt.selection import PLAIN
 from ecrt.selection.problems import MOST_ROWS, cross_validation_problem, pseudo_minority_problem
@@ -298,7 +298,9 @@ def test_borrowed_residuals_keep_mean_and_variance():
     residuals = torch.randn(4000, 2, generator=generator, dtype=torch.float64)
     residuals[:, 1] = residuals[:, 0] ** 2 - 1  # a shape to be lent
     variance = residuals.var(0)
-    drawn = borrowed(s, 4000, generator, variance, 1e9, residuals - residuals.mean(0))
+    sources = ClassSources.of_one(s, variance)
+    sources.residuals_rd = residuals - residuals.mean(0)
+    drawn = borrowed(sources, torch.zeros(4000, dtype=torch.int64), generator, 1e9)
     torch.testing.assert_close(drawn.mean(0), s.mean(0), atol=0.1, rtol=0)
     torch.testing.assert_close(drawn.var(0), variance, atol=0.2, rtol=0.1)
     centred = drawn - s.mean(0)

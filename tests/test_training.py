@@ -20,7 +20,15 @@ from ecrt.errors import DivergenceError, InputError, ModelFileError, StoppedErro
 from ecrt.losses import cross_entropy
 from ecrt.nn import MLP, make_head
 from ecrt.randomness import Dropout, seeded
-from ecrt.training import BarProgress, IndexBatches, TrainingConfig, minimise_convex, torch_generator, train
+from ecrt.training import (
+    BarProgress,
+    IndexBatches,
+    TrainingConfig,
+    minimise_convex,
+    newton_softmax,
+    torch_generator,
+    train,
+)
 
 CONFIG = TrainingConfig(epochs=6, learning_rate=0.1, patience=2)
 BATCHES = [0, 1, 2]  # three steps an epoch
@@ -478,3 +486,32 @@ def test_minimise_convex_leaves_the_best_state_when_a_loss_is_not_finite(bad_eva
     best = states[int(np.argmin(losses))]
     assert bad_evaluation == 0 or np.argmin(losses) == bad_evaluation - 1
     assert all(torch.equal(value, best[name]) for name, value in head.state_dict().items())
+
+
+@pytest.mark.parametrize(("n_classes", "decay"), [(2, 1e-1), (2, 1e-6), (4, 1e-2)])
+def test_newton_finds_what_scikit_learn_finds(n_classes, decay):
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % n_classes
+    X = rng.normal(size=(90, 3)) + rng.normal(size=(n_classes, 3))[y]
+    weight = rng.random(90)
+    weight /= weight.sum()
+    head = nn.Linear(3, n_classes).double()
+    shift_m = torch.from_numpy(rng.normal(size=n_classes))
+    newton_softmax(head, torch.from_numpy(X), torch.from_numpy(y), torch.from_numpy(weight), shift_m, decay)
+    # scikit-learn has no shift; an intercept without penalty takes it in.
+    known = LogisticRegression(C=1 / decay, tol=1e-10, max_iter=10_000)
+    known.fit(X, y, sample_weight=weight)
+    logits = head(torch.from_numpy(X)) + shift_m
+    found = torch.softmax(logits, 1).detach().numpy()
+    if n_classes == 2:  # one vector there, and two opposite ones here: half the penalty
+        known = LogisticRegression(C=2 / decay, tol=1e-10, max_iter=10_000).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(found, known.predict_proba(X), atol=2e-5)
+
+
+def test_newton_ends_on_rows_that_a_plane_separates():
+    X = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]])
+    y = torch.tensor([0, 0, 1, 1])
+    head = nn.Linear(1, 2)
+    newton_softmax(head, X, y, torch.full((4,), 0.25), torch.zeros(2), 1e-6)
+    assert torch.isfinite(head.weight).all()
+    assert torch.softmax(head(X), 1)[torch.arange(4), y].min() > 0.999

@@ -28,7 +28,7 @@ from ecrt.losses import class_mass, make_class_loss, sample_weights
 from ecrt.nn import make_head
 from ecrt.randomness import seeded
 from ecrt.rivals import BaselineClassifier, FlowAugmentation
-from ecrt.stages import DEMIXING, MLPHead, Parametric, Permutation, augment_classes, demix, encode
+from ecrt.stages import DEMIXING, Parametric, augment_classes, demix, encode
 from ecrt.training import IndexBatches, TrainingConfig, train
 from paper.data.images import CifarProtocol, ImageSplit
 from paper.experiments.cifar_training import (
@@ -43,14 +43,10 @@ from paper.experiments.cifar_training import (
     roles_of,
 )
 from paper.experiments.one_flow import (
-    Predictor,
-    balanced_log_proba,
-    find_sources,
-    paper_flow,
-    paper_share,
     split,
     the_device,
 )
+from paper.experiments.preset import LIBRARY_PRESET, preset_runs
 from paper.experiments.table_one import ECRT_PARTS
 from paper.statistics import difference, figure, groups, observations, table, values
 
@@ -74,7 +70,7 @@ RIVALS: dict[str, tuple[Row, str]] = {
 """Options of ``BaselineClassifier``, and the prior that predictions assume."""
 
 GAINS = {"augmentation": (AUGMENTED, BARE), "sources": (AUGMENTED, ON_FEATURES)}
-PAPER_STRENGTH, PAPER_LIKELIHOOD, PAPER_FEATURES = 1e-3, 1e-2, 32
+PAPER_FEATURES = 32
 
 
 def cells(smoke: bool) -> Iterable[Row]:
@@ -104,7 +100,7 @@ def run_cell(*, encoder: str, protocol: CifarProtocol, seed: int, n_classes: int
             to_features, unseen = encoded.encoder, encoded.unseen
         z, z_test = (image_features(to_features, images) for images in (data.X_train, data.X_test))
     if encoder == "paper":
-        return {"runs": _paper(z, z_test, data, roles, seed, epochs)}
+        return {"runs": _paper(z, z_test, data, roles, seed, epochs), LIBRARY_PRESET: True}
     z, y = z[unseen], data.y_train[unseen]
     minority = np.flatnonzero(roles.minority)
     runs: Row = {}
@@ -165,20 +161,16 @@ def _accuracies(
 
 def _paper(z: Array, z_test: Array, data: ImageSplit, roles: ClassRoles, seed: int, epochs: int) -> dict[str, Row]:
     """The supplement's flow and decoder on all training rows, for one prior (1P) and many (MP)."""
-    sample = split(z, data.y_train, seed)
-    share = paper_share(PAPER_STRENGTH, len(z), int(roles.counts[roles.minority].min()))
-    flow_epochs = min(30, 2 * epochs)
-    runs = {}
-    training: Row = {"epochs": flow_epochs, "learning_rate": 1e-3}
-    for prior, name in (("shared", "1P"), ("per-class", "MP")):
-        flow = paper_flow(PAPER_LIKELIHOOD, PAPER_FEATURES, source_prior=prior, patience=flow_epochs, **training)
-        demixed = find_sources(sample, roles, flow, seed)
-        for weight, suffix in ((share, ""), (0.0, ", no augmentation")):
-            head = MLPHead(hidden=(256,), dropout=0.0, batch_size=256, weight_decay=0.0, **training)
-            predictor = Predictor(head, Permutation(weight=weight))
-            log_proba = balanced_log_proba(demixed, sample, roles, predictor, z_test, seed)
-            runs[f"ECRT, paper preset {name}{suffix}"] = figures(log_proba, data)
-    return runs
+    most = min(30, 2 * epochs)
+    runs = preset_runs(
+        "cifar100", split(z, data.y_train, seed), roles, z_test, seed, flow={"epochs": most, "patience": most},
+        head={"epochs": most, "batch_size": 256},
+    )  # fmt: skip
+    found = {}
+    for name, (own, balanced) in runs.items():
+        either = {key: value for key, value in figures(balanced, data).items() if key.endswith("_prior")}
+        found[name] = figures(own, data) | either | {"prior": "balanced" if own is balanced else "training"}
+    return found
 
 
 def summarise(rows: list[Row]) -> list[Row]:

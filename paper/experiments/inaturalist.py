@@ -33,7 +33,8 @@ from ecrt.stages import DemixResult, Linear, LinearHead, Parametric, Permutation
 from paper.data import data_folder, load_embeddings
 from paper.experiments.frequency import BY_CLASS, by_class
 from paper.experiments.one_flow import Predictor, Sample, choose, find_sources, predicted, split
-from paper.experiments.table_one import PAPER_PRIORS, RIVALS, fit_paper, fit_rival
+from paper.experiments.preset import LIBRARY_PRESET, PAPER_PRIORS, fit_paper
+from paper.experiments.table_one import RIVALS, fit_rival
 from paper.statistics import difference, observations, signed, table, values
 
 __all__ = ["WEIGHTS", "cells", "run_cell", "summarise"]
@@ -58,7 +59,7 @@ WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 """Shares of synthetic samples, lambda; the table's ECRT has the default."""
 DEFAULT_WEIGHT = 0.5
 
-PAPER_LIKELIHOOD, PAPER_DECODER, PAPER_NOISE = 5e-3, (32, 512), 128
+PAPER_NOISE = 128
 SHOWN_CLASSES, SHOWN_POINTS = 8, 60
 
 
@@ -83,13 +84,13 @@ def run_cell(*, part: str, seed: int, n_classes: int | None, method: str = SUBJE
         return _picture(data, seed)
     if part == "paper":
         fitted: Any = fit_paper(
-            method, data.X_train, data.y_train, minority=MINORITY, likelihood=PAPER_LIKELIHOOD, decoder=PAPER_DECODER,
-            seed=seed, device="cpu",
-        )  # fmt: skip
+            method, "inaturalist", data.X_train, data.y_train, minority=MINORITY, seed=seed, device="cpu"
+        )
     else:
         fitted = fit_rival(method, data.X_train, data.y_train, seed, device="cpu", n_noise=PAPER_NOISE)
     log_proba = fitted.predict_log_proba(data.X_test)
-    return {"runs": {method: _score(log_proba, data, fitted.class_prior)}, "data": _source()}
+    runs = {method: _score(log_proba, data, fitted.class_prior)}
+    return {"runs": runs, "data": _source(), LIBRARY_PRESET: part == "paper"}
 
 
 # --- data ---------------------------------------------------------------------------------------------------------

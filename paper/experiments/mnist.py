@@ -49,7 +49,6 @@ from ecrt.stages import (
     Linear,
     MLPHead,
     Parametric,
-    Permutation,
     augment_classes,
     encode,
     features_of,
@@ -62,12 +61,11 @@ from paper.experiments.one_flow import (
     balanced_log_proba,
     choose,
     find_sources,
-    paper_flow,
-    paper_share,
     predicted,
     split,
     the_device,
 )
+from paper.experiments.preset import LIBRARY_PRESET, paper_flow, preset_runs
 from paper.experiments.table_one import fit_rival
 from paper.statistics import observations, table
 
@@ -97,7 +95,7 @@ LOSSES: dict[str, Row] = {
 TRAINING_PRIOR = ("ERM", "ERM on all 60,000", "FOCAL", "LDAM")
 """Methods whose predictions assume the training frequencies; those of the others assume equal classes."""
 
-PAPER_STRENGTH, PAPER_LIKELIHOOD, PAPER_NOISE = 1e-3, 1e-2, 32
+PAPER_NOISE = 32
 WEIGHTS = (0.0, 0.1, 0.5)
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 FIRST_SEED = {0: 13, 1: 8, 5: 13}
@@ -165,6 +163,7 @@ def run_cell(
     found["runs"] |= runs
     if method not in (ON_MARGINS, ON_BOTH):
         found["runs"] |= _paper(z, z_test, data, roles, method, seed, epochs)
+        found[LIBRARY_PRESET] = True
     return found
 
 
@@ -355,20 +354,20 @@ def _paper(
     z: Array, z_test: Array, data: ImageSplit, roles: ClassRoles, method: str, seed: int, epochs: int
 ) -> dict[str, Row]:
     """The supplement's flow and decoder on all training rows, for one prior (1P) and many (MP)."""
-    sample = split(z, data.y_train, seed)
-    share = paper_share(PAPER_STRENGTH, len(z), int(roles.counts[roles.minority].min()))
-    network = MLPHead(hidden=(32, 32), dropout=0.0, epochs=epochs, batch_size=256, learning_rate=2e-3, weight_decay=0.0)
-    head = Predictor(network, Permutation(weight=share))
-    runs = {}
-    for prior, name in (("shared", "1P"), ("per-class", "MP")):
-        demixed = find_sources(sample, roles, _paper_flow(epochs, source_prior=prior), seed)
-        log_proba = balanced_log_proba(demixed, sample, roles, head, z_test, seed)
-        runs[f"{method}, paper preset {name}"] = _score(log_proba, data, "balanced")
-    return runs
+    runs = preset_runs(
+        "mnist", split(z, data.y_train, seed), roles, z_test, seed, flow={"epochs": epochs, "patience": epochs},
+        head={"epochs": epochs, "batch_size": 256},
+    )  # fmt: skip
+    found = {}
+    for name, (own, balanced) in runs.items():
+        either = {key: value for key, value in _score(balanced, data, "balanced").items() if key.endswith("_prior")}
+        prior = "balanced" if own is balanced else "training"
+        found[name.replace("ECRT", method, 1)] = _score(own, data, "balanced") | either | {"prior": prior}
+    return found
 
 
 def _paper_flow(epochs: int, **options: Any) -> Flow:
-    return paper_flow(PAPER_LIKELIHOOD, 2, epochs=epochs, learning_rate=1e-3, patience=epochs, **options)
+    return paper_flow("mnist", epochs=epochs, patience=epochs, **options)
 
 
 def _correlation(z: Array, y: Labels, roles: ClassRoles, flow_epochs: list[int], seed: int) -> Row:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from ecrt.stages import (
     ClassTarget,
     Demixing,
     DemixResult,
-    Flow,
     Head,
     HeadChoice,
     NoAugmentation,
@@ -33,8 +31,6 @@ __all__ = [
     "balanced_log_proba",
     "choose",
     "find_sources",
-    "paper_flow",
-    "paper_share",
     "predicted",
     "score",
     "split",
@@ -116,25 +112,3 @@ def score(log_proba: Array, y: Labels, counts: Labels, prior: PriorName = "balan
     if log_proba.shape[1] > 5:
         found["top5"] = float(top_k_hits(log_proba, y, 5).mean())
     return found | {"nll": float(nll_per_sample(clip_log_proba(log_proba), y).mean())}
-
-
-def paper_flow(likelihood: float, n_sources: int, **options: Any) -> Flow:
-    """The supplement's flow: four blocks, cosine critic, labels of the batch as negatives.
-
-    ``likelihood`` is its weight for the data; ours counts for each source.
-    """
-    return Flow(
-        blocks=4, n_restarts=1, critic="cosine", critic_width=64, label_marginal="batch",
-        likelihood_weight=likelihood * n_sources, **options,
-    )  # fmt: skip
-
-
-def paper_share(strength: float, n_rows: int, n_class: int) -> float:
-    """The share of a class's mass that the paper's augmentation strength lambda gives to synthetic samples.
-
-    Eq. 3 takes lambda off the mean over the class and not off its n_m / n of the risk.
-
-    >>> paper_share(1e-3, n_rows=36_000, n_class=1_200)
-    0.03
-    """
-    return min(1.0, strength * n_rows / n_class)

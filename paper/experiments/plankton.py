@@ -29,7 +29,7 @@ from paper.data import load_embeddings
 from paper.experiments.table_one import ECRT_PARTS
 from paper.statistics import class_bootstrap_text, resplit_estimate
 
-__all__ = ["METHODS", "PER_ROW", "cells", "run_cell", "summarise"]
+__all__ = ["FEW", "METHODS", "PER_ROW", "cells", "resplit", "run_cell", "summarise"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -113,6 +113,13 @@ def cells(smoke: bool) -> Iterable[Row]:
             yield {"method": method, "seed": seed, "smoke": smoke}
 
 
+def resplit(y: Labels, seed: int) -> tuple[Labels, Labels, Labels]:
+    """Rows to learn from, rows to test on, and those of the final test, which are the same for all seeds."""
+    rest, final = train_test_split(np.arange(len(y)), test_size=SHARE, stratify=y, random_state=FINAL_SEED)
+    train, test = train_test_split(rest, test_size=SHARE, stratify=y[rest], random_state=seed)
+    return train, test, final
+
+
 def run_cell(*, method: str, seed: int, smoke: bool) -> Row:
     """Fit on one resplit, and measure on its test rows and on the final fifth."""
     data = load_embeddings("plankton")
@@ -121,8 +128,7 @@ def run_cell(*, method: str, seed: int, smoke: bool) -> Row:
         small = np.flatnonzero(np.isin(y, np.unique(y)[:10]))
         X, y = X[small][:, :16], np.unique(y[small], return_inverse=True)[1].astype(np.int64)
     X = X.astype(np.float64)
-    rest, final = train_test_split(np.arange(len(y)), test_size=SHARE, stratify=y, random_state=FINAL_SEED)
-    train, test = train_test_split(rest, test_size=SHARE, stratify=y[rest], random_state=seed)
+    train, test, final = resplit(y, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ECRTWarning)
         predict, told = METHODS[method](X[train], y[train], seed, smoke)

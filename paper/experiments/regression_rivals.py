@@ -12,7 +12,7 @@ from scipy.ndimage import gaussian_filter1d
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from ecrt.augmentation import interpolate, permutation
+from ecrt.augmentation import ClassSources, interpolate, permutation
 from ecrt.data import stratified_holdout
 from ecrt.data.minority import TargetRegions, quantile_bins
 from ecrt.errors import InputError
@@ -154,7 +154,9 @@ def _transferred(x: Array, y: Array, rare: NDArray[np.bool_], task: _Task) -> tu
         rng=task.rng, device=torch.device("cpu"),
     )  # fmt: skip
     s = torch.from_numpy(result.sources(bundle[rare]))
-    drawn = permutation(s, max(len(y) // 2, 20), torch_generator(task.rng))
+    drawn = permutation(
+        ClassSources.of_one(s), torch.zeros(max(len(y) // 2, 20), dtype=torch.int64), torch_generator(task.rng)
+    )
     new = result.demixer.inverse(drawn).numpy()
     low, high = bundle.min(axis=0), bundle.max(axis=0)
     new = np.clip(new, low - (high - low), high + (high - low))  # a flow far from its data may run away

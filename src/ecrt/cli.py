@@ -211,9 +211,16 @@ def fit(
     ] = None,
     task: Annotated[str | None, Option(help="classification, multilabel or regression; found if not given.")] = None,
     output: NewFolder = Path("ecrt-model"),
+    method: Annotated[
+        str | None, Option(metavar="NAME", help="ecrt, or a rival such as logit-adjusted; a wrong name lists all.")
+    ] = None,
     config: Annotated[Path | None, Option(help="YAML file with settings.")] = None,
     settings: Annotated[
         list[str] | None, Option("--set", metavar="KEY=VALUE", help="One setting, such as demixing.objective=gcl.")
+    ] = None,
+    preset: Annotated[
+        str | None,
+        Option(metavar="NAME", help="paper: the paper's method as it stands; paper:mnist with its networks."),
     ] = None,
     ids: Ids = None,
     drop: Drop = None,
@@ -243,7 +250,8 @@ def fit(
     target = target or (["y"] if file.suffix == ".npz" else None)
     limit = [] if budget is None else [f"model.time_budget={budget}"]
     chosen = read_config(
-        config, [*(settings or []), *limit], target=target, task=task, id=ids, drop=drop, seed=seed, device=device,
+        config, [*(settings or []), *limit], target=target, task=task, preset=preset, id=ids, drop=drop, method=method,
+        seed=seed, device=device,
         encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
         class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
         use_unlabelled=use_unlabelled or None,
@@ -261,14 +269,15 @@ def fit(
                 raise typer.Exit(128 + stop.signal) from None
         if found is not None:
             _print_metrics(found)
-            write_model_page(found, new.path)
+            following = "" if interrupted else _next_command(file, target, output, found, chosen.method)
+            write_model_page(found, new.path, next_command=following)
         place = publish_run(new, interrupted=bool(interrupted))
     place = output if place == output.resolve() else place  # as it was given, unless it went elsewhere
     if found is not None:
         tell(f"Report: {place / 'report.html'}")
     tell(f"Model: {place / 'model'}")
     if not interrupted:
-        tell(f"Next: {_next_command(file, target, place, found)}")
+        tell(f"Next: {_next_command(file, target, place, found, chosen.method)}")
     if interrupted:
         kept = "" if place == output else f" {output} is as it was."
         warn(f"Interrupted: {interrupted}.{kept}")
@@ -378,7 +387,13 @@ def compare(
             title=file.name, reading=data.columns, progress=progress,
         )  # fmt: skip
     _print_comparison(found)
-    tell(f"Report: {write_comparison_page(found, output)}")
+    aside = [name for name in (group, time) if name is not None]
+    following = _fit_command(
+        file, target, _recommended(found), ids=ids, drop=[*(drop or []), *aside], encoding=encoding, decimal=decimal,
+        na=na, types=types, class_prior="training" if prior == "training" else None,
+    )  # fmt: skip
+    tell(f"Report: {write_comparison_page(found, output, next_command=following)}")
+    tell(f"Next: {following}")
 
 
 def diagnose(
@@ -412,9 +427,15 @@ def diagnose(
         )  # fmt: skip
         Terminal().print(rich_table(diagnosis_table(found)))
         tell(recommendation_text(found))
-        write_diagnosis_page(found, new.path)
+        aside = [] if seen is None else [seen]
+        following = _fit_command(
+            file, target, "logit-adjusted" if found.recommendation == "do not use" else "ecrt", ids=ids,
+            drop=[*(drop or []), *aside], encoding=encoding, decimal=decimal, na=na, types=types,
+        )  # fmt: skip
+        write_diagnosis_page(found, new.path, next_command=following)
         new.publish()
     tell(f"Report: {output / 'report.html'}")
+    tell(f"Next: {following}")
 
 
 def embed(
@@ -484,13 +505,30 @@ def _print_columns(columns: Sequence[ColumnReading]) -> None:
         )
 
 
-def _next_command(file: Path, target: list[str] | None, place: Path, found: Evaluation | None) -> str:
-    """What to type next: predict or, where nothing is gained over plain logit adjustment, compare methods."""
-    gains = [] if found is None else [one["low"] for one in found.plain.values()]
+def _next_command(file: Path, target: list[str] | None, place: Path, found: Evaluation | None, method: str) -> str:
+    """What to type next: predict or, where ECRT gains nothing over plain logit adjustment, compare methods."""
+    gains = [] if found is None or method != "ecrt" else [one["low"] for one in found.plain.values()]
     if gains and max(gains) <= 0 and file.suffix != ".npz" and not file.is_dir():
         columns = " ".join(f"--target {shlex.quote(name)}" for name in target or [])
         return f"ecrt compare {shlex.quote(str(file))} {columns}".rstrip()
     return f"ecrt predict {shlex.quote(str(place))} NEW_ROWS"
+
+
+def _recommended(found: Comparison) -> str:
+    """What ``ecrt fit --method`` calls the method with the best mean, of those that can be saved."""
+    from ecrt.comparison import METHODS
+
+    names = [METHODS[name].fitted_as for name in found.ranking(found.prior) if name in METHODS]
+    return next((name for name in names if name is not None), "ecrt")
+
+
+def _fit_command(file: Path, target: str | None, method: str, **options: str | list[str] | None) -> str:
+    """The command that fits a method on the same file, read in the same way."""
+    words = ["ecrt", "fit", str(file)]
+    for name, given in {"target": target, "method": None if method == "ecrt" else method, **options}.items():
+        flag = "--id" if name == "ids" else "--" + name.replace("_", "-")
+        words += [word for one in ([given] if isinstance(given, str) else given or []) for word in (flag, one)]
+    return shlex.join(words)
 
 
 def _print_metrics(found: Evaluation, decided: dict[str, float] | None = None) -> None:

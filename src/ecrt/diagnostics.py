@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import comb
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -775,3 +775,42 @@ def minority_gap(loss_z: Array, loss_s: Array, y: Labels) -> MinorityGap | None:
         gain=gain, low=gain - width, high=gain + width, loss_z=float(by_class[0].mean()),
         loss_s=float(by_class[1].mean()), n_classes=n, n_rows=len(y), over=over,
     )  # fmt: skip
+
+
+# --- all sources in two dimensions ------------------------------------------------------------------------------------
+
+
+class SourceMap(NamedTuple):
+    """Rows and synthetic samples in two dimensions, their classes, and what the two dimensions are."""
+
+    real: Array
+    real_y: NDArray[np.int64]
+    synthetic: Array
+    synthetic_y: NDArray[np.int64]
+    names: tuple[str, str]
+
+
+def map_sources(real: Array, synthetic: Array, method: str, seed: int) -> tuple[Array, Array, tuple[str, str]]:
+    """Sources in two dimensions: as they are if they are two, else their principal components, or by t-SNE.
+
+    t-SNE lays out both kinds together, from their principal components on; these are of the real ones.
+    """
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    if real.shape[1] == 1:
+        spread = np.random.default_rng(seed).uniform(size=(len(real) + len(synthetic), 1))
+        both = np.hstack([np.concatenate([real, synthetic]), spread])
+        return both[: len(real)], both[len(real) :], ("source 1", "spread at random, no meaning")
+    if real.shape[1] == 2:
+        return real, synthetic, ("source 1", "source 2")
+    components = PCA(2, random_state=seed).fit(real)
+    if method == "pca":
+        drawn = components.transform(synthetic) if len(synthetic) else np.empty((0, 2))
+        return components.transform(real), drawn, ("first principal component", "second principal component")
+    both = np.concatenate([real, synthetic])
+    start = components.transform(both)
+    start *= 1e-4 / max(start[:, 0].std(), 1e-12)
+    perplexity = min(30.0, max((len(both) - 1) / 3, 1.0))
+    places = TSNE(init=start, perplexity=perplexity, random_state=seed).fit_transform(both).astype(np.float64)
+    return places[: len(real)], places[len(real) :], ("t-SNE 1", "t-SNE 2")

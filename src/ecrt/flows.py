@@ -77,6 +77,15 @@ class LinearDemixing(nn.Module):
         """Leaves features as they are."""
         return cls(Standardise.nothing(n_features), torch.arange(n_features), _identity(n_features), n_features)
 
+    @classmethod
+    def of_columns(cls, z: Array, varies: NDArray[np.bool_], order: NDArray[np.int64]) -> LinearDemixing:
+        """Leaves features as they are, in this order, but for those that never vary: these are no sources."""
+        nothing = Standardise.nothing(z.shape[1])
+        fixed_d = torch.from_numpy(~varies)
+        nothing.center_d[fixed_d] = torch.from_numpy(z[0])[fixed_d]
+        kept = order[varies[order]]
+        return cls(nothing, torch.from_numpy(kept), _identity(len(kept)), len(kept))
+
     @property
     def n_features(self) -> int:
         """d, constant columns included."""
@@ -665,7 +674,7 @@ def gaussian_log_density(s_nd: Tensor, mean_nd: Tensor, variance_nd: Tensor) -> 
 def shrunk_moments(s_nd: Tensor, variance_d: Tensor, pseudo_samples: float) -> tuple[Tensor, Tensor]:
     r"""Mean and variance of one class, the variance drawn towards v: :math:`((n-1) \hat v + \nu v) / (n - 1 + \nu)`.
 
-    Defined for a single sample, where it is v.
+    Defined for a single sample, where it is v; without pseudo-samples, 0.
 
     >>> shrunk_moments(torch.tensor([[3.0]]), torch.tensor([2.0]), 5.0)
     (tensor([3.]), tensor([2.]))
@@ -673,7 +682,7 @@ def shrunk_moments(s_nd: Tensor, variance_d: Tensor, pseudo_samples: float) -> t
     n = len(s_nd)
     mean_d = s_nd.mean(0)
     squares_d = ((s_nd - mean_d) ** 2).sum(0)
-    return mean_d, (squares_d + pseudo_samples * variance_d) / (n - 1 + pseudo_samples)
+    return mean_d, (squares_d + pseudo_samples * variance_d) / (n - 1 + pseudo_samples or 1.0)
 
 
 def class_moments(
@@ -696,11 +705,9 @@ def class_moments(
     zeros_md = s_nd.new_zeros(len(labels_m), s_nd.shape[1])
     mean_md = zeros_md.index_add(0, member_n, s_nd) / counts_m[:, None]
     squares_md = zeros_md.index_add(0, member_n, (s_nd - mean_md[member_n]) ** 2)
-    return (
-        labels_m,
-        mean_md,
-        (squares_md + pseudo_samples * variance_d) / (counts_m[:, None] - 1 + pseudo_samples),
-    )
+    freedom_m1 = counts_m[:, None] - 1 + pseudo_samples
+    variance_md = (squares_md + pseudo_samples * variance_d) / torch.where(freedom_m1 > 0, freedom_m1, 1.0)
+    return labels_m, mean_md, variance_md
 
 
 class SharedPrior(nn.Module):
@@ -729,6 +736,12 @@ class ClassPrior(nn.Module):
         """Fix the Gaussian of a class, or of many: a start, or classes that took no part in de-mixing."""
         self.mean_md[label] = mean
         self.log_variance_md[label] = torch.log((variance - VARIANCE_FLOOR).clamp(min=VARIANCE_FLOOR))
+
+    @torch.no_grad()
+    def take(self, labels: Tensor, other: ClassPrior) -> None:
+        """The Gaussians of another prior, whose classes are these in order."""
+        self.mean_md[labels] = other.mean_md
+        self.log_variance_md[labels] = other.log_variance_md
 
     def forward(self, s_nd: Tensor, y_n: Tensor) -> Tensor:
         """log p(s | y)."""

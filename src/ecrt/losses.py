@@ -215,11 +215,15 @@ def effective_number_weights(counts_m: Tensor, beta: float = 0.9999) -> Tensor:
 
 @dataclass(frozen=True)
 class _BoundLoss:
-    """A loss of logits and labels, weighted from some share of training on."""
+    """A loss of logits and labels, weighted from some share of training on.
+
+    ``shift_m``: what is added to logits where the loss is their cross-entropy then, ``None`` for other losses.
+    """
 
     per_sample: Callable[[Tensor, Tensor], Tensor]
     weight_m: Tensor | None = None
     weighted_from: float = 0.0
+    shift_m: Tensor | None = None
 
     def __call__(self, logits_nm: Tensor, y_n: Tensor, done: float = 1.0) -> Tensor:
         losses_n = self.per_sample(logits_nm, y_n)
@@ -264,8 +268,10 @@ def make_class_loss(name: LossName, counts_m: Tensor, **options: float) -> Class
     """
     chosen = check_loss(name, options)
     n_m = counts_m.double().clamp(min=1)
-    if name in ("cross-entropy", "hinge"):
-        return _BoundLoss(cross_entropy if name == "cross-entropy" else hinge)
+    if name == "cross-entropy":
+        return _BoundLoss(cross_entropy, shift_m=torch.zeros_like(n_m))
+    if name == "hinge":
+        return _BoundLoss(hinge)
     if name == "weighted":
         return _BoundLoss(cross_entropy, importance_weights(n_m))
     if name == "class-balanced":
@@ -281,7 +287,7 @@ def make_class_loss(name: LossName, counts_m: Tensor, **options: float) -> Class
             chosen.get("reweight_from", 0.0),
         )
     shift_m = chosen["tau"] * torch.log(n_m / n_m.sum())
-    return _BoundLoss(lambda logits_nm, y_n: logit_adjusted(logits_nm, y_n, _like(shift_m, logits_nm)))
+    return _BoundLoss(lambda logits_nm, y_n: logit_adjusted(logits_nm, y_n, _like(shift_m, logits_nm)), shift_m=shift_m)
 
 
 def training_prior(counts_m: Tensor) -> Tensor:
@@ -500,8 +506,10 @@ def row_mass(indicator: sparse.csr_array, mass: ClassMass) -> Array:
     return weight
 
 
-def label_odds(indicator: sparse.csr_array, weight: Array | None = None) -> Array:
+def label_odds(indicator: sparse.csr_array, weight: Array | None = None, multiple: Array | float = 1.0) -> Array:
     """Log-odds of each label's frequency among rows of such weights; half a row more on either side keeps it finite.
+
+    ``multiple``: by which the rows that have a label count more, where synthetic ones are added to them.
 
     >>> label_odds(sparse.csr_array(np.array([[1, 0], [0, 0]]))).round(3).tolist()
     [0.0, -1.609]
@@ -509,7 +517,7 @@ def label_odds(indicator: sparse.csr_array, weight: Array | None = None) -> Arra
     n = indicator.shape[0]
     weight = np.full(n, 1 / n) if weight is None else weight
     present = n * np.asarray(indicator.T @ weight, dtype=np.float64)
-    return np.asarray(np.log((present + 0.5) / (np.maximum(n - present, 0.0) + 0.5)))
+    return np.asarray(np.log((present * multiple + 0.5) / (np.maximum(n - present, 0.0) + 0.5)))
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

@@ -322,8 +322,8 @@ class ClassGaussians(nn.Module):
         return -0.5 * (squares_nm + torch.log(2 * torch.pi * self.variance_md).sum(1))
 
 
-class Trees(nn.Module):
-    """Logits of classes as sums over regression trees, for rows without missing values.
+class GrownTrees(nn.Module):
+    """Trees as arrays, for rows without missing values.
 
     The nodes of all trees stand in one row. A leaf is its own child, so that a row of data that has arrived stays.
 
@@ -331,31 +331,77 @@ class Trees(nn.Module):
     ----------
     threshold_k, feature_k : a row whose value of this column is at most the threshold goes left.
     left_k, right_k : children of each node.
+    depth : steps from a root to the deepest leaf.
+    """
+
+    def __init__(self, threshold_k: Tensor, feature_k: Tensor, left_k: Tensor, right_k: Tensor, depth: Tensor) -> None:
+        super().__init__()
+        self.threshold_k, self.feature_k = nn.Buffer(threshold_k), nn.Buffer(feature_k)
+        self.left_k, self.right_k, self.depth = nn.Buffer(left_k), nn.Buffer(right_k), nn.Buffer(depth)
+
+    def leaves(self, s_nd: Tensor, root_t: Tensor) -> Tensor:
+        """The leaf that each row reaches from each root."""
+        at_nt = root_t.expand(len(s_nd), -1)
+        for _ in range(int(self.depth)):
+            goes_left = s_nd.gather(1, self.feature_k[at_nt]) <= self.threshold_k[at_nt]
+            at_nt = torch.where(goes_left, self.left_k[at_nt], self.right_k[at_nt])
+        return at_nt
+
+
+class Trees(GrownTrees):
+    """Logits of classes as sums over regression trees.
+
+    Parameters
+    ----------
+    threshold_k, feature_k, left_k, right_k, depth : as in ``GrownTrees``.
     value_k : what a leaf adds to a logit.
     root_st : where trees begin, for each step of boosting and each logit; two classes have one logit.
     baseline_t : logits before the first step.
-    depth : steps from a root to the deepest leaf.
     """
 
     def __init__(
         self, threshold_k: Tensor, feature_k: Tensor, left_k: Tensor, right_k: Tensor, value_k: Tensor, root_st: Tensor,
         baseline_t: Tensor, depth: Tensor,
     ) -> None:  # fmt: skip
-        super().__init__()
-        self.threshold_k, self.feature_k = nn.Buffer(threshold_k), nn.Buffer(feature_k)
-        self.left_k, self.right_k, self.value_k = nn.Buffer(left_k), nn.Buffer(right_k), nn.Buffer(value_k)
-        self.root_st, self.baseline_t, self.depth = nn.Buffer(root_st), nn.Buffer(baseline_t), nn.Buffer(depth)
+        super().__init__(threshold_k, feature_k, left_k, right_k, depth)
+        self.value_k, self.root_st, self.baseline_t = nn.Buffer(value_k), nn.Buffer(root_st), nn.Buffer(baseline_t)
 
     def forward(self, s_nd: Tensor) -> Tensor:
         """Logits, one for each class."""
         if len(s_nd) > ROWS_IN_TREES:
             return torch.cat([self(part) for part in s_nd.split(ROWS_IN_TREES)])
-        at_nk = self.root_st.flatten().expand(len(s_nd), -1)
-        for _ in range(int(self.depth)):
-            goes_left = s_nd.gather(1, self.feature_k[at_nk]) <= self.threshold_k[at_nk]
-            at_nk = torch.where(goes_left, self.left_k[at_nk], self.right_k[at_nk])
-        logits_nt = self.value_k[at_nk].reshape(len(s_nd), *self.root_st.shape).sum(1) + self.baseline_t
+        value_nt = self.value_k[self.leaves(s_nd, self.root_st.flatten())]
+        logits_nt = value_nt.reshape(len(s_nd), *self.root_st.shape).sum(1) + self.baseline_t
         return logits_nt if logits_nt.shape[1] > 1 else torch.cat([-logits_nt / 2, logits_nt / 2], dim=1)
+
+
+class Forest(GrownTrees):
+    """Logarithms of the shares of classes that trees give, on average over the trees and an imagined one.
+
+    The imagined tree gives all classes the same share, so that no share is zero.
+
+    Parameters
+    ----------
+    threshold_k, feature_k, left_k, right_k, depth : as in ``GrownTrees``; thresholds are between float32 values.
+    share_km : shares of the classes at each node.
+    root_t : where trees begin.
+    """
+
+    def __init__(
+        self, threshold_k: Tensor, feature_k: Tensor, left_k: Tensor, right_k: Tensor, share_km: Tensor, root_t: Tensor,
+        depth: Tensor,
+    ) -> None:  # fmt: skip
+        super().__init__(threshold_k, feature_k, left_k, right_k, depth)
+        self.share_km, self.root_t = nn.Buffer(share_km), nn.Buffer(root_t)
+
+    def forward(self, s_nd: Tensor) -> Tensor:
+        """Log-shares, one for each class."""
+        if len(s_nd) > ROWS_IN_TREES:
+            return torch.cat([self(part) for part in s_nd.split(ROWS_IN_TREES)])
+        leaf_nt = self.leaves(s_nd.float().to(s_nd), self.root_t)
+        n_trees, n_classes = len(self.root_t), self.share_km.shape[1]
+        votes_nm = nn.functional.embedding_bag(leaf_nt, self.share_km, mode="sum")
+        return torch.log((votes_nm + 1 / n_classes) / (n_trees + 1))
 
 
 class BalancedHead(nn.Module):
@@ -407,15 +453,16 @@ EncoderName = Literal["identity", "mlp", "resnet18", "autoencoder"]
 class RowEncoder(nn.Module):
     """An encoder of rows, whose columns are standardised in float64 first: they may have any size and any mean.
 
-    ``learn_columns`` must be called before it is trained. What it standardises is normalised again over each batch.
+    ``learn_columns`` must be called before it is trained. What it standardises is normalised again over each batch,
+    with ``batch_norm``.
     """
 
     encoder: nn.Module
 
-    def __init__(self, in_features: int) -> None:
+    def __init__(self, in_features: int, batch_norm: bool = True) -> None:
         super().__init__()
         self.columns = Standardise.nothing(in_features)
-        self.normalise = nn.BatchNorm1d(in_features, affine=False)
+        self.normalise: nn.Module = nn.BatchNorm1d(in_features, affine=False) if batch_norm else nn.Identity()
 
     def learn_columns(self, rows: Array) -> None:
         """Learn centre, spread and bounds of the columns, unless that is done: an encoder may come trained."""
@@ -434,9 +481,11 @@ class RowEncoder(nn.Module):
 class MLPEncoder(RowEncoder):
     """An MLP on standardised rows."""
 
-    def __init__(self, in_features: int, hidden: Sequence[int], n_features: int) -> None:
-        super().__init__(in_features)
-        self.encoder = MLP(in_features, hidden, n_features, dropout=0.1)
+    def __init__(
+        self, in_features: int, hidden: Sequence[int], n_features: int, dropout: float = 0.1, batch_norm: bool = True
+    ) -> None:
+        super().__init__(in_features, batch_norm)
+        self.encoder = MLP(in_features, hidden, n_features, dropout)
 
 
 class AutoEncoder(RowEncoder):
@@ -451,6 +500,13 @@ class AutoEncoder(RowEncoder):
         """Mean squared error of every sample, in standardised units."""
         target = self.standardise(x)
         return ((self.decoder(self.encoder(target)) - target) ** 2).mean(1)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Inputs of features, in the units of the input."""
+        standard, norm = self.decoder(z).double(), self.normalise
+        if isinstance(norm, nn.BatchNorm1d) and norm.running_mean is not None and norm.running_var is not None:
+            standard = standard * (norm.running_var + norm.eps).sqrt().double() + norm.running_mean.double()
+        return self.columns.inverse(standard)
 
 
 class StandardiseChannels(nn.Module):
@@ -529,7 +585,13 @@ class ResNet18(nn.Sequential):
 
 
 def make_encoder(
-    name: EncoderName, in_shape: Sequence[int], *, n_features: int = 32, hidden: Sequence[int] = (512, 256)
+    name: EncoderName,
+    in_shape: Sequence[int],
+    *,
+    n_features: int = 32,
+    hidden: Sequence[int] = (512, 256),
+    dropout: float = 0.1,
+    batch_norm: bool = True,
 ) -> nn.Module:
     """Build an encoder by name for inputs of shape ``in_shape`` (without the batch axis)."""
     if name not in get_args(EncoderName):
@@ -542,4 +604,6 @@ def make_encoder(
         return ResNet18(in_shape[0], n_features)
     if len(in_shape) != 1:
         raise InputError(f"encoder={name!r} needs rows of features, got samples of shape {tuple(in_shape)}.")
-    return (MLPEncoder if name == "mlp" else AutoEncoder)(in_shape[0], hidden, n_features)
+    if name == "mlp":
+        return MLPEncoder(in_shape[0], hidden, n_features, dropout, batch_norm)
+    return AutoEncoder(in_shape[0], hidden, n_features)

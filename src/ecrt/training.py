@@ -300,6 +300,60 @@ def minimise_convex(
     return evaluations
 
 
+@torch.no_grad()
+def newton_softmax(
+    head: nn.Linear, s_nd: Tensor, y_n: Tensor, weight_n: Tensor, shift_m: Tensor, decay: float, most: int = 50
+) -> None:
+    """Fit a small softmax regression by Newton's method, from where the head is.
+
+    Minimised is the weighted cross-entropy of logits plus a shift, plus half the decay times the squared weights.
+
+    Parameters
+    ----------
+    weight_n : of the rows; they sum to one.
+    most : steps at most; a few are enough, since the loss is convex.
+    """
+    x_nk = torch.cat([s_nd, s_nd.new_ones(len(s_nd), 1)], dim=1).double()
+    solution_mk = torch.cat([head.weight, head.bias[:, None]], dim=1).double()
+    (n_outputs, k), rows_n, weight_n = solution_mk.shape, torch.arange(len(y_n)), weight_n.double()
+    penalty_k = x_nk.new_full((k,), decay)
+    penalty_k[-1] = 0
+
+    def loss_of(found_mk: Tensor) -> tuple[float, Tensor]:
+        log_p_nm = torch.log_softmax(x_nk @ found_mk.T + shift_m, dim=1)
+        return float(-(weight_n @ log_p_nm[rows_n, y_n]) + 0.5 * (penalty_k * found_mk**2).sum()), log_p_nm.exp()
+
+    loss, p_nm = loss_of(solution_mk)
+    for _ in range(most):
+        if deadline_passed():
+            raise StoppedError("linear head")
+        residual_nm = p_nm.clone()
+        residual_nm[rows_n, y_n] -= 1
+        slope_mk = (weight_n[:, None] * residual_nm).T @ x_nk + penalty_k * solution_mk
+        curvature = x_nk.new_empty(n_outputs, k, n_outputs, k)
+        for a in range(n_outputs):
+            for b in range(a + 1):
+                weighted_nk = (weight_n * p_nm[:, a] * (float(a == b) - p_nm[:, b]))[:, None] * x_nk
+                curvature[a, :, b] = curvature[b, :, a] = x_nk.T @ weighted_nk
+        matrix = curvature.reshape(n_outputs * k, -1)
+        # All intercepts may move together at no cost, and certain rows leave little curvature: a small ridge, always.
+        matrix.diagonal().add_(penalty_k.repeat(n_outputs) + 1e-9)
+        step_mk = torch.cholesky_solve(slope_mk.reshape(-1, 1), torch.linalg.cholesky(matrix)).reshape(n_outputs, k)
+        share, expected = 1.0, float((slope_mk * step_mk).sum())
+        while True:
+            trial, p_trial_nm = loss_of(solution_mk - share * step_mk)
+            if trial <= loss - 1e-4 * share * expected or share < 1e-6:
+                break
+            share /= 2
+        saved, loss, solution_mk, p_nm = loss - trial, trial, solution_mk - share * step_mk, p_trial_nm
+        if saved <= 1e-10 * max(abs(loss), 1.0):
+            break
+    if not math.isfinite(loss):
+        raise DivergenceError("linear head", 0, "loss")
+    head.weight.copy_(solution_mk[:, :-1])
+    head.bias.copy_(solution_mk[:, -1])
+
+
 def torch_generator(rng: np.random.Generator) -> torch.Generator:
     """A torch generator seeded from a numpy one."""
     return torch.Generator().manual_seed(int(rng.integers(2**62)))

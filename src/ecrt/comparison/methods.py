@@ -38,6 +38,7 @@ class Method:
     prior : class prior that its probabilities assume: the frequencies of training, or all classes equal.
     reference : the paper.
     variants : changes of the first values, to try one after the other; the cheapest first.
+    fitted_as : what ``ecrt fit --method`` calls it; ``None`` where it cannot be saved.
     """
 
     label: str
@@ -46,6 +47,7 @@ class Method:
     prior: Literal["balanced", "training"] = "balanced"
     reference: str
     variants: tuple[Parameters, ...] = ({},)
+    fitted_as: str | None = None
 
     @property
     def starts(self) -> list[dict[str, Any]]:
@@ -99,6 +101,7 @@ def _of_rival(kind: type[Rival]) -> Method:
         space={**({} if is_model else HEAD), **own},
         variants=({},) if is_model else ({"head": "linear"}, {"head": "mlp"}),
         reference=kind.reference(),
+        fitted_as=rival.kind if rival.kept else None,
     )
 
 
@@ -137,12 +140,14 @@ OTHERS: dict[str, Method] = {
         },
         variants=({}, {"demixing": "linear", "head": "linear"}, {"demixing": "linear"}),
         reference="Energy-based causal representation transfer, NeurIPS 2021.",
+        fitted_as="ecrt",
     ),
     "weighted-logistic": Method(
         label="Weighted logistic regression",
         build=_logistic_regression,
         space={"C": Number(1e-4, 1e3, first=1.0, log=True)},
         reference="scikit-learn's LogisticRegression with class_weight='balanced'.",
+        fitted_as="weighted",  # the same loss; its weight decay is chosen on held-out rows
     ),
 }
 """Methods that are no rivals."""

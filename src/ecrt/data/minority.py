@@ -105,6 +105,15 @@ def minority_mask(
     return np.isin(classes, wanted)
 
 
+def augmented_mask(
+    counts: NDArray[np.int64], is_minority: NDArray[np.bool_], minority: MinorityRule
+) -> NDArray[np.bool_]:
+    """Classes that get synthetic samples: minority ones; where no class is, and no rule says so, all small ones."""
+    if not is_minority.any() and isinstance(minority, str) and counts.max() <= SMALL_CLASS:
+        return ~is_minority
+    return is_minority
+
+
 def assign_roles(
     counts: NDArray[np.int64],
     classes: NDArray[Any],
@@ -116,9 +125,7 @@ def assign_roles(
     """Decide what every class is used for, and warn where a stage cannot have the classes it was meant to have."""
     is_minority = minority_mask(counts, classes, minority)
     n_majority = int((~is_minority).sum())
-    augmented = is_minority
-    if not is_minority.any() and isinstance(minority, str) and counts.max() <= SMALL_CLASS:
-        augmented = ~is_minority
+    augmented = augmented_mask(counts, is_minority, minority)
 
     too_few = n_majority < FEWEST_DEMIXING_CLASSES and "majority" in (encode_on, demix_on)
     reason = ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from numbers import Integral, Real
 from os import PathLike
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -79,6 +79,9 @@ Minority = Annotated[
 
 Prior = Annotated[str | ArrayLike, StrOptions({"balanced", "training"}), "array-like"]
 """What the option ``class_prior`` may be."""
+
+Space = Literal["source", "feature", "input"]
+"""Where samples are drawn: as sources, as features of the encoder, or as its inputs."""
 
 MOST_CELLS = 500_000_000
 """Cells that sparse input may have when it is made dense: 4 GB."""
@@ -407,8 +410,13 @@ class ClassProbabilities(ClassifierMixin):
         if isinstance(prior, str) and self.multilabel_:
             return np.asarray(self.label_log_odds_[1 if prior == "balanced" else 0])
         if isinstance(prior, str):
-            return np.zeros(len(counts)) if prior == "balanced" else np.log(counts / counts.sum())
+            return np.zeros(len(counts)) if prior == "balanced" else np.log(self._training_frequencies)
         return log_prior_of(prior, self.classes_, several=self.multilabel_)
+
+    @property
+    def _training_frequencies(self) -> Array:
+        """How often each class occurs in training."""
+        return np.asarray(self.class_counts_ / self.class_counts_.sum())
 
     def _keep_counts(self, counts: NDArray[np.int64], *, multilabel: bool) -> None:
         """Keep how often each class occurs, and refuse a class prior that does not fit, before the work begins."""
@@ -635,17 +643,30 @@ class ECRTPredictor(ECRTBase):
         features = self._features(X)  # first of all: it refuses a model that is not fitted
         return predict_together(self.members_, features, self._dtype)
 
-    def _check_draw(self, n_samples: int, space: str) -> None:
+    def _check_draw(self, n_samples: int, space: Space) -> None:
         """Raise an error if the model is not fitted, or such samples cannot be drawn."""
         check_is_fitted(self)
         if isinstance(n_samples, bool) or not isinstance(n_samples, Integral) or n_samples < 1:
             raise InputError(f"The number of samples must be a whole number from 1 on; got {n_samples!r}.")
-        if space not in ("source", "feature"):
-            raise InputError(f"space={space!r}: use 'source' or 'feature'.")
+        if space not in get_args(Space):
+            raise InputError(f"space={space!r}: use 'source', 'feature' or 'input'.")
+        if space == "input" and not (type(self.encoder_) is nn.Identity or hasattr(self.encoder_, "decode")):
+            raise InputError(
+                "space='input' needs an encoder that can be undone: 'identity', 'autoencoder', or a module of your own "
+                "with a method decode. Use space='feature'."
+            )
 
-    def _restored(self, s: Array, space: Literal["source", "feature"]) -> Array:
-        """Sources as they are, or the features that they come from."""
-        return s if space == "source" else self.demixer_.inverse(torch.from_numpy(s)).detach().numpy()
+    @torch.no_grad()
+    def _restored(self, s: Array, space: Space) -> Array:
+        """Sources as they are, the features that they come from, or the inputs that an encoder maps there."""
+        if space == "source":
+            return s
+        z: Any = self.demixer_.inverse(torch.from_numpy(s))
+        if space == "input" and type(self.encoder_) is not nn.Identity:
+            decode: Any = self.encoder_.decode
+            first = next(self.encoder_.parameters(), z)
+            z = decode(z.to(first))
+        return np.asarray(z.double().cpu().numpy())
 
     def _settled(self) -> tuple[Member, ...]:
         """The members, their parts with what was found out in the fit: blocks of a flow, layers of a network."""

@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from ecrt.data import ClassRoles, assign_roles, minority_mask, thin_out
-from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources, unique_feature
+from ecrt.data.minority import augmented_mask
+from ecrt.diagnostics import SourceDiagnostics, SourceMap, SourceRows, diagnose_sources, map_sources, unique_feature
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.base import (
     FLOW_ROWS,
@@ -27,6 +28,7 @@ from ecrt.estimators.base import (
     Minority,
     Prior,
     Session,
+    Space,
     all_or_nothing,
     generator_of,
     input_errors,
@@ -40,8 +42,8 @@ from ecrt.estimators.inputs import (
     read_labels,
     read_target_arrays,
 )
-from ecrt.flows import ClassPrior, Demixer, class_moments
-from ecrt.losses import label_odds, row_mass
+from ecrt.estimators.preset import paper_options
+from ecrt.flows import ClassPrior, Demixer, SourcePrior, class_moments
 from ecrt.metrics import best_thresholds
 from ecrt.selection import SELECTION, Problem, PseudoMinority
 from ecrt.stages import (
@@ -57,6 +59,7 @@ from ecrt.stages import (
     Flow,
     GaussianHead,
     Head,
+    LabelTarget,
     Linear,
     LinearHead,
     Member,
@@ -86,6 +89,9 @@ SCALE_FEATURES = 16
 
 MANY_LABELLED_ROWS = 50_000
 """With more rows than this ``head="auto"`` for multi-label data is an MLP: a linear head cannot use them."""
+
+MOST_SHOWN = 2000
+"""Rows in a picture of the sources."""
 
 EXAMPLES_PER_CLASS = 500
 """Rows kept of each class, to draw from."""
@@ -197,6 +203,32 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     selection: str | PseudoMinority | None = None
     time_budget: Positive | None = None
 
+    @classmethod
+    def paper(
+        cls, data: str = "tiny-imagenet", *, source_prior: SourcePrior = "per-class", **options: Any
+    ) -> ECRTClassifier:
+        """The paper's method as it stands: encoder, flow on its features, MLP head with a plain loss, nothing else.
+
+        What is ours stays out of it, and can be put in step by step: ``set_params(head__loss="logit-adjusted",
+        class_prior="balanced")``, ``set_params(demixing__signal_weights=True)``,
+        ``set_params(demixing__linear_first=True)``.
+
+        Parameters
+        ----------
+        data : {"mnist", "cifar100", "inaturalist", "tiny-imagenet", "arxiv"}, default="tiny-imagenet"
+            Data set of the supplement whose networks and weights are taken.
+        source_prior : {"per-class", "shared"}, default="per-class"
+            ECRT-MP, whose synthetic sources come from the trained priors of the classes, or ECRT-1P, where they are
+            permuted.
+        options : of the classifier, in place of these.
+
+        Examples
+        --------
+        >>> ECRTClassifier.paper("mnist").augmentation
+        Parametric(pseudo_samples=0.0, source='prior', weight=0.001, weighting='added')
+        """
+        return cls(**(paper_options(data, source_prior) | options))
+
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
     def fit(
@@ -266,6 +298,11 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         yield "augmentation", not only_plain, needs
         needs = "rows with one label each: the residuals of other classes are borrowed"
         yield "augmentation", not (several and isinstance(augmentation, Borrowed)), needs
+        from_prior = isinstance(augmentation, Parametric) and augmentation.source == "prior"
+        flows = self._parts("demixing")
+        trained = flows and all(isinstance(one, Flow) and one.source_prior == "per-class" for one in flows)
+        needs = "a demixing by Flow(source_prior='per-class') alone: no other trains the priors to draw from"
+        yield "augmentation", bool(trained) or not from_prior, needs
         yield "thresholds", several is not False, "rows with several labels"
 
     def _fit_classes(self, X: Any, y: Any, X_unlabelled: Any = None, before: tuple[Member, ...] = ()) -> ECRTClassifier:
@@ -372,6 +409,14 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         return attempts
 
     @property
+    def _training_frequencies(self) -> Array:
+        """How often each class occurs in training, synthetic samples included where they are added."""
+        frequencies = super()._training_frequencies
+        rare = augmented_mask(self.class_counts_, np.isin(self.classes_, self.minority_classes_), self.minority)
+        frequencies = frequencies * np.add(*self.parts_["augmentation"].multiples(frequencies, rare))
+        return np.asarray(frequencies / frequencies.sum())
+
+    @property
     def verdict_(self) -> str:
         """What transfer was worth on held-out rows, in one sentence."""
         check_is_fitted(self)
@@ -425,7 +470,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         self,
         n_per_class: int,
         classes: Iterable[Any] | None = None,
-        space: Literal["source", "feature"] = "source",
+        space: Space = "source",
         random_state: int | np.random.RandomState | None = None,
     ) -> tuple[Array, NDArray[Any]]:
         """Draw synthetic samples by the fitted ``augmentation``.
@@ -434,7 +479,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         ----------
         n_per_class : samples of each class.
         classes : labels to draw; ``None`` for all.
-        space : ``"source"``, or ``"feature"`` to invert the de-mixing (with the identity encoder, the space of X).
+        space : ``"source"``; ``"feature"`` to invert the de-mixing (with the identity encoder, the columns of X as
+            numbers); or ``"input"`` to decode these features too, where the encoder has a decoder.
         random_state : seed of the draw.
         """
         self._check_draw(n_per_class, space)
@@ -447,11 +493,48 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         config = Parametric() if isinstance(part, NoAugmentation) else clone(part)
         config.set_params(weight=1.0, n_synthetic=n_per_class)
         majority = ~np.isin(self.classes_, self.minority_classes_)
+        known = _as_demixed(self.members_[0], self.demixer_, z)
         drawn = augment_classes(
-            sources_of(self.demixer_, z), y, np.isin(self.classes_, wanted), self.members_[0].within_variance, config,
-            generator_of(random_state), lenders=majority,
+            known.learned, y, np.isin(self.classes_, wanted), known.within_variance, config,
+            generator_of(random_state), lenders=majority, prior=known.trained_prior,
+            trained=np.isin(self.classes_, self.demixed_on_),
         )  # fmt: skip
         return self._restored(drawn.s, space), self.classes_[drawn.y]
+
+    def plot_sources(self, method: Literal["tsne", "pca"] = "tsne", *, axes: Any = None, random_state: int = 0) -> Any:
+        """Draw rows that the fit has kept, and synthetic samples of the minority classes, in the space of the sources.
+
+        Sources are in the units of the head. Two are drawn as they are; of more, two dimensions are made.
+
+        Parameters
+        ----------
+        method : t-SNE, which keeps neighbours together, or principal components.
+        axes : of matplotlib, to draw on; ``None`` for a new figure, ``plot_sources().figure``.
+        random_state : seed of the synthetic samples and of t-SNE.
+
+        Returns
+        -------
+        axes : of matplotlib.
+        """
+        from ecrt.report.sources import plot_source_map
+
+        if method not in ("tsne", "pca"):
+            raise InputError(f"method={method!r}: use 'tsne' or 'pca'.")
+        check_is_fitted(self)
+        z, y = self._examples
+        rows = np.sort(np.random.default_rng(random_state).permutation(len(z))[:MOST_SHOWN])
+        minority = np.flatnonzero(np.isin(self.classes_, self.minority_classes_))
+        scale, drawn = self.members_[0].scale, np.empty((0, self._n_features_out))
+        drawn_y = minority[:0]
+        if len(minority):
+            each = max(min(30, MOST_SHOWN // len(minority)), 1)
+            drawn, labels = self.sample(each, self.minority_classes_.tolist(), random_state=random_state)
+            drawn_y = np.searchsorted(self.classes_, labels)
+        real, synthetic, names = map_sources(
+            sources_of(self.demixer_, z[rows]) * scale, drawn * scale, method, random_state
+        )
+        shown = SourceMap(real, y[rows], synthetic, drawn_y, names)
+        return plot_source_map(shown, self.classes_.astype(str), minority.tolist(), axes)
 
     @all_or_nothing
     def add_classes(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
@@ -511,11 +594,11 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         """Learn encoder, de-mixing and a column of logits for each label; ``before``: members to fit again."""
         labelled, self.classes_ = read_labels(read_target_arrays(X) if isinstance(X, Dataset) else y)
         rare = self._known_minority if before else self.minority
-        # A supervised encoder learns to tell the rarest label of each row.
+        places = np.arange(labelled.indicator.shape[0])
         if isinstance(X, Dataset):
-            self.table_, items = None, labelled_items(X, labelled.rarest)
+            self.table_, items = None, labelled_items(X, places)
         else:
-            items = array_items(self._learn_rows(X, labelled.rarest)[0], labelled.rarest)
+            items = array_items(self._learn_rows(X, labelled.rarest)[0], places)
         counts, n_labels = labelled.counts, len(self.classes_)
         if counts.max(initial=0) < 2 or (counts == labelled.indicator.shape[0]).all():
             raise InputError(f"None of the {n_labels} labels can be learned: at least one needs two rows that have it.")
@@ -523,17 +606,15 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         _say_absent(self.classes_[counts == 0])
         roles = assign_roles(counts, self.classes_, minority=rare, **self._learners)
         with self._session() as session:
-            self._check_heads(row_target(labelled, roles, self._parts("augmentation")[0], session.rng, session.device))
-            # Rows without labels are a group after the last label: the encoder may see them.
-            groups = replace(
-                roles, encoded_on=np.append(roles.encoded_on, True), augmented=np.append(roles.augmented, False)
-            )
-            encoded = self._encode(items, labelled.rarest, groups, session, groups=labelled.sides())
+            target = LabelTarget(labelled, roles, self._parts("augmentation")[0], session.rng, session.device)
+            self._check_heads(target)
+            wanted = target.encoder_target(self._encoder)
+            encoded = self._encode(items, labelled.rarest, roles, session, groups=labelled.sides(), target=wanted)
             z, learned = encoded.features[encoded.learn_rows], labelled[encoded.learn_rows]
             found = self._transfer(z, learned, encoded, roles, session, before)
         self.sparse_output_ = sparse.issparse(y)
         self.label_log_odds_ = np.stack([
-            label_odds(labelled.indicator), label_odds(labelled.indicator, row_mass(labelled.indicator, "balanced"))
+            target.learned_odds("training"), target.odds("balanced")
         ])  # fmt: skip
         if found is not None:
             self.thresholds_ = None
@@ -611,7 +692,7 @@ def _as_demixed(member: Member, demixer: Demixer, z: Array) -> DemixResult:
     share = np.minimum(member.signal_weight**2, 1 - 1e-12)
     return DemixResult(
         demixer=demixer, learned=sources_of(demixer, z), within_variance=member.within_variance,
-        signal_to_noise=share / (1 - share), weighted=member.transfers,
+        signal_to_noise=share / (1 - share), weighted=member.demixing.weighted,
     )  # fmt: skip
 
 

@@ -23,12 +23,15 @@ from ecrt.estimators.base import (
     FLOW_SOURCES,
     MLP_SOURCES,
     ECRTPredictor,
+    Space,
     all_or_nothing,
     generator_of,
     in_blocks,
     input_errors,
 )
 from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays, targets_to_score
+from ecrt.estimators.preset import paper_options
+from ecrt.flows import SourcePrior
 from ecrt.stages import (
     TARGET_AUGMENTATION,
     TARGET_HEAD,
@@ -67,7 +70,7 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
     Parameters
     ----------
     encoder : {"identity", "mlp", "resnet18", "autoencoder"}, nn.Module or Encoder, default="identity"
-        z = e(x); a supervised one learns to tell the bins apart. ``learn_from="auto"`` is all bins here, of encoder and
+        z = e(x); a supervised one learns to predict y. ``learn_from="auto"`` is all bins here, of encoder and
         de-mixing: rare targets lie beyond the others, where a mechanism that never saw them has to extrapolate.
     demixing : {"auto", "none", "linear", "flow"}, NoDemixing, Linear, Flow or a sequence of these, default="auto"
         As in :class:`ECRTClassifier`, but ``"auto"`` tries ``"none"`` first.
@@ -127,6 +130,21 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         tags.target_tags.multi_output = True
         return tags
 
+    @classmethod
+    def paper(
+        cls, data: str = "tiny-imagenet", *, source_prior: SourcePrior = "per-class", **options: Any
+    ) -> ECRTRegressor:
+        """The paper's method for numbers (supplement B): bins for the contrast, the squared loss for encoder and head.
+
+        Synthetic rows take every source from another donor with a target nearby.
+
+        Parameters
+        ----------
+        data, source_prior : as in ``ECRTClassifier.paper``; the supplement has no network for numbers of its own.
+        options : of the regressor, in place of these.
+        """
+        return cls(**(paper_options(data, source_prior, numbers=True) | options))
+
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
     def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTRegressor:
@@ -143,12 +161,15 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         regions = TargetRegions.learn(targets)
         n_inputs = torch.as_tensor(item_of(X, 0)[0]).numel() if isinstance(X, Dataset) else inputs.shape[1]
         bins = quantile_bins(regions.position(targets), self._wanted_bins(len(targets), n_inputs))
-        items = labelled_items(X, bins) if isinstance(X, Dataset) else array_items(inputs, bins)
+        places = np.arange(len(bins))
+        items = labelled_items(X, places) if isinstance(X, Dataset) else array_items(inputs, places)
         rare = regions.is_rare(targets)
         roles = target_roles(bins, rare, **self._learners)
-        self._check_heads(NumberTarget(targets))
+        target = NumberTarget(targets)
+        self._check_heads(target)
+        wanted = target.encoder_target(self._encoder, regions, roles.encoded_on[bins])
         with self._session() as session:
-            encoded = self._encode(items, bins, roles, session, groups=indicator_of(bins, rare))
+            encoded = self._encode(items, bins, roles, session, groups=indicator_of(bins, rare), target=wanted)
             rows = encoded.learn_rows
             z = encoded.features[rows]
             result = regress(
@@ -194,7 +215,7 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         self,
         n_per_target: int,
         y: ArrayLike,
-        space: Literal["source", "feature"] = "source",
+        space: Space = "source",
         random_state: int | np.random.RandomState | None = None,
     ) -> tuple[Array, Array]:
         """Draw synthetic samples at given targets.
@@ -203,7 +224,8 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         ----------
         n_per_target : samples of each target.
         y : targets, shaped as in ``fit``.
-        space : ``"source"``, or ``"feature"`` to invert the de-mixing (with the identity encoder, the space of X).
+        space : ``"source"``; ``"feature"`` to invert the de-mixing (with the identity encoder, the columns of X as
+            numbers); or ``"input"`` to decode these features too, where the encoder has a decoder.
         random_state : seed of the draw.
         """
         self._check_draw(n_per_target, space)
@@ -253,6 +275,8 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         yield from super()._rules()
         none = {part.kind for part in self._parts("demixing")} == {"none"}
         yield "weighted", not none or self.weighted is False, "demixing other than 'none'"
+        plain = any(not one.weighted for one in self._parts("demixing") if not isinstance(one, NoDemixing))
+        yield "demixing", not plain or self.weighted is False, "weighted=False for signal_weights=False"
 
     def _demixings(self, n_rows: int, n_features: int) -> tuple[Demixing, ...]:
         """Ways of de-mixing to try: plain regression first, if nothing else is asked for."""

@@ -37,6 +37,8 @@ from ecrt.nn import (
     AutoEncoder,
     BalancedHead,
     ClassGaussians,
+    Forest,
+    GrownTrees,
     MLPEncoder,
     ResNet18,
     RowEncoder,
@@ -566,7 +568,12 @@ def _new_encoder(kind: str, store: TensorStore, prefix: str) -> tuple[nn.Module,
     with torch.device("meta"):
         if kind != "resnet18":
             n_in, *hidden, n_out = _layer_sizes(store, f"{prefix}.encoder")
-            return make_encoder(cast(Any, kind), (n_in,), n_features=n_out, hidden=hidden), n_out
+            there = store.under(prefix)
+            layers: dict[str, Any] = {"n_features": n_out, "hidden": hidden}
+            if kind == "mlp":
+                layers["dropout"] = 0.0 if "encoder.2.weight" in there else 0.1
+                layers["batch_norm"] = "normalise.running_mean" in there
+            return make_encoder(cast(Any, kind), (n_in,), **layers), n_out
         stem = store.shape(f"{prefix}.0.weight")
         last = store.shape(f"{prefix}.13.weight")[0] if "13.weight" in store.under(prefix) else None
         if len(stem) != 4 or not (1 <= stem[0] <= 2**16 and 1 <= stem[1] <= LARGEST and (last or 1) <= LARGEST):
@@ -667,7 +674,7 @@ def _check_columns(columns: Standardise) -> None:
 class HeadShape(NamedTuple):
     """Kind of a head, and the layers and dropout of an MLP."""
 
-    kind: Literal["linear", "mlp", "gaussian", "trees"]
+    kind: Literal["linear", "mlp", "gaussian", "trees", "forest"]
     hidden: tuple[int, ...] = ()
     dropout: float = 0.0
 
@@ -679,7 +686,9 @@ def head_shape(head: nn.Module) -> HeadShape:
         hidden = [layer.out_features for layer in inner if isinstance(layer, nn.Linear)][:-1]
         dropout = next((layer.p for layer in inner if isinstance(layer, nn.Dropout)), 0.0)
         return HeadShape("mlp", tuple(hidden), dropout)
-    kinds: dict[type[nn.Module], Any] = {nn.Linear: "linear", ClassGaussians: "gaussian", Trees: "trees"}
+    kinds: dict[type[nn.Module], Any] = {
+        nn.Linear: "linear", ClassGaussians: "gaussian", Trees: "trees", Forest: "forest",
+    }  # fmt: skip
     if type(inner) not in kinds:
         raise InputError(f"A head of class {type(inner).__name__} cannot be saved.")
     return HeadShape(kinds[type(inner)])
@@ -711,6 +720,8 @@ class HeadNetwork(Kind):
         with torch.device("meta"):
             if "root_st" in there:
                 head: nn.Module = _new_trees(store, inner, n_outputs)
+            elif "share_km" in there:
+                head = _new_forest(store, inner, n_outputs)
             elif "variance_md" in there:
                 head = ClassGaussians(torch.empty(n_outputs, n_sources), torch.empty(n_outputs, n_sources))
             else:
@@ -722,7 +733,7 @@ class HeadNetwork(Kind):
         found = head.head if balanced else head
         if isinstance(found, ClassGaussians) and not (found.variance_md > 0).all():
             raise BadContentError("The head has variances that are not positive.")
-        if isinstance(found, Trees):
+        if isinstance(found, GrownTrees):
             _check_trees(found, n_sources)
         return head.eval()
 
@@ -737,8 +748,21 @@ def _new_trees(store: TensorStore, name: str, n_outputs: int) -> Trees:
     return Trees(values, places, places, places, values, roots, torch.empty(logits), depth)
 
 
-def _check_trees(trees: Trees, n_sources: int) -> None:
-    limits = [(trees.feature_k, n_sources), (trees.depth, MOST_DEPTH)]
-    limits += [(places, len(trees.value_k)) for places in (trees.left_k, trees.right_k, trees.root_st)]
+def _new_forest(store: TensorStore, name: str, n_outputs: int) -> Forest:
+    """A forest without tensors."""
+    (k,), (n_trees,) = ((*store.shape(f"{name}.{one}"), 0)[:1] for one in ("share_km", "root_t"))
+    if not 1 <= k <= LARGEST or not 1 <= n_trees <= LARGEST:
+        raise BadContentError("The forest is not that of a head.")
+    values, places = torch.empty(k), torch.empty(k, dtype=torch.int64)
+    roots, depth = torch.empty(n_trees, dtype=torch.int64), torch.empty((), dtype=torch.int64)
+    return Forest(values, places, places, places, torch.empty(k, n_outputs), roots, depth)
+
+
+def _check_trees(trees: GrownTrees, n_sources: int) -> None:
+    roots: Tensor = trees.get_buffer("root_t" if isinstance(trees, Forest) else "root_st")
+    limits: list[tuple[Tensor, int]] = [(trees.feature_k, n_sources), (trees.depth, MOST_DEPTH)]
+    limits += [(places, len(trees.threshold_k)) for places in (trees.left_k, trees.right_k, roots)]
     if any(int(values.min()) < 0 or int(values.max()) >= limit for values, limit in limits):
         raise BadContentError("The trees point to columns or nodes that are not there.")
+    if isinstance(trees, Forest) and not (trees.share_km >= 0).all():
+        raise BadContentError("The forest has shares below zero.")

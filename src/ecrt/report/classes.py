@@ -62,19 +62,25 @@ def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
     """What the page shows: the evaluation, and what follows from it."""
     model, classes, y = evaluation.facts, evaluation.arrays, evaluation.y
     tested = np.bincount(y[y >= 0], minlength=len(classes["labels"]))
-    return vars(evaluation) | {
-        "columns": column_table(evaluation.columns),
-        "chosen_prior": "training" if model["class_prior"] == "training" else "balanced",
-        "rare": classes["labels"][classes["minority"]].tolist(),
-        "untested": int((tested == 0).sum()),
-        "nearer_to": _nearer_prior(tested / tested.sum(), classes["counts"] / classes["counts"].sum()),
-        "notes": np.where(classes["minority"], "rare", ""),
-        "frequency": frequency_group(classes["counts"]),
-        "views": [_view(evaluation, prior) for prior in PRIORS],
+    of_transfer: dict[str, Any] = {"findings": {}} if "method" in model else {
         "n_shown": len(drawn_classes(evaluation)),
         "findings": findings(evaluation),
         "chance": [chance_correlation(int(n), model["n_sources"]) for n in classes["n_examples"][:MOST_ROWS]],
-    }
+    }  # fmt: skip
+    return (
+        vars(evaluation)
+        | of_transfer
+        | {
+            "columns": column_table(evaluation.columns),
+            "chosen_prior": "training" if model["class_prior"] == "training" else "balanced",
+            "rare": classes["labels"][classes["minority"]].tolist(),
+            "untested": classes["labels"][tested == 0].tolist(),
+            "nearer_to": _nearer_prior(tested / tested.sum(), classes["counts"] / classes["counts"].sum()),
+            "notes": np.where(classes["minority"], "rare", ""),
+            "frequency": frequency_group(classes["counts"]),
+            "views": [_view(evaluation, prior) for prior in PRIORS],
+        }
+    )
 
 
 def drawn_classes(evaluation: Evaluation) -> Labels:
@@ -216,7 +222,7 @@ def _likelihood(evaluation: Evaluation, seen: Mask) -> Finding:
 def class_plots(evaluation: Evaluation) -> Plots:
     """Every figure of the page."""
     plots: dict[str, list[str]] = {
-        "sources": source_panels(evaluation),
+        "sources": [] if "method" in evaluation.facts else source_panels(evaluation),
         "curves": curve_panels(evaluation),
     }
     for prior in PRIORS:
@@ -333,6 +339,10 @@ def source_panels(evaluation: Evaluation) -> list[str]:
     names = [f"source {column + 1}" for column in points["sources"]] + ["spread at random, no meaning"]
     around: dict[str, Any] = {"low": low, "high": high, "xlabel": names[0], "ylabel": names[1]}
     panels = [svg(_all_sources, "sources", evaluation, real, around)]
+    if "map" in points:
+        low, high = drawing.limits(points["map"])
+        both = {"xlabel": "first principal component", "ylabel": "second principal component"}
+        panels.append(svg(_all_sources, "map", evaluation, points["map"], {"low": low, "high": high, **both}))
     for index in drawn_classes(evaluation).tolist():
         drawn = synthetic[points["synthetic_y"] == index]
         panels.append(svg(_class_sources, f"sources{index}", evaluation, real, drawn, index, around))

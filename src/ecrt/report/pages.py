@@ -17,11 +17,14 @@ from ecrt.runs.diagnosis import Diagnosis
 from ecrt.runs.evaluation import Evaluation
 
 
-def write_model_page(found: Evaluation, folder: str | Path) -> Path:
-    """Write ``report.html``, and its figures to ``plots``, to a folder; gives the path of the page."""
+def write_model_page(found: Evaluation, folder: str | Path, *, next_command: str = "") -> Path:
+    """Write ``report.html``, and its figures to ``plots``, to a folder; gives the path of the page.
+
+    ``next_command`` is what to type next, here and on the other pages; none is shown if it is empty.
+    """
     plots = Path(folder) / "plots"
     plots.mkdir(parents=True, exist_ok=True)
-    path, figures = _write(found, plots.parent)
+    path, figures = _write(found, plots.parent, next_command)
     for old in plots.glob("*.svg"):
         old.unlink()
     for name, panels in figures.items():
@@ -31,23 +34,23 @@ def write_model_page(found: Evaluation, folder: str | Path) -> Path:
     return path
 
 
-def write_comparison_page(found: Comparison, folder: str | Path) -> Path:
+def write_comparison_page(found: Comparison, folder: str | Path, *, next_command: str = "") -> Path:
     """Write ``report.html`` to a folder; gives its path."""
-    return _write(found, Path(folder))[0]
+    return _write(found, Path(folder), next_command)[0]
 
 
-def write_diagnosis_page(found: Diagnosis, folder: str | Path) -> Path:
+def write_diagnosis_page(found: Diagnosis, folder: str | Path, *, next_command: str = "") -> Path:
     """Write ``report.html`` and ``diagnosis.json`` to a folder; gives the path of the page."""
-    return _write(found, found.write(folder).parent)[0]
+    return _write(found, found.write(folder).parent, next_command)[0]
 
 
-def _write(found: Evaluation | Comparison | Diagnosis, folder: Path) -> tuple[Path, Plots]:
-    text, plots = page_of(found)
+def _write(found: Evaluation | Comparison | Diagnosis, folder: Path, next_command: str) -> tuple[Path, Plots]:
+    text, plots = page_of(found, next_command)
     write_text(folder / "report.html", text, errors="xmlcharrefreplace")
     return folder / "report.html", plots
 
 
-def page_of(found: Evaluation | Comparison | Diagnosis) -> tuple[str, Plots]:
+def page_of(found: Evaluation | Comparison | Diagnosis, next_command: str = "") -> tuple[str, Plots]:
     """The page of results of any kind, as text, and its figures."""
     summary: dict[str, Any]
     match found:
@@ -61,4 +64,4 @@ def page_of(found: Evaluation | Comparison | Diagnosis) -> tuple[str, Plots]:
             template, summary, plots = "comparison.html", summarise_comparison(found), comparison_plots(found)
         case Diagnosis():
             template, summary, plots = "diagnosis.html", summarise_diagnosis(found), diagnosis_plots(found)
-    return fill(template, summary, plots), plots
+    return fill(template, summary | {"next_command": next_command}, plots), plots

@@ -101,6 +101,8 @@ class Rival(Part):
     """Loss that the method was published with; used if the rival has no ``loss`` and the head names none."""
     tuned: ClassVar[Space | None] = {}
     """Options that a comparison tunes; ``None`` leaves the method out of comparisons."""
+    kept: ClassVar[bool] = True
+    """Whether a fitted model can be saved: not where ``fit_model`` gives a model of another library."""
 
     # --- the head ---------------------------------------------------------------------------------------------------
 
@@ -174,7 +176,10 @@ class Rival(Part):
     # --- another model ----------------------------------------------------------------------------------------------
 
     def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
-        """A fitted model in place of a head, from scaled features and class indices, which all occur."""
+        """A fitted model in place of a head, from scaled features and class indices, which all occur.
+
+        It may be a network that gives balanced scores: such a model can be saved, and needs no ``scores``.
+        """
         raise NotImplementedError
 
     def scores(self, model: Any, s: Array, counts: Labels) -> Array:
@@ -321,7 +326,8 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
     end_to_end_ : whether the head was trained with the encoder.
     demixer_ : scales features; it leaves them as they are where ``end_to_end_``.
     nonnegative_ : columns of the features that were never negative.
-    head_, model_ : what predicts: a network, which ``save`` can keep, or a model of another library, which it cannot.
+    head_, model_ : what predicts: a network, which ``save`` can keep, or a model of another library (QDA), which it
+        cannot.
     model_counts_ : rows of each class that such a model was fitted on.
     history_ : what was tried on held-out rows, and the losses of a trained encoder.
 
@@ -444,7 +450,11 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         )  # fmt: skip
         self.demixer_ = standard.demixer
         seed = int(session.rng.integers(2**31))
-        self.model_ = self.rival.fit_model(standard.learned, y, session.rng, seed)
+        model = self.rival.fit_model(standard.learned, y, session.rng, seed)
+        if isinstance(model, nn.Module):
+            self.head_ = model.eval()
+            return
+        self.model_ = model
         self.model_counts_ = np.bincount(y, minlength=len(roles.counts))
 
     def _fit_head(self, z: Array, y: Labels, fresh: NDArray[np.bool_], roles: ClassRoles, session: Session) -> None:

@@ -335,7 +335,7 @@ class VAT(Rival):
         divergence = kl_divergence if len(counts_m) else bernoulli_divergence
 
         def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-            s = sample.s[rows]
+            s = sample.inputs(rows)
             plain = loss(head(s), sample.y[rows], done) * sample.weight[rows]
             training = head.training
             head.eval()  # dropout would make two predictions differ by itself
@@ -458,7 +458,7 @@ class ISDARisk:
         self.calls += 1
         y = sample.y[rows]
         shift_ym = isda_shift(last.weight, self.covariance)
-        logits = last(body(sample.s[rows])) + 0.5 * self.strength * done * shift_ym[y]
+        logits = last(body(sample.inputs(rows))) + 0.5 * self.strength * done * shift_ym[y]
         return self.loss(logits, y, done) * sample.weight[rows]
 
     @torch.no_grad()

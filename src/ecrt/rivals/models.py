@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator
 from sklearn.covariance import ledoit_wolf
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.utils._param_validation import Interval
+from torch import nn
 
 from ecrt.errors import InputError
-from ecrt.metrics import shift_prior
+from ecrt.nn import Forest
 from ecrt.rivals.base import Array, Choice, Labels, Number, Rival, Space
+from ecrt.stages.heads import tree_arrays
 from ecrt.stages.parts import Count, NonNegative, Positive, Share
 
 MOST_BORROWED = 500
@@ -44,12 +48,20 @@ class LDA(Rival):
 
     shrinkage: Literal["auto"] | Share = "auto"
 
-    def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
-        """The fitted model."""
+    def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> nn.Module:
+        """The fitted model as a linear layer, without the priors."""
         with _filters, warnings.catch_warnings():
             # A class of one row has no covariance of its own to add to the pooled one.
             warnings.filterwarnings("ignore", message="Only one sample available", category=UserWarning)
-            return LinearDiscriminantAnalysis(solver="lsqr", shrinkage=self.shrinkage).fit(s, y)
+            model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=self.shrinkage).fit(s, y)
+        weight, bias = (np.atleast_2d(part.T).T for part in (model.coef_, model.intercept_))
+        if len(weight) == 1:  # two classes: the first has the logit 0
+            weight, bias = (np.concatenate([np.zeros_like(part), part]) for part in (weight, bias))
+        head = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
+        head.load_state_dict({
+            "weight": torch.from_numpy(weight), "bias": torch.from_numpy(bias[:, 0] - np.log(np.bincount(y)))
+        })  # fmt: skip
+        return head
 
 
 class QDA(Rival):
@@ -70,6 +82,7 @@ class QDA(Rival):
     kind = "qda"
     label = "Shrinkage QDA"
     tuned: ClassVar[Space | None] = {"ridge": Number(1e-4, 1.0, log=True)}
+    kept = False
 
     ridge: NonNegative = 1e-3
 
@@ -114,16 +127,13 @@ class GradientBoosting(Rival):
     l2_regularization: NonNegative = 0.0
     options: dict[str, Any] | None = None
 
-    def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
-        """The fitted model."""
+    def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> nn.Module:
+        """The fitted model as arrays; the weighted trees assume no prior."""
         from sklearn.ensemble import HistGradientBoostingClassifier  # slow to import
 
         model = HistGradientBoostingClassifier(class_weight="balanced", early_stopping=False, random_state=seed)
-        return _with_options(model, self).fit(s, y)
-
-    def scores(self, model: Any, s: Array, counts: Labels) -> Array:
-        """Log-probabilities; the weighted trees assume no prior."""
-        return super().scores(model, s, np.ones_like(counts))
+        model = _with_options(model, self).fit(s, y)
+        return tree_arrays(model, model.n_iter_)
 
 
 class BalancedForest(Rival):
@@ -158,20 +168,36 @@ class BalancedForest(Rival):
     min_samples_leaf: Positive = 1
     options: dict[str, Any] | None = None
 
-    def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> Any:
-        """The fitted model."""
+    def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> nn.Module:
+        """The fitted model as arrays; the balanced trees assume no prior."""
         from imblearn.ensemble import BalancedRandomForestClassifier  # slow to import
 
         model = BalancedRandomForestClassifier(
             sampling_strategy="all", replacement=True, bootstrap=False, random_state=seed
         )
-        return _with_options(model, self).fit(s, y)
+        return forest_arrays([tree.tree_ for tree in _with_options(model, self).fit(s, y).estimators_])
 
-    def scores(self, model: Any, s: Array, counts: Labels) -> Array:
-        """Logarithms of the shares of votes; the balanced trees assume no prior."""
-        even, n_trees = np.ones(len(counts)), len(model.estimators_)
-        log_proba = np.log((n_trees * model.predict_proba(s) + 1 / len(counts)) / (n_trees + 1))
-        return shift_prior(log_proba, even, even)
+
+def forest_arrays(trees: Sequence[Any]) -> Forest:
+    """Trees of a forest of scikit-learn that have seen all classes, and no missing values."""
+    sizes = [tree.node_count for tree in trees]
+    first = np.cumsum([0, *sizes])
+    offset = np.repeat(first[:-1], sizes)
+
+    def all_nodes(name: str) -> Any:
+        return np.concatenate([getattr(tree, name) for tree in trees])
+
+    left, right, own = all_nodes("children_left"), all_nodes("children_right"), np.arange(first[-1])
+    is_leaf = left < 0
+    return Forest(
+        torch.from_numpy(all_nodes("threshold")),
+        torch.from_numpy(np.where(is_leaf, 0, all_nodes("feature"))),
+        torch.from_numpy(np.where(is_leaf, own, left + offset)),
+        torch.from_numpy(np.where(is_leaf, own, right + offset)),
+        torch.from_numpy(all_nodes("value")[:, 0]),
+        torch.from_numpy(first[:-1]),
+        torch.tensor(max(tree.max_depth for tree in trees)),
+    )
 
 
 def _with_options(model: Any, rival: GradientBoosting | BalancedForest) -> Any:

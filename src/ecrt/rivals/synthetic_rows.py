@@ -397,7 +397,10 @@ class FlowAugmentation(Rival):
 
             def draw(rows: Labels) -> Synthetic:
                 s, variance = mechanism.learned[rows], mechanism.within_variance
-                drawn = augment_classes(s, y[rows], roles.augmented, variance, self.synthetic_mass, session.rng)
+                drawn = augment_classes(
+                    s, y[rows], roles.augmented, variance, self.synthetic_mass, session.rng,
+                    prior=mechanism.trained_prior, trained=roles.demixed_on,
+                )  # fmt: skip
                 with torch.no_grad():
                     features = mechanism.demixer.inverse(torch.from_numpy(drawn.s)).numpy()
                 return Synthetic(part.sources(features), drawn.y)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from ecrt.disk import parse_yaml, read_yaml
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
 from ecrt.estimators.base import input_errors
+from ecrt.rivals import BaselineClassifier, known_rivals
 
 TaskName = Literal["classification", "multilabel", "regression"]
 
@@ -30,6 +31,9 @@ ESTIMATORS: dict[TaskName, type[Any]] = {
     "multilabel": ECRTClassifier,
     "regression": ECRTRegressor,
 }
+
+OURS = "ecrt"
+"""The method of a fit, unless a rival is named."""
 
 MOST_CLASSES = 30
 """Whole numbers with more distinct values than this may be amounts or labels: the user is asked."""
@@ -293,8 +297,12 @@ class FitConfig(ReadOptions):
     refit : whether the saved model learns from the test rows too, once they have been used to measure.
     use_unlabelled : whether rows whose target is empty are tried as ``X_unlabelled``; otherwise they are left out.
     image_size : pixels a side that images are resized to.
-    model : further options of the estimator, ``ECRTClassifier`` or ``ECRTRegressor``; a part by its short name, or as
-        its options, such as ``demixing: {kind: flow, objective: gcl}``.
+    preset : ``"paper"`` for the paper's method as it stands (``"paper:mnist"`` and so on with the networks that its
+        supplement has for a data set); options under ``model`` are changes to it.
+    method : ``"ecrt"``, or a rival of ``BaselineClassifier``, such as ``"logit-adjusted"``, for classes.
+    model : further options of the estimator, ``ECRTClassifier``, ``ECRTRegressor`` or ``BaselineClassifier``; a part by
+        its short name, or as its options, such as ``demixing: {kind: flow, objective: gcl}``. Options of a rival
+        itself are under ``method`` there.
     """
 
     target: tuple[str, ...] = ("label",)
@@ -311,6 +319,8 @@ class FitConfig(ReadOptions):
     refit: bool = True
     use_unlabelled: bool = False
     image_size: int = 32
+    preset: str | None = None
+    method: str = OURS
     model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -326,14 +336,25 @@ class FitConfig(ReadOptions):
         costs = {"miss": 1.0, "false_alarm": 1.0} if self.costs is None else self.costs
         if set(costs) != {"miss", "false_alarm"} or not all(0 < cost < math.inf for cost in costs.values()):
             raise InputError(f"costs={self.costs}: two positive numbers are needed, miss and false_alarm.")
-        estimators = ESTIMATORS.values() if self.task is None else [ESTIMATORS[self.task]]
+        methods = [OURS, *(name for name, rival in known_rivals().items() if rival.kept)]
+        if self.method not in methods:
+            close = difflib.get_close_matches(self.method[:LONGEST_SHOWN], methods, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(methods)}."
+            raise InputError(f"No method that can be saved is called {_short(self.method)}; {hint}")
+        if self.method != OURS and self.preset is not None:
+            raise InputError(f"preset={self.preset} is for ECRT, not for method={self.method}: leave out one of them.")
+        if self.method != OURS and self.task not in (None, "classification"):
+            raise InputError(f"method={self.method} is for classes; the task is {self.task}.")
+        if not isinstance(self.model.get("method", {}), dict):
+            raise InputError("model.method holds options of a rival; which rival it is says the setting method.")
+        estimators = self.estimators.values() if self.task is None else [self.estimators[self.task]]
         known = {estimator: set(estimator._get_param_names()) - OWN_OPTIONS for estimator in estimators}
         _refuse_unknown(self.model, set().union(*known.values()), "model.")
         errors = []
         known = {estimator: names for estimator, names in known.items() if names >= self.model.keys()} or known
         for estimator, names in known.items():
             try:
-                made = estimator._from_plain_options({name: one for name, one in self.model.items() if name in names})
+                made = self.make(estimator, {name: one for name, one in self.options.items() if name in names})
                 with input_errors():
                     made._validate_params()
             except InputError as error:
@@ -342,9 +363,48 @@ class FitConfig(ReadOptions):
             raise errors[0]
 
     @property
+    def estimators(self) -> dict[TaskName, type[Any]]:
+        """What can be fitted, by task."""
+        return ESTIMATORS if self.method == OURS else {"classification": BaselineClassifier}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the estimator, with the rival among them."""
+        if self.method == OURS:
+            return self.model
+        return self.model | {"method": {"kind": self.method, **self.model.get("method", {})}}
+
+    @property
     def prior(self) -> str | tuple[float, ...]:
         """The class prior to predict under."""
-        return self.class_prior or ("balanced" if self.costs is None else "training")
+        return self.class_prior or ("balanced" if self.costs is None and self.preset is None else "training")
+
+    def make(self, estimator: type[Any], options: Mapping[str, Any]) -> Any:
+        """The estimator with these options, which are changes to the preset, if there is one.
+
+        Options of a part without its kind are changes to the part of the preset.
+        """
+        if self.preset is None:
+            return estimator._from_plain_options(options)
+        name, _, data = self.preset.partition(":")
+        if name != "paper":
+            raise InputError(f"preset={self.preset!r}: there is 'paper', or 'paper:' and a data set of its supplement.")
+        found = estimator.paper(**({"data": data} if data else {}))
+        changed = {
+            option: value
+            for option, value in options.items()
+            if option in estimator._roles and isinstance(value, dict) and not {"kind", "network"} & value.keys()
+        }
+        others = {option: value for option, value in options.items() if option not in changed}
+        plain = estimator._from_plain_options(others)
+        found.set_params(**{option: getattr(plain, option) for option in others})
+        for option, value in changed.items():
+            part = getattr(found, option)
+            unknown = sorted(value.keys() - set(part._get_param_names()))
+            if unknown:
+                raise InputError(f"{option}: {type(part).__name__} has no option {unknown[0]!r}.")
+            part.set_params(**value)
+        return found
 
     def decision(self, classes: NDArray[Any], counts: NDArray[np.int64]) -> tuple[float, int] | None:
         """A probability and the place of the class that is predicted from it on; ``None`` for the most probable class.
@@ -400,7 +460,7 @@ def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> Fi
         except ValueError as error:
             raise InputError(f"The value of the override {override!r} cannot be read.") from error
         *folders, key = path.split(".")
-        if path.split(".")[0] in parts:
+        if path.split(".")[0] in parts or folders[:1] == ["method"]:
             folders = ["model", *folders]
         place = settings
         for name in folders:

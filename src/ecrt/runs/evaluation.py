@@ -14,6 +14,7 @@ from sklearn.utils import _safe_indexing, column_or_1d
 from torch.utils.data import Dataset, Subset
 
 from ecrt.data import thin_out
+from ecrt.diagnostics import map_sources
 from ecrt.disk import write_arrays, write_json
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
@@ -36,6 +37,7 @@ from ecrt.metrics import (
     single_numbers,
     target_groups,
 )
+from ecrt.rivals import BaselineClassifier
 from ecrt.runs.config import Target, TaskName
 
 Array = NDArray[np.float64]
@@ -54,7 +56,7 @@ class Evaluation:
     metrics : figures by class prior, or by group of rows, the main one first; "guessing" needs no look at the row.
     groups : scores of classes with many, medium and few training rows, for each prior; or of labels.
     facts : what was chosen, by name, all that was tried with its held-out figures, and versions of packages. The class
-        prior is "given" for an array.
+        prior is "given" for an array. A rival has its name (``method``), and neither members nor sources.
     training : losses of every epoch: ``encoder``, if one was trained, and ``restarts`` of flows, the kept one first.
     arrays : of every test row ``y``, for classes an index, -1 where the class was not in training, and ``predicted``.
 
@@ -62,7 +64,8 @@ class Evaluation:
         scores. Classes have their ``labels``, what the diagnostics found on ``n_examples`` training rows, and for each
         prior, as in ``predicted.balanced``, ``predicted``, its ``confidence``, and ``log_proba``, unless they are too
         many to store. Of the two ``sources`` with most signal (or one) there are points: test rows (``real``,
-        ``real_y``), and samples drawn of the minority classes, or of all if none is minority.
+        ``real_y``), and samples drawn of the minority classes, or of all if none is minority. Of more than two sources
+        there is a ``map`` too: the principal components of these test rows, in the units of the head.
 
         A regression has ``edges`` and ``counts`` of regions of the target, and the ``region`` and ``group`` of rows.
     unknown_labels : labels that the model does not know, and their rows.
@@ -124,12 +127,12 @@ def measure(estimator: Any, X: Any, target: Target, *, title: str) -> Evaluation
     return measure_task(estimator, X, target, title=title)
 
 
-def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> Evaluation:
+def evaluate(clf: ECRTClassifier | BaselineClassifier, X: Any, y: ArrayLike, *, title: str = "") -> Evaluation:
     """Predict test rows under both priors and measure; gather what the report shows of the model.
 
     Parameters
     ----------
-    clf : a fitted classifier.
+    clf : a fitted classifier, ours or a rival.
     X, y : test rows, or a torch Dataset of them, and their labels. Labels that were not in training count as wrong in
         accuracy and are left out where a probability is needed.
     title : what the data are, for the report.
@@ -156,7 +159,6 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
     }
     found["guessing"] = prediction_metrics(guessing, truth, counts, prior="training")
     stored = log_proba if scores.size <= MOST_LOG_PROBABILITIES else {}
-    history, diagnosed, augmentation = clf.history_, clf.diagnostics_, clf.parts_["augmentation"]
     by_prior = {
         "predicted": {prior: values.argmax(axis=1) for prior, values in log_proba.items()},
         "confidence": {prior: np.exp(values.max(axis=1)) for prior, values in log_proba.items()},
@@ -168,34 +170,53 @@ def evaluate(clf: ECRTClassifier, X: Any, y: ArrayLike, *, title: str = "") -> E
         metrics={name: single_numbers(figures) for name, figures in found.items()},
         groups={prior: found[prior]["by_group"] for prior in PRIORS},
         facts={
-            "demixing": clf.demixing_,
-            "head": clf.head_name_,
-            "tried": _tried(clf),
-            "n_sources": len(clf.signal_weight_),
-            "augmentation": augmentation.kind,
-            "augmentation_weight": float(augmentation.weight),
+            **(_rival_facts(clf) if isinstance(clf, BaselineClassifier) else _transfer_facts(clf)),
             "class_prior": _prior_name(clf),
-            "round_trip_error": float(diagnosed.round_trip_error),
-            "enough_classes": bool(diagnosed.enough_classes),
-            "smallest_singular_value": float(diagnosed.smallest_singular_value),
             "versions": package_versions(),
         },
-        training={name: history[name] for name in TRAINED},
+        training={"encoder": clf.history_.get("encoder"), "restarts": clf.history_.get("restarts", [])},
         arrays={
             "y": truth,
             "labels": np.array(list(map(str, index_of)), dtype=np.str_),
             "counts": counts,
             "minority": np.isin(clf.classes_, clf.minority_classes_),
-            "demixed_on": np.isin(clf.classes_, clf.demixed_on_),
-            "n_examples": np.array([entry.n_samples for entry in diagnosed.classes], dtype=np.int64),
-            **{name: np.array([getattr(entry, name) for entry in diagnosed.classes], float) for name in DIAGNOSED},
             **{f"{name}.{prior}": values[prior] for name, values in by_prior.items() for prior in values},
-            **_source_points(clf, X, truth),
+            **({} if isinstance(clf, BaselineClassifier) else _transfer_arrays(clf, X, truth)),
         },
         unknown_labels=dict(Counter(str(label) for label in labels if label not in index_of)),
-        verdict=clf.verdict_,
-        unlabelled=clf.unlabelled_verdict_,
+        verdict="" if isinstance(clf, BaselineClassifier) else clf.verdict_,
+        unlabelled="" if isinstance(clf, BaselineClassifier) else clf.unlabelled_verdict_,
     )
+
+
+def _rival_facts(clf: BaselineClassifier) -> dict[str, Any]:
+    return {"method": clf.rival.label, "reference": clf.rival.reference()}
+
+
+def _transfer_facts(clf: ECRTClassifier) -> dict[str, Any]:
+    diagnosed, augmentation = clf.diagnostics_, clf.parts_["augmentation"]
+    return {
+        "demixing": clf.demixing_,
+        "head": clf.head_name_,
+        "tried": _tried(clf),
+        "n_sources": len(clf.signal_weight_),
+        "augmentation": augmentation.kind,
+        "augmentation_weight": float(augmentation.weight),
+        "round_trip_error": float(diagnosed.round_trip_error),
+        "enough_classes": bool(diagnosed.enough_classes),
+        "smallest_singular_value": float(diagnosed.smallest_singular_value),
+    }
+
+
+def _transfer_arrays(clf: ECRTClassifier, X: Any, y: Labels) -> dict[str, NDArray[Any]]:
+    """What the diagnostics found in each class, and points of its sources."""
+    found = clf.diagnostics_.classes
+    return {
+        "demixed_on": np.isin(clf.classes_, clf.demixed_on_),
+        "n_examples": np.array([entry.n_samples for entry in found], dtype=np.int64),
+        **{name: np.array([getattr(entry, name) for entry in found], float) for name in DIAGNOSED},
+        **_source_points(clf, X, y),
+    }
 
 
 def _tried(clf: ECRTClassifier) -> dict[str, dict[str, float]]:
@@ -226,7 +247,7 @@ def beside_plain(found: Evaluation, plain: Evaluation) -> dict[str, dict[str, fl
     return compared
 
 
-def _prior_name(clf: ECRTClassifier) -> str:
+def _prior_name(clf: ECRTClassifier | BaselineClassifier) -> str:
     return clf.class_prior if isinstance(clf.class_prior, str) else "given"
 
 
@@ -245,9 +266,12 @@ def _source_points(clf: ECRTClassifier, X: Any, y: Labels) -> dict[str, NDArray[
     labels = labels[:MOST_POINTS]
     n_drawn = max(min(POINTS_PER_CLASS, MOST_POINTS // len(labels)), 1)
     synthetic, drawn = clf.sample(n_drawn, classes=labels.tolist(), random_state=0)
-    return {
+    real = np.asarray(clf.transform(some), dtype=np.float64)
+    scale = clf.members_[0].scale
+    whole = {"map": map_sources(real * scale, synthetic[:0], "pca", 0)[0]} if len(scale) > 2 else {}
+    return whole | {
         "sources": columns,
-        "real": np.asarray(clf.transform(some), dtype=np.float64)[:, columns],
+        "real": real[:, columns],
         "real_y": y[rows],
         "synthetic": np.asarray(synthetic, dtype=np.float64)[:, columns],
         "synthetic_y": np.searchsorted(clf.classes_, drawn),

@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 from msgspec import Meta
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.metrics import confusion_matrix
 
 from ecrt.data import (
@@ -51,8 +50,10 @@ from ecrt.estimators import ECRTClassifier, load
 from ecrt.estimators.base import log_prior_of
 from ecrt.estimators.inputs import resolve_device
 from ecrt.io.model_files import package_versions
+from ecrt.rivals import BaselineClassifier
 from ecrt.runs.config import (
     ESTIMATORS,
+    OURS,
     FitConfig,
     Target,
     TaskName,
@@ -203,6 +204,10 @@ def fit_file(
     columns = (*data.columns, *(left_out if data.columns else ()))
     show(columns)
     if more:
+        if config.method != OURS:
+            raise InputError(
+                f"use_unlabelled needs method {OURS!r}; {config.method!r} learns from labelled rows alone."
+            )
         if target.task != "classification":
             raise InputError(f"use_unlabelled needs one label for each row; the task is {target.task}.")
         say(f"{len(more['X_unlabelled'])} rows without a label are tried as well.")
@@ -233,7 +238,8 @@ def fit_file(
             again = _refitted(model, data.X, target.y, **more)
             interrupted = "" if again else NOT_REFITTED.format(len(train_rows))
         title = f"{found.title} ({interrupted})" if interrupted else found.title
-        subject = _subject(len(train_rows), len(target.y), again=again)
+        kept = "members and options" if config.method == OURS else "options"
+        subject = _subject(len(train_rows), len(target.y), again=again, kept=kept)
         found = replace(found, title=title, subject=subject, columns=tuple(column_rows(columns)))
         model.metrics_, model.metrics_of_ = _card_figures(found, config)
     model.columns_read_ = tuple(column_rows(columns))
@@ -273,7 +279,7 @@ def _refitted(model: Any, X: Any, y: Any, **more: Any) -> bool:
         return False
     try:
         with interrupted_at_once():
-            model.refit(X, y, **more)
+            _fit(model, X, y, again=True, **more)
     except KeyboardInterrupt:
         if not stop_requested():
             raise
@@ -281,38 +287,43 @@ def _refitted(model: Any, X: Any, y: Any, **more: Any) -> bool:
     return True
 
 
-def _subject(n_fitted: int, n_rows: int, *, again: bool) -> str:
+def _subject(n_fitted: int, n_rows: int, *, again: bool, kept: str) -> str:
     """Which model the figures are of, and what it has to do with the saved one."""
     fitted = f"fitted on {n_fitted:,} of the {n_rows:,} rows ({n_fitted / n_rows:.0%})"
     if not again:
         return f"Figures are of the saved model, {fitted}, on the other rows."
     return (
-        f"Figures are of a model {fitted}, on the other rows. The saved model has the same members and options and was "
-        "then fitted on all rows."
+        f"Figures are of a model {fitted}, on the other rows. The saved model has the same {kept} and was then fitted "
+        "on all rows."
     )
 
 
 def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose: bool) -> Any:
     """The estimator that target and settings ask for; images have a network as encoder unless another is named."""
-    options = dict(config.model)
-    if isinstance(data.X, Images) or (isinstance(data.X, np.ndarray) and data.X.ndim == 4):
+    if target.task not in config.estimators:
+        raise InputError(f"method={config.method} is for classes; the task is {target.task}.")
+    options = dict(config.options)
+    images = isinstance(data.X, Images) or (isinstance(data.X, np.ndarray) and data.X.ndim == 4)
+    if images and config.preset is None:
         encoder = options.get("encoder") or {}
         asked = encoder if isinstance(encoder, dict) else {"network": encoder}
-        options["encoder"] = {"network": "resnet18", "learn_from": "all"} | asked
+        usual = {"network": "resnet18"} | ({"learn_from": "all"} if config.method == OURS else {})
+        options["encoder"] = usual | asked
     options |= {"device": config.device, "random_state": config.seed, "verbose": verbose}
     if target.task == "classification":
         options["class_prior"] = config.prior
     elif target.task == "multilabel":
         options["class_prior"] = config.class_prior or "training"
-    return ESTIMATORS[target.task]._from_plain_options(options)
+    return config.make(config.estimators[target.task], options)
 
 
-def _plain(model: ECRTClassifier) -> ECRTClassifier:
+def _plain(model: Any) -> ECRTClassifier:
     """Plain logit adjustment on the features of the same encoder."""
     encoder: Any = Encoder(model.encoder_, train=False) if model._encoder.trains else model.encoder
-    return clone(model).set_params(
-        encoder=encoder, demixing="none", augmentation="none", head="linear", selection=None, time_budget=None,
-        verbose=False,
+    shared = ("class_prior", "minority", "validation_fraction", "device", "random_state")
+    return ECRTClassifier(
+        encoder=encoder, demixing="none", augmentation="none", head="linear",
+        **{name: getattr(model, name) for name in shared},
     )  # fmt: skip
 
 
@@ -331,11 +342,13 @@ def _check_decision(target: Target, config: FitConfig) -> None:
     config.decision(*np.unique(target.y, return_counts=True))
 
 
-def _fit(model: Any, X: Any, y: Any, **more: Any) -> None:
+def _fit(model: Any, X: Any, y: Any, *, again: bool = False, **more: Any) -> None:
+    """Fit; ``again`` with what the last fit has chosen, where there are members to keep; ``more``: unlabelled rows."""
+    learn = model.refit if again and hasattr(model, "refit") else model.fit
     if isinstance(X, Images):
-        model.fit(X, **more)
+        learn(X, **more)
     else:
-        model.fit(X, y, **more)
+        learn(X, y, **more)
 
 
 def _card_figures(found: Evaluation, config: FitConfig) -> tuple[dict[str, float], str]:
@@ -521,7 +534,8 @@ def _read_target_file(file: Path, model: Any) -> _TargetFile:
     except InputError as error:
         raise ModelFileError(file, str(error)) from error
     task, n_names = found.task, len(found.names)
-    fits = type(model) is ESTIMATORS[task] and getattr(model, "multilabel_", False) == (task == "multilabel")
+    kinds = (ESTIMATORS[task], *((BaselineClassifier,) if task == "classification" else ()))
+    fits = type(model) in kinds and getattr(model, "multilabel_", False) == (task == "multilabel")
     if fits and task != "classification":
         outputs = len(model.classes_ if task == "multilabel" else model.regions_.center)
         fits = len(set(found.names)) == n_names == outputs

@@ -18,7 +18,9 @@ from ecrt.stages.augmenting import (
     Permutation,
     Synthetic,
     augment_classes,
-    augment_labels,
+    class_sources,
+    draw_classes,
+    label_sources,
 )
 from ecrt.stages.blending import Attempt, Blend, Member, transfer, transfer_again
 from ecrt.stages.choosing import HeadChoice, choose_head, fit_head
@@ -86,13 +88,15 @@ __all__ = [
     "Synthetic",
     "TreesHead",
     "augment_classes",
-    "augment_labels",
     "choose_head",
+    "class_sources",
     "demix",
+    "draw_classes",
     "encode",
     "features_of",
     "fit_head",
     "head_outputs",
+    "label_sources",
     "regress",
     "sources_of",
     "transfer",

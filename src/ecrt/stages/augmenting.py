@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,36 +14,67 @@ from scipy import sparse
 from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
-from ecrt.augmentation import borrowed, parametric, permutation
-from ecrt.flows import within_class_residuals
-from ecrt.stages.parts import Count, Part, Positive, Role, Share
+from ecrt.augmentation import ClassSources, borrowed, gaussian, permutation
+from ecrt.flows import ClassPrior, within_class_residuals
+from ecrt.stages.parts import Count, NonNegative, Part, Role, Share
 from ecrt.training import torch_generator
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 LEAST_SYNTHETIC = 20
 
 SyntheticCount = Annotated[int, Interval(Integral, 1, 10**7, closed="both")]
 
 
-class Augmentation(Part):
-    """A way to synthetic sources, with ``weight``: the share of a class's mass that its synthetic samples hold."""
+class Weighted(Part):
+    """Synthetic samples with a weight: Eq. 3 of the paper, its Algorithm 1, or a share of each class's own weight."""
 
     weight: Share = 0.5
+    weighting: Literal["share", "added", "replaced"] = "share"
     n_synthetic: SyntheticCount | None = None
 
-    def draw(
-        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
-    ) -> Tensor:
-        """``size`` synthetic sources of the class that ``s_nd`` comes from.
+    def multiples(self, mass_m: Array, augmented_m: Mask) -> tuple[Array, Array]:
+        r"""What real and synthetic samples of each class weigh together, as multiples of its weight :math:`w_m`.
+
+        With :math:`\lambda` the option ``weight``: :math:`1 - \lambda` and :math:`\lambda` for a ``"share"``; 1 and
+        :math:`\lambda / w_m` where they are ``"added"``; :math:`1 - \lambda_m` and
+        :math:`\lambda_m = \min(1, \lambda / w_m)` where real samples are ``"replaced"``.
+
+        >>> real, synthetic = Weighted(weight=0.1, weighting="added").multiples(np.array([0.6, 0.4]), np.arange(2) == 1)
+        >>> real.tolist(), synthetic.tolist()
+        ([1.0, 1.0], [0.0, 0.25])
+        """
+        synthetic_m = np.where(augmented_m, float(self.weight), 0.0)
+        if self.weighting != "share":
+            synthetic_m = np.divide(synthetic_m, mass_m, out=np.zeros_like(synthetic_m), where=mass_m > 0)
+        if self.weighting == "added":
+            return np.ones_like(synthetic_m), synthetic_m
+        synthetic_m = np.minimum(synthetic_m, 1.0)
+        return 1 - synthetic_m, synthetic_m
+
+
+class Augmentation(Weighted):
+    """A way to synthetic sources of classes; ``Parametric`` describes the options that all have."""
+
+    def draw(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
+        """A synthetic source vector for each of the classes ``y_b``; all in one call, for there may be many classes.
 
         Parameters
         ----------
-        variance_d : mean variance within classes.
-        residuals_rd : deviations of other classes from their means, if they are to be lent.
+        sources : what is known of the classes: rows of each, their means and variances.
+        y_b : class indices, on the device of the sources.
+        generator : to draw from, on that device.
         """
         raise NotImplementedError
+
+    def others(self, sources_of: Callable[[Array], Array]) -> tuple[Array, Labels] | None:
+        """Sources of other samples to draw from than those of the fit, and their classes; ``None`` for none.
+
+        For experiments that know more than a fit may: ``sources_of`` maps features to sources.
+        """
+        return None
 
 
 class NoAugmentation(Augmentation):
@@ -51,32 +83,43 @@ class NoAugmentation(Augmentation):
     kind = "none"
 
     weight: ClassVar[float] = 0.0  # type: ignore[misc]
+    weighting: ClassVar[Literal["share"]] = "share"  # type: ignore[misc]
     n_synthetic: ClassVar[int | None] = None  # type: ignore[misc]
 
 
 class Parametric(Augmentation):
     """Synthetic sources of a minority class from a Gaussian.
 
+    An MLP head sees others at every step; other heads learn from ``n_synthetic`` of each class, drawn once.
+
     Parameters
     ----------
     weight : float, default=0.5
-        Share of a minority class's weight that goes to its synthetic samples.
+        Weight of the synthetic samples of a minority class, in the sense of ``weighting``.
+    weighting : {"share", "added", "replaced"}, default="share"
+        ``"share"``: of the weight that the class has, synthetic samples hold the share ``weight``, whatever its size.
+        ``"added"``: they are added to the rows, all of which weigh 1 together (the paper's Algorithm 1).
+        ``"replaced"``: the same weight is taken off the class's own rows, as far as they have it (its Eq. 3).
     n_synthetic : int or None, default=None
         Synthetic samples of each minority class; ``None`` makes half as many as rows in all, but no class larger than
         the largest.
+    source : {"samples", "prior"}, default="samples"
+        Mean and variance of a class are those of its samples, or those of the prior that was trained with the flow (MP
+        in the paper); a class that the flow did not learn from has no other prior than its samples.
     pseudo_samples : float, default=10
-        How many samples the common variance counts for in the variance of a class.
+        How many samples the common variance counts for in the variance of a class; with 0, as in the paper, a class of
+        one sample has no variance.
     """
 
     kind = "parametric"
 
-    pseudo_samples: Positive = 10.0
+    source: Literal["samples", "prior"] = "samples"
+    pseudo_samples: NonNegative = 10.0
 
-    def draw(
-        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
-    ) -> Tensor:
-        """Samples of a Gaussian with the class's mean and shrunk variance."""
-        return parametric(s_nd, size, generator, variance_d, self.pseudo_samples)
+    def draw(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Samples of a Gaussian with the class's mean and variance."""
+        moments = sources.trained_moments if self.source == "prior" else sources.moments
+        return gaussian(moments(self.pseudo_samples), y_b, sources.noise(y_b, generator))
 
 
 class Permutation(Augmentation):
@@ -84,37 +127,33 @@ class Permutation(Augmentation):
 
     Parameters
     ----------
-    weight, n_synthetic
+    weight, weighting, n_synthetic
         As in ``Parametric``.
     """
 
     kind = "permutation"
 
-    def draw(
-        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
-    ) -> Tensor:
+    def draw(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
         """Every coordinate from another sample."""
-        return permutation(s_nd, size, generator)
+        return permutation(sources, y_b, generator)
 
 
-class Borrowed(Parametric):
+class Borrowed(Augmentation):
     """Synthetic sources around the mean of a minority class, with residuals of the majority classes.
 
     Parameters
     ----------
-    weight, n_synthetic, pseudo_samples
+    weight, weighting, n_synthetic, pseudo_samples
         As in ``Parametric``.
     """
 
     kind = "borrowed"
 
-    def draw(
-        self, s_nd: Tensor, size: int, generator: torch.Generator, variance_d: Tensor, residuals_rd: Tensor | None
-    ) -> Tensor:
-        """The class's mean plus residuals of other classes; without any, samples are parametric."""
-        if residuals_rd is None or len(residuals_rd) == 0:
-            return super().draw(s_nd, size, generator, variance_d, None)
-        return borrowed(s_nd, size, generator, variance_d, self.pseudo_samples, residuals_rd)
+    pseudo_samples: NonNegative = 10.0
+
+    def draw(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
+        """The class's mean plus residuals of other classes; without any, samples are Gaussian."""
+        return borrowed(sources, y_b, generator, self.pseudo_samples)
 
 
 class Interpolated(Part):
@@ -134,23 +173,21 @@ class Interpolated(Part):
     n_donors: Count = 20
 
 
-class Donors(Part):
+class Donors(Weighted):
     """Synthetic rows for a continuous target with every source from another donor (supplement B).
 
     Parameters
     ----------
-    weight : float, default=0.5
-        Share of the mass of rare regions that goes to synthetic samples; that mass stays what it is.
+    weight, weighting : default=0.5 and "share"
+        Weight of the synthetic rows of a rare region, as in ``Parametric`` that of a class.
     n_synthetic : int or None, default=None
-        Synthetic samples; ``None`` for half as many as rows.
+        Synthetic samples; ``None`` for half as many as rows. An MLP head sees other donors at every step.
     n_donors : int, default=20
         The kernel that weighs donors has half the distance to this many nearest targets as its bandwidth.
     """
 
     kind = "donors"
 
-    weight: Share = 0.5
-    n_synthetic: SyntheticCount | None = None
     n_donors: Count = 20
 
 
@@ -173,63 +210,100 @@ class Synthetic:
     same_weight: bool = False
 
 
-def augment_classes(
+def class_sources(
     s: Array,
     y: Labels,
-    augmented: NDArray[np.bool_],
+    augmented: Mask,
     within_variance: Array,
     config: Augmentation,
-    rng: np.random.Generator,
+    *,
     rows: Labels | None = None,
-    lenders: NDArray[np.bool_] | None = None,
-) -> Synthetic:
-    """Draw synthetic sources for every augmented class that has at least one sample.
+    lenders: Mask | None = None,
+    prior: ClassPrior | None = None,
+    trained: Mask | None = None,
+) -> ClassSources:
+    """What is drawn from: the sources of augmented classes.
 
-    ``rows`` : those of ``s`` and ``y`` to draw from, ``None`` for all. ``lenders`` : classes to borrow residuals from,
-    ``None`` for those that are not augmented.
+    Parameters
+    ----------
+    rows : those of ``s`` and ``y`` that may be looked at, ``None`` for all.
+    lenders : classes to borrow residuals from, ``None`` for those that are not augmented.
+    prior, trained : Gaussians that were trained with a flow, and the classes whose are.
     """
     rows = np.arange(len(y)) if rows is None else rows
-    y = y[rows]
-    counts = np.bincount(y, minlength=len(augmented))
     lenders = ~augmented if lenders is None else lenders
-    residuals = _residuals(s[rows], y, lenders) if isinstance(config, Borrowed) else None
-    order, starts = rows[np.argsort(y, kind="stable")], np.concatenate([[0], np.cumsum(counts)])
-    most = max(counts.max(initial=0), LEAST_SYNTHETIC)
-    return _draw(s, order, starts, len(y), most, augmented, within_variance, config, rng, residuals)
+    residuals = _residuals(s[rows], y[rows], lenders) if isinstance(config, Borrowed) else None
+    order = rows[np.argsort(y[rows], kind="stable")]
+    order = order[augmented[y[order]]]
+    return _sources(s, order, y[order], len(augmented), within_variance, residuals, prior, trained)
 
 
-def augment_labels(
+def label_sources(
     s: Array,
     indicator: sparse.csr_array,
-    augmented: NDArray[np.bool_],
+    augmented: Mask,
     within_variance: Array,
-    config: Augmentation,
-    rng: np.random.Generator,
-) -> Synthetic:
-    """Draw synthetic sources for every augmented label from the rows that have it: ``indicator`` is rows by labels."""
+    *,
+    prior: ClassPrior | None = None,
+    trained: Mask | None = None,
+) -> ClassSources:
+    """The same of labels, each with the rows that have it: ``indicator`` is rows by labels."""
     columns = indicator.tocsc()
-    most = np.diff(columns.indptr).max(initial=0) + LEAST_SYNTHETIC
-    return _draw(s, columns.indices, columns.indptr, len(s), most, augmented, within_variance, config, rng)
+    label = np.repeat(np.arange(len(augmented)), np.diff(columns.indptr))
+    kept = augmented[label]
+    return _sources(s, columns.indices[kept], label[kept], len(augmented), within_variance, None, prior, trained)
 
 
-def _draw(
-    s: Array, order: NDArray[Any], starts: NDArray[Any], n_rows: int, most: int, augmented: NDArray[np.bool_],
-    within_variance: Array, config: Augmentation, rng: np.random.Generator, residuals: Tensor | None = None,
-) -> Synthetic:  # fmt: skip
-    """Samples of every augmented class; the rows of class m are ``order[starts[m] : starts[m + 1]]``."""
-    labels = np.flatnonzero(augmented & (np.diff(starts) > 0)) if config.weight > 0 else np.empty(0, dtype=np.int64)
+def _sources(
+    s: Array, row: NDArray[Any], label: Labels, n_classes: int, within_variance: Array, residuals: Tensor | None,
+    prior: ClassPrior | None, trained: Mask | None,
+) -> ClassSources:  # fmt: skip
+    known = None
+    if prior is not None and trained is not None:
+        known = torch.from_numpy(trained), (prior.mean_md.detach(), prior.variance_md.detach())
+    return ClassSources(
+        torch.from_numpy(s), torch.from_numpy(row.astype(np.int64)), torch.from_numpy(label), n_classes,
+        torch.from_numpy(within_variance), residuals, known,
+    )  # fmt: skip
+
+
+def draw_classes(
+    sources: ClassSources, config: Augmentation, rng: np.random.Generator, n_rows: int, largest: int
+) -> Synthetic:
+    """Draw synthetic sources once, for every class that there are rows of.
+
+    ``n_rows`` are all rows there are, augmented or not, and ``largest`` those of the largest class: they set how many
+    are drawn if the augmentation does not say.
+    """
+    labels = torch.unique(sources.label_k).numpy() if config.weight > 0 else np.empty(0, dtype=np.int64)
+    n_sources = sources.s_nd.shape[1]
     if len(labels) == 0:
-        return Synthetic(np.empty((0, s.shape[1])), labels)
-    size = config.n_synthetic or int(np.clip(n_rows // (2 * len(labels)), LEAST_SYNTHETIC, most))
-    generator, variance = torch_generator(rng), torch.from_numpy(within_variance)
-    drawn = np.empty((size * len(labels), s.shape[1]))
+        return Synthetic(np.empty((0, n_sources)), labels)
+    usual = int(np.clip(n_rows // (2 * len(labels)), LEAST_SYNTHETIC, max(largest, LEAST_SYNTHETIC)))
+    size, generator = config.n_synthetic or usual, torch_generator(rng)
+    drawn = np.empty((size * len(labels), n_sources))
     for place, label in enumerate(labels):
-        mine = torch.from_numpy(s[order[starts[label] : starts[label + 1]]])
-        drawn[place * size : (place + 1) * size] = config.draw(mine, size, generator, variance, residuals).numpy()
+        mine = torch.full((size,), int(label))
+        drawn[place * size : (place + 1) * size] = config.draw(sources, mine, generator).numpy()
     return Synthetic(drawn, np.repeat(labels, size))
 
 
-def _residuals(s: Array, y: Labels, lenders: NDArray[np.bool_]) -> Tensor:
+def augment_classes(
+    s: Array,
+    y: Labels,
+    augmented: Mask,
+    within_variance: Array,
+    config: Augmentation,
+    rng: np.random.Generator,
+    **options: Any,
+) -> Synthetic:
+    """Draw synthetic sources for every augmented class that has a sample; ``options`` of ``class_sources``."""
+    counts = np.bincount(y)
+    sources = class_sources(s, y, augmented, within_variance, config, **options)
+    return draw_classes(sources, config, rng, len(y), int(counts.max(initial=0)))
+
+
+def _residuals(s: Array, y: Labels, lenders: Mask) -> Tensor:
     """Deviations from their means of the classes that lend, stretched for the mean that each has lost."""
     lent = lenders[y]
     residuals, _, counts = within_class_residuals(s[lent], y[lent])

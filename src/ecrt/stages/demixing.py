@@ -51,7 +51,7 @@ MODERATE_CLASSES = 1024
 SCORES_AT_ONCE = 2**25
 """Held-out rows are scored against all labels, so many scores at a time: 128 MiB whatever the number of labels."""
 
-USUAL_EPOCHS, FEWEST_EPOCHS, USUAL_STEPS = 100, 10, 6000
+USUAL_EPOCHS, FEWER_EPOCHS, FEWEST_EPOCHS, USUAL_STEPS = 100, 60, 10, 6000
 """How long a flow is trained where nobody says."""
 
 FEW_SOURCES = 8
@@ -77,6 +77,11 @@ class Demixing(Part):
     def wanted_sources(self, n_features: int) -> int:
         """Sources that are asked for, of so many features."""
         return min(getattr(self, "n_sources", None) or n_features, n_features)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether sources are weighted by their signal before the head."""
+        return bool(getattr(self, "signal_weights", False))
 
 
 class NoDemixing(Demixing):
@@ -110,6 +115,9 @@ class Linear(Demixing):
         Signal sources; ``None`` for as many as features. Fewer than features are discriminant axes.
     rotation : {"symmetric", "discriminant"}, default="symmetric"
         What settles the axes that whitening leaves open: closeness to the features, or differences of class means.
+    signal_weights : bool, default=True
+        Whether the head sees each source in units of its spread within classes, times the share of signal in it. If
+        not, it sees the sources as they are.
     learn_from : {"auto", "majority", "all"}, default="auto"
         Classes that it is learned from: ``"auto"`` is the majority classes, and all bins of a continuous target.
     source_prior : {"per-class", "shared"}, default="per-class"
@@ -122,6 +130,7 @@ class Linear(Demixing):
 
     n_sources: Count | None = None
     rotation: Literal["symmetric", "discriminant"] = "symmetric"
+    signal_weights: bool = True
 
 
 class Flow(Demixing):
@@ -131,6 +140,9 @@ class Flow(Demixing):
     ----------
     n_sources : int or None, default=None
         Signal sources; ``None`` for as many as features.
+    linear_first : bool, default=True
+        Whether the flow is trained on features that the linear map has whitened, or on the features as they are, as in
+        the paper.
     objective : {"fdv", "gcl", "infonce"}, default="fdv"
         Contrastive loss.
     label_marginal : {"auto", "exact", "batch"}, default="auto"
@@ -142,7 +154,10 @@ class Flow(Demixing):
     critic_width : int or None, default=None
         Units of the critic's hidden layers; ``None`` for 64 on up to 8 sources and 32 on more.
     likelihood_weight : float, default=1.0
-        Weight rho of the log-likelihood per dimension (Eq. 5).
+        Weight rho of the log-likelihood (Eq. 5).
+    likelihood_of : {"source", "row"}, default="source"
+        Whether that is the log-likelihood of a row over the number of its sources, so that one weight serves all sizes,
+        or that of the row itself, as in the paper.
     n_restarts : int or None, default=None
         Flows trained, with other starts, other orders of the features and other numbers of blocks. Kept is the one with
         the lowest held-out contrastive loss, or one of fewer blocks that is as good within noise: with more blocks
@@ -153,23 +168,27 @@ class Flow(Demixing):
     hidden : sequence of int, default=(128, 128)
         Hidden layers of every block.
     epochs : int or None, default=None
-        Passes over the data at most; ``None`` for 100, or for about 6,000 steps where that is less.
+        Passes over the data at most; ``None`` for 100 on up to 8 sources and 60 on more, or for about 6,000 steps where
+        that is less.
     batch_size, learning_rate : default=256 and 2e-3
         Of the training.
     patience : int, default=15
         Epochs without a better held-out loss after which training stops.
-    learn_from, source_prior, pseudo_samples
-        As in ``Linear``; the prior is also part of the likelihood.
+    signal_weights, learn_from, source_prior, pseudo_samples
+        As in ``Linear``; the prior is also part of the likelihood. That of the classes the flow learns from is trained
+        with it.
     """
 
     kind = "flow"
 
     n_sources: Count | None = None
+    linear_first: bool = True
     objective: Literal["fdv", "gcl", "infonce"] = "fdv"
     label_marginal: Literal["auto", "exact", "batch"] = "auto"
     critic: CriticName = "additive"
     critic_width: Count | None = None
     likelihood_weight: NonNegative = 1.0
+    likelihood_of: Literal["source", "row"] = "source"
     n_restarts: Count | None = None
     blocks: Count | Sizes = 1
     hidden: Sizes = (128, 128)
@@ -177,6 +196,7 @@ class Flow(Demixing):
     batch_size: BatchSize = 256
     learning_rate: Positive = 2e-3
     patience: Count = 15
+    signal_weights: bool = True
 
     def check(self) -> None:
         """Raise an error if an option cannot be what it is, or was set and would have no effect."""
@@ -189,6 +209,8 @@ class Flow(Demixing):
         yield from super().rules()
         exact = self.objective == "infonce" and self.label_marginal != "batch"
         yield "objective", not exact, "label_marginal='batch' for 'infonce': with exact marginals it is 'fdv'"
+        yield "n_sources", self.linear_first, "linear_first=True: a flow alone has as many sources as features"
+        yield "likelihood_of", self.likelihood_weight > 0, "likelihood_weight above 0"
 
 
 DEMIXING = Role((NoDemixing, Linear, Flow), others=("auto",), several=True)
@@ -263,6 +285,12 @@ class DemixResult:
     def sources(self, z: Array) -> Array:
         """s = f(z)."""
         return sources_of(self.demixer, z)
+
+    @property
+    def trained_prior(self) -> ClassPrior | None:
+        """The Gaussians of classes, where those that de-mixing learned from were trained with a flow."""
+        prior = self.demixer.prior
+        return prior if self.demixer.flow is not None and isinstance(prior, ClassPrior) else None
 
 
 @torch.no_grad()
@@ -363,15 +391,18 @@ def _result(
     # A source that hardly varies in the de-mixing classes would otherwise be blown up wherever another class varies.
     within = np.maximum(within, VARIANCE_SHARE * within.mean()) if within.mean() > ROUNDING else np.ones_like(within)
     if config.source_prior == "per-class":  # of all classes, those that took no part in de-mixing included
+        trained = demixer.prior
         demixer.prior = ClassPrior(n_classes, s.shape[1]).double()
         rows, labels, common = torch.from_numpy(s[row]), torch.from_numpy(y), torch.from_numpy(within)
         demixer.prior.set_class(*class_moments(rows, labels, common, config.pseudo_samples))
+        if isinstance(trained, ClassPrior):
+            demixer.prior.take(torch.from_numpy(np.unique(y[used])), trained)
     return DemixResult(
         demixer=demixer,
         learned=s,
         within_variance=within,
         signal_to_noise=between_class_variance(means, mass, within),
-        weighted=not isinstance(config, NoDemixing),
+        weighted=config.weighted,
         **how,
     )
 
@@ -442,6 +473,8 @@ def _linear_map(
     spread, extent = column_spread(measured), column_extent(measured)
     if not spread.any():
         raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant, but for rounding.")
+    if isinstance(config, Flow) and not config.linear_first:
+        return LinearDemixing.of_columns(z, spread > 0, np.arange(z.shape[1]) if order is None else order)
     n_sources = config.wanted_sources(z.shape[1])
     rotation: Rotation = config.rotation if isinstance(config, Linear) else "triangular"
     if isinstance(config, NoDemixing):
@@ -470,7 +503,7 @@ class TrainedFlow(NamedTuple):
 class ContrastiveModel(nn.Module):
     """Flow, critic and prior trained together: Eq. 5 on batches."""
 
-    def __init__(self, flow: MaskedFlow, critic: Critic, prior: nn.Module, config: Flow) -> None:
+    def __init__(self, flow: MaskedFlow, critic: Critic, prior: SharedPrior | ClassPrior, config: Flow) -> None:
         super().__init__()
         self.flow, self.critic, self.prior = flow, critic, prior
         self.config = config
@@ -498,7 +531,8 @@ class ContrastiveModel(nn.Module):
         """Contrast and likelihood terms of every sample, from one pass through the flow."""
         s_bq, log_det_b = self.flow(z_bq)
         contrast_b = self.contrast(s_bq, y_b, label_prior_m, exact=exact)
-        return contrast_b, flow_nll(self.prior(s_bq, y_b), log_det_b, z_bq.shape[1])
+        per = z_bq.shape[1] if self.config.likelihood_of == "source" else 1
+        return contrast_b, flow_nll(self.prior(s_bq, y_b), log_det_b, per)
 
 
 def train_flow(
@@ -557,7 +591,8 @@ def train_flow(
         return (contrast.mean() + config.likelihood_weight * nll.mean()).item()
 
     batches = IndexBatches(len(split.used), config.batch_size, torch_generator(rng), device)
-    epochs = config.epochs or min(USUAL_EPOCHS, max(USUAL_STEPS // len(batches), FEWEST_EPOCHS))
+    usual = USUAL_EPOCHS if n_sources <= FEW_SOURCES else FEWER_EPOCHS
+    epochs = config.epochs or min(usual, max(USUAL_STEPS // len(batches), FEWEST_EPOCHS))
     history = train(
         model,
         loss,
@@ -578,4 +613,4 @@ def train_flow(
             "labels from the batch cannot separate so many classes: use label_marginal='auto' or 'exact', or larger "
             "batches."
         )
-    return TrainedFlow(restart, Demixer(linear, SharedPrior(), model.flow), contrast)
+    return TrainedFlow(restart, Demixer(linear, model.prior, model.flow), contrast)

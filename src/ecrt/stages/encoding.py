@@ -20,9 +20,10 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.data.images import crop_and_flip
 from ecrt.errors import InputError
-from ecrt.losses import LossName, LossRule, loss_rule, mix, mixed_loss
-from ecrt.nn import AutoEncoder, BalancedHead, CosineHead, EncoderName, RowEncoder, make_encoder
+from ecrt.losses import REGRESSION_LOSS_OPTIONS, LossRule, check_loss, loss_rule, mix, mixed_loss
+from ecrt.nn import MLP, AutoEncoder, BalancedHead, CosineHead, EncoderName, RowEncoder, make_encoder
 from ecrt.randomness import generator_on
+from ecrt.stages.heads import LOSSES
 from ecrt.stages.holdout import halves
 from ecrt.stages.parts import (
     BatchSize,
@@ -35,6 +36,8 @@ from ecrt.stages.parts import (
     Rule,
     Share,
     ShareBelowOne,
+    Sizes,
+    whole_numbers,
 )
 from ecrt.threads import all_threads
 from ecrt.training import History, IndexBatches, Progress, TrainingConfig, torch_generator, train
@@ -59,6 +62,13 @@ class Encoder(Part):
         without labels, by reconstructing its input.
     n_features : int, default=32
         Features that a network made by name gives.
+    hidden : sequence of int or None, default=None
+        Hidden layers of an MLP or an auto-encoder that is made by name; ``None`` for 512 and 256 units.
+    dropout : float or None, default=None
+        Of the hidden layers of an MLP that is made by name and of those of its ``head_hidden``; ``None`` for 0.1.
+    batch_norm : bool, default=True
+        Whether the columns of an MLP that is made by name, which are standardised over all rows, are so once more over
+        each batch.
     train : bool, default=True
         Whether a network with parameters is trained, or used as it is.
     learn_from : {"auto", "majority", "all"}, default="auto"
@@ -69,12 +79,20 @@ class Encoder(Part):
         more has one at least on either side. Labels of one half of these rows stop the training, the other half stays
         fresh to judge what comes later. With 0 the encoder sees all rows, for all epochs, and is then to predict with
         its own head.
-    loss : str or LossRule, default="cross-entropy"
-        Any of ``ecrt.losses.LOSS_OPTIONS``, where ``"weighted"`` is importance weighting, or a rule of your own.
+    reuse_rows : bool, default=False
+        Whether de-mixing and head also learn from the rows that the encoder has learned from, as in the paper. Rows to
+        judge by are those that it has not seen all the same.
+    loss : str or LossRule, default="auto"
+        ``"auto"`` is cross-entropy, for multi-label data that of each label, and the squared loss for numbers. Classes:
+        any of ``ecrt.losses.LOSS_OPTIONS``, where ``"weighted"`` is importance weighting, or a rule of your own.
+        Labels: ``"cross-entropy"``, ``"logit-adjusted"``, ``"focal"`` or ``"ldam"``. Numbers: ``"squared"``,
+        ``"absolute"`` or ``"huber"``.
     loss_options : dict or None, default=None
         Options of that loss.
     head : {"linear", "cosine"}, default="linear"
-        Head of that loss; LDAM's margins are meant for the cosine one.
+        Head of that loss, which is not used afterwards; LDAM's margins are meant for the cosine one.
+    head_hidden : sequence of int, default=()
+        Hidden layers of that head.
     mixup : float, default=0
         Parameter of the Beta distribution that inputs and their losses are mixed by; 0 for no mixup.
     mixup_off : float, default=0
@@ -100,12 +118,17 @@ class Encoder(Part):
     kind = "encoder"
     network: EncoderName | nn.Module = field(default="mlp", kw_only=False)
     n_features: Count = 32
+    hidden: Sizes | None = None
+    dropout: ShareBelowOne | None = None
+    batch_norm: bool = True
     train: bool = True
     learn_from: Literal["auto", "majority", "all"] = "auto"
     holdout: ShareBelowOne = 0.2
-    loss: LossName | LossRule = "cross-entropy"
+    reuse_rows: bool = False
+    loss: Annotated[str, LOSSES] | LossRule = "auto"
     loss_options: dict[str, float] | None = None
     head: Literal["linear", "cosine"] = "linear"
+    head_hidden: Sizes = ()
     mixup: MixupAlpha = 0.0
     mixup_off: Share = 0.0
     crop_padding: Annotated[int, Interval(Integral, 0, None, closed="left")] = 0
@@ -123,13 +146,24 @@ class Encoder(Part):
     def check(self) -> None:
         """Raise an error if an option cannot be what it is, or was set and would have no effect."""
         super().check()
-        _ = self.class_loss
+        if isinstance(self.loss, str) and self.loss in REGRESSION_LOSS_OPTIONS:
+            check_loss(self.loss, self.loss_options, REGRESSION_LOSS_OPTIONS)
+        else:
+            _ = self.class_loss
+        whole_numbers("Encoder: hidden", () if self.hidden is None else self.hidden)
+        whole_numbers("Encoder: head_hidden", self.head_hidden)
 
     def rules(self) -> Iterator[Rule]:
         """Options that have an effect only under conditions."""
         by_name = isinstance(self.network, str) and self.network != "identity"
         yield "n_features", by_name, "a network that is made by name: 'mlp', 'resnet18' or 'autoencoder'"
-        training = "learn_from holdout crop_padding flip batch_size learning_rate weight_decay gradient_norm"
+        rows = isinstance(self.network, str) and self.network in ("mlp", "autoencoder")
+        yield "hidden", rows, "an MLP or an auto-encoder that is made by name"
+        yield "batch_norm", self.network == "mlp", "an MLP that is made by name"
+        deep = self.supervised and len(self.head_hidden) > 0
+        yield "dropout", self.network == "mlp" or deep, "an MLP that is made by name, or head_hidden"
+        yield "head_hidden", self.supervised and self.head == "linear", "a network that is trained, and head='linear'"
+        training = "learn_from holdout reuse_rows crop_padding flip batch_size learning_rate weight_decay gradient_norm"
         yield f"{training} optimizer", self.trains, "a network that is trained"
         yield "loss loss_options head mixup precision", self.supervised, "a network that is trained on classes"
         yield "mixup_off", self.mixup > 0 and self.supervised, "mixup"
@@ -157,7 +191,8 @@ class Encoder(Part):
     def class_loss(self) -> LossRule:
         """The loss; LDAM's margins are in the units of the head."""
         margins = {"scale": self.logit_scale} if self.head == "cosine" and self.loss in ("ldam", "ldam-drw") else {}
-        return loss_rule(self.loss, {**margins, **(self.loss_options or {})})
+        name = "cross-entropy" if self.loss == "auto" else self.loss
+        return loss_rule(name, {**margins, **(self.loss_options or {})})
 
     @property
     def logit_scale(self) -> float:
@@ -168,7 +203,15 @@ class Encoder(Part):
         """The network to train or to use: a copy of the module given, or one made by name for such items."""
         if isinstance(self.network, nn.Module):
             return copy.deepcopy(self.network)
-        return make_encoder(self.network, tuple(items[0][0].shape), n_features=self.n_features)
+        layers: dict[str, Any] = {"dropout": self.dropout_rate, "batch_norm": self.batch_norm}
+        if self.hidden is not None:
+            layers["hidden"] = whole_numbers("hidden", self.hidden)
+        return make_encoder(self.network, tuple(items[0][0].shape), n_features=self.n_features, **layers)
+
+    @property
+    def dropout_rate(self) -> float:
+        """Dropout of hidden layers."""
+        return 0.1 if self.dropout is None else self.dropout
 
 
 ENCODER = Role((Encoder,), made_from=(*get_args(EncoderName), nn.Module))
@@ -198,6 +241,22 @@ class EncodeResult:
     head_counts: Labels = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
+@dataclass(frozen=True)
+class EncoderTarget:
+    """What an encoder learns to predict where it is not one class for each row.
+
+    Attributes
+    ----------
+    values : of each row, one for every output.
+    rows : mask of the rows that it may learn from.
+    loss : outputs and values, to one loss for each row.
+    """
+
+    values: Tensor
+    rows: NDArray[np.bool_]
+    loss: Callable[[Tensor, Tensor], Tensor]
+
+
 def encode(
     items: Items,
     y: Labels,
@@ -209,15 +268,18 @@ def encode(
     progress: Progress | None = None,
     groups: sparse.csr_array | None = None,
     oversample: Callable[[Labels], tuple[Items, Labels]] | None = None,
+    target: EncoderTarget | None = None,
 ) -> EncodeResult:
     """Train the encoder (or take it as it is) and map every row.
 
     Parameters
     ----------
-    items : pairs (x, label), indexed like ``y``.
+    items : pairs (x, label), indexed like ``y``; with a ``target``, pairs of x and its row.
+    y : classes of rows, or groups to split them by.
     groups : rows by groups that later stages must not lose, an indicator of labels or of rare regions: the encoder
         leaves them the rows of a group that has no other. ``None`` where classes are all there is.
     oversample : rows that the encoder may learn from, to all items with synthetic ones after them, and their classes.
+    target : what is learned, ``None`` for the classes.
     """
     if (config.crop_padding or config.flip) and items[0][0].ndim != 3:
         raise InputError("Encoder: crop_padding and flip are for images, and these are not.")
@@ -229,7 +291,7 @@ def encode(
             encoder.learn_columns(some_rows(items, everything))
         features, fresh = features_of(encoder, items, device=device), np.ones(len(y), dtype=bool)
         return EncodeResult(encoder=encoder, features=features, unseen=everything, learn_rows=everything, fresh=fresh)
-    learn_from = np.flatnonzero(roles.encoded_on[y])
+    learn_from = np.flatnonzero(roles.encoded_on[y] if target is None else target.rows)
     fitted, held_out = learn_from, learn_from[:0]
     if config.holdout > 0:
         split = stratified_holdout(y[learn_from], config.holdout, rng, both_sides=True)
@@ -248,13 +310,15 @@ def encode(
         fresh[held_out] = False
     learned_items, learned_y = (items, y) if oversample is None else oversample(fitted)
     learned_rows = np.concatenate([fitted, np.arange(len(y), len(learned_y))])
-    training = EncoderTraining(encoder, learned_items, learned_y, learned_rows, config, rng=rng, device=device)
+    training = EncoderTraining(
+        encoder, learned_items, learned_y, learned_rows, config, target=target, rng=rng, device=device
+    )
     history = training.run(held_out, progress)
     return EncodeResult(
         encoder=encoder,
         features=features_of(encoder, items, device=device),
         unseen=unseen,
-        learn_rows=with_lost_groups(unseen, indicator_of(y)),
+        learn_rows=everything if config.reuse_rows else with_lost_groups(unseen, indicator_of(y)),
         fresh=fresh,
         history=history,
         head=training.balanced_head(),
@@ -316,7 +380,8 @@ class Batch(NamedTuple):
 class Epochs:
     """The batches of one epoch after another, with what changes from epoch to epoch.
 
-    ``batches`` hold samples or, where ``rows`` are given, places among these rows.
+    ``batches`` hold samples or, where ``rows`` are given, places among these rows. ``changes``: whether the loss does
+    so in the course of training.
     """
 
     batches: Iterable[Any]
@@ -324,6 +389,7 @@ class Epochs:
     rng: np.random.Generator
     device: torch.device
     rows: Tensor | None = None
+    changes: bool = False
     epoch: int = 0
 
     def __len__(self) -> int:
@@ -332,7 +398,7 @@ class Epochs:
     def __iter__(self) -> Iterator[Batch]:
         config, n_epochs = self.config, self.config.epochs
         # Where the loss does not change with it, a recorded step serves all epochs.
-        done = self.epoch / n_epochs if config.class_loss.changes else 1.0
+        done = self.epoch / n_epochs if self.changes else 1.0
         shares: Iterable[Tensor | None] = [None] * len(self)
         if config.mixup > 0 and self.epoch < round(n_epochs * (1 - config.mixup_off)):
             drawn = self.rng.beta(config.mixup, config.mixup, len(self)).astype(np.float32)
@@ -343,17 +409,17 @@ class Epochs:
 
 
 class EncoderTraining:
-    """An encoder with a head over the classes it learns from.
+    """An encoder with a head over the classes it learns from, or over the columns of another target.
 
     Parameters
     ----------
-    items : pairs (x, label), indexed like ``y``.
+    items : pairs (x, label), indexed like ``y``; with a ``target``, pairs of x and its row.
     fitted : rows to learn from; their classes are those of the head, in order.
     """
 
     def __init__(
         self, encoder: nn.Module, items: Items, y: Labels, fitted: Labels, config: Encoder, *,
-        rng: np.random.Generator, device: torch.device,
+        rng: np.random.Generator, device: torch.device, target: EncoderTarget | None = None,
     ) -> None:  # fmt: skip
         self.encoder, self.items, self.fitted = encoder.to(device).eval(), items, fitted
         self.config, self.rng, self.device = config, rng, device
@@ -363,14 +429,20 @@ class EncoderTraining:
         self.classes, places = np.unique(y[fitted], return_inverse=True)
         index = np.full(y.max() + 1, -1)
         index[self.classes] = np.arange(len(self.classes))
-        self.label_of = torch.from_numpy(index).to(device)
         # On the device, so that the loss has nothing to copy there at every step
         self.counts_m = torch.from_numpy(np.bincount(places)).to(device)
-        self.rule = config.class_loss
-        self.class_loss = self.rule.bind(self.counts_m)
+        self.target, self.rule = target, None if target is not None else config.class_loss
+        self.loss: Callable[..., Tensor]
+        if target is None:
+            self.values_of, n_outputs = torch.from_numpy(index).to(device), len(self.classes)
+            self.loss = config.class_loss.bind(self.counts_m)
+        else:
+            self.values_of, n_outputs = target.values.to(device), target.values.shape[1]
+            self.loss = lambda outputs, values, done: target.loss(outputs, values)
         self.rows: Tensor | None = None
         if isinstance(items, TensorDataset) and items.tensors[0].nbytes <= RESIDENT_BYTES:
-            self.rows, self.label_n = items.tensors[0].to(device), self.label_of[torch.from_numpy(y).to(device)]
+            self.rows = items.tensors[0].to(device)
+            self.value_n = self.values_of if target else self.values_of[torch.from_numpy(y).to(device)]
         sample = items[int(fitted[0])][0]
         self.images = sample.ndim == 3
         self.half = config.precision == "bfloat16" or (
@@ -380,9 +452,11 @@ class EncoderTraining:
             n_features = encoder(sample[None].to(device, self.dtype)).shape[1]
         self.head: nn.Module
         if config.head == "cosine":
-            self.head = CosineHead(n_features, len(self.classes), config.logit_scale)
+            self.head = CosineHead(n_features, n_outputs, config.logit_scale)
+        elif hidden := whole_numbers("head_hidden", config.head_hidden):
+            self.head = MLP(n_features, hidden, n_outputs, config.dropout_rate)
         else:
-            self.head = nn.Linear(n_features, len(self.classes))
+            self.head = nn.Linear(n_features, n_outputs)
         self.head.to(device)
 
     def run(self, held_out: Labels, progress: Progress | None) -> History:
@@ -402,8 +476,11 @@ class EncoderTraining:
             )
 
     def balanced_head(self) -> nn.Module | None:
-        """The head as one that gives balanced logits; nothing for an auto-encoder, whose head has learned nothing."""
-        if isinstance(self.encoder, AutoEncoder):
+        """The head as one that gives balanced logits of classes.
+
+        Nothing for another target, nor for an auto-encoder, whose head has learned nothing.
+        """
+        if self.rule is None or isinstance(self.encoder, AutoEncoder):
             return None
         prior_m = self.rule.prior(self.counts_m)
         return BalancedHead(self.head, torch.log(prior_m / prior_m.sum()).float()).eval()
@@ -411,9 +488,9 @@ class EncoderTraining:
     def losses(self, batch: Batch) -> Tensor:
         """One loss for each sample, on views and mixtures of them while training."""
         if self.rows is not None:
-            x, labels = self.rows[batch.items], self.label_n[batch.items]
+            x, values = self.rows[batch.items], self.value_n[batch.items]
         else:
-            x, labels = batch.items[0].to(self.device), self.label_of[batch.items[1].to(self.device)]
+            x, values = batch.items[0].to(self.device), self.values_of[batch.items[1].to(self.device)]
         if self.encoder.training and (self.config.crop_padding or self.config.flip):
             x = crop_and_flip(x, self.config.crop_padding, flip=self.config.flip, generator=generator_on(x.device))
         x = x.to(self.dtype)
@@ -425,26 +502,25 @@ class EncoderTraining:
             x = mix(x, x.roll(1, 0), share)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             z = self.encoder(x)
-        z = z.to(self.head.weight.dtype)
-        logits = self.head(z)
+        outputs = self.head(z.to(next(self.head.parameters()).dtype))
         if share is None:
-            return self.class_loss(logits, labels, batch.done)
-        partners = labels.roll(1, 0)
-        first, second = mixed_loss(self.class_loss, logits, labels, partners, share, batch.done)
+            return self.loss(outputs, values, batch.done)
+        first, second = mixed_loss(self.loss, outputs, values, values.roll(1, 0), share, batch.done)
         return first + second
 
     def _epochs(self) -> Epochs:
         generator, size = torch_generator(self.rng), min(self.config.batch_size, len(self.fitted))
+        changes = self.rule is not None and self.rule.changes
         if self.rows is not None:
             rows = torch.from_numpy(self.fitted).to(self.device)
             batches = IndexBatches(len(rows), size, generator, self.device)
-            return Epochs(batches, self.config, self.rng, self.device, rows)
+            return Epochs(batches, self.config, self.rng, self.device, rows, changes)
         # A last batch of one would break batch normalisation.
         loader: DataLoader[Any] = DataLoader(
             Subset(self.items, self.fitted.tolist()), size, shuffle=True, drop_last=len(self.fitted) % size == 1,
             generator=generator,
         )  # fmt: skip
-        return Epochs(loader, self.config, self.rng, self.device)
+        return Epochs(loader, self.config, self.rng, self.device, None, changes)
 
     def _held_out_loss(self, held_out: Labels) -> float:
         size = self.config.batch_size

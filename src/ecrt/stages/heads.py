@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ecrt.errors import InputError
 from ecrt.losses import LOSS_OPTIONS, REGRESSION_LOSS_OPTIONS, ClassMass, LossRule, loss_rule, mix, mixed_loss
 from ecrt.nn import ClassGaussians, Trees, make_head
-from ecrt.randomness import generator_on
+from ecrt.randomness import generator_on, own_draws_only
 from ecrt.stages.parts import (
     BatchSize,
     Count,
@@ -32,7 +32,15 @@ from ecrt.stages.parts import (
     Sizes,
     whole_numbers,
 )
-from ecrt.training import IndexBatches, Progress, TrainingConfig, minimise_convex, torch_generator, train
+from ecrt.training import (
+    IndexBatches,
+    Progress,
+    TrainingConfig,
+    minimise_convex,
+    newton_softmax,
+    torch_generator,
+    train,
+)
 
 Array = NDArray[np.float64]
 
@@ -46,6 +54,9 @@ FEWEST_STEPS = 20
 
 PRECISE, ON_TRIAL = 1e-7, 1e-4
 """How small gradients of a linear head are made where it is solved exactly, and where a weight decay is only tried."""
+
+NEWTON_WORK = 10**7
+"""Up to this many rows times squared numbers of a linear head, Newton's method is quicker than L-BFGS."""
 
 MANY_CLASSES = 500
 """With more outputs every second weight decay is tried."""
@@ -77,7 +88,8 @@ class HeadSample:
     """Rows that a head learns from: scaled sources, targets, weights that sum to one, and what is synthetic.
 
     Targets are class indices, codes of all labels where a row may have several, or standardised numbers. ``variance``
-    and ``between``, for Gaussian heads: of the scaled sources within classes, and of class means.
+    and ``between``, for Gaussian heads: of the scaled sources within classes, and of class means. ``draw`` makes other
+    synthetic sources for rows of the sample, for heads that are trained by steps; ``None`` where they stay as they are.
     """
 
     s: Tensor
@@ -86,6 +98,18 @@ class HeadSample:
     synthetic: Tensor
     variance: Tensor | None = None
     between: Tensor | None = None
+    draw: Callable[[Tensor], Tensor] | None = None
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """Scaled sources of rows, the synthetic ones drawn anew."""
+        s, synthetic = self.s[rows], self.synthetic[rows]
+        if self.draw is None:
+            return s
+        if s.is_cuda:  # to know how many they are would be to wait for the device
+            return torch.where(synthetic[:, None], self.draw(rows), s)
+        places = synthetic.nonzero()[:, 0]
+        s[places] = self.draw(rows[places])
+        return s
 
 
 BatchRisk = Callable[[nn.Module, HeadSample, Tensor, float], Tensor]
@@ -97,7 +121,7 @@ def plain_risk(loss: HeadLoss) -> BatchRisk:
     """The loss times the weight of the row."""
 
     def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        return loss(head(sample.s[rows]), sample.y[rows], done) * sample.weight[rows]
+        return loss(head(sample.inputs(rows)), sample.y[rows], done) * sample.weight[rows]
 
     return risk
 
@@ -118,7 +142,7 @@ def mixup_risk(
     """
 
     def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        s, y, weight = sample.s[rows], sample.y[rows], sample.weight[rows]
+        s, y, weight = sample.inputs(rows), sample.y[rows], sample.weight[rows]
         if done >= 1 - off:
             return loss(head(s), y, done) * weight
         alphas = torch.full_like(weight, alpha)
@@ -197,6 +221,14 @@ class Head(Part):
         raise NotImplementedError
 
 
+def loss_for(loss: str | LossRule, auto: str, known: Iterable[str], who: str) -> str:
+    """The name of a loss; one that is not among those known is refused."""
+    name = auto if loss == "auto" else loss
+    if isinstance(name, LossRule) or name not in known:
+        raise InputError(f"{who} with one of the losses {sorted(known)}, not {name!r}.")
+    return name
+
+
 class NetworkHead(Head):
     """What linear and MLP heads have in common; ``LinearHead`` describes the options."""
 
@@ -217,10 +249,7 @@ class NetworkHead(Head):
 
     def loss_name(self, auto: str, known: Iterable[str], what: str) -> str:
         """The loss by name; one that means nothing for such a target is refused."""
-        name = auto if self.loss == "auto" else self.loss
-        if isinstance(name, LossRule) or name not in known:
-            raise InputError(f"{what} are predicted by a head with one of the losses {sorted(known)}, not {name!r}.")
-        return name
+        return loss_for(self.loss, auto, known, f"{what} are predicted by a head")
 
     def risk(self, loss: HeadLoss, counts_m: Tensor) -> BatchRisk:
         """What a step minimises, made anew for each run; ``counts_m`` says how often classes count."""
@@ -481,6 +510,12 @@ class LinearFitter:
     def _minimise(
         self, head: nn.Module, sample: HeadSample, decay: float, iterations: int, tolerance: float
     ) -> None:  # fmt: skip
+        shift_m = getattr(self.loss, "shift_m", None)
+        n_numbers = sum(parameter.numel() for parameter in head.parameters())
+        if shift_m is not None and not sample.s.is_cuda and len(sample.y) * n_numbers**2 <= NEWTON_WORK:
+            with own_draws_only(head):
+                newton_softmax(cast(nn.Linear, head), sample.s, sample.y, sample.weight, shift_m, decay)
+            return
         if self.solve is not None:
             self.solve(head, sample, decay)
             return

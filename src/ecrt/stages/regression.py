@@ -12,16 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecrt.augmentation import draw_from_donors, draw_targets, rows_between
+from ecrt.augmentation import DonorDraws, draw_from_donors, draw_targets, rows_between
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.data.minority import TargetRegions
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.losses import REGRESSION_LOSS_OPTIONS, check_loss, regression_loss, sample_weights
 from ecrt.metrics import mean_over_classes
-from ecrt.randomness import seeded
+from ecrt.randomness import generator_on, seeded
 from ecrt.stages.augmenting import Donors, Interpolated, NoAugmentation
 from ecrt.stages.blending import Member
 from ecrt.stages.demixing import Demixing, DemixResult, NoDemixing, demix
+from ecrt.stages.encoding import Encoder, EncoderTarget
 from ecrt.stages.heads import (
     MANY_ROWS,
     HeadFitter,
@@ -29,10 +30,12 @@ from ecrt.stages.heads import (
     HeadSample,
     LinearFitter,
     LinearHead,
+    MLPHead,
     NetworkHead,
     Networks,
     Target,
     device_outputs,
+    loss_for,
 )
 from ecrt.stages.holdout import Watched, across_halves, better_under_weights, halves
 from ecrt.stages.parts import Part
@@ -82,6 +85,15 @@ class NumberTarget(Target):
         if not delta > 0:
             raise InputError(f"loss='huber': delta must be a number above 0, got {delta!r}.")
         return name, float(delta)
+
+    def encoder_target(self, encoder: Encoder, regions: TargetRegions, rows: NDArray[np.bool_]) -> EncoderTarget:
+        """The numbers for an encoder, in units of their spread; ``rows`` are those that it may learn from."""
+        name: Any = loss_for(encoder.loss, "squared", REGRESSION_LOSS_OPTIONS, "Numbers are learned by an encoder")
+        if encoder.head == "cosine":
+            raise InputError("Encoder: head='cosine' is for rows with one class each; use 'linear' here.")
+        delta = check_loss(name, encoder.loss_options, REGRESSION_LOSS_OPTIONS).get("delta", 1.0)
+        values = torch.from_numpy(regions.standardise(self.y)).float()
+        return EncoderTarget(values, rows, lambda outputs, y: regression_loss(name, outputs, y, delta))
 
     def loss_of(self, head: NetworkHead) -> HeadLoss:
         """Squared, absolute or Huber's loss."""
@@ -368,6 +380,7 @@ class _Search:
     def sample(self, plan: Plan, demixed: DemixResult, rows: Labels) -> HeadSample:
         """Real and synthetic rows. Samples from donors take over mass of their region, interpolated rows add to it."""
         how, regions, n = plan.augmentation, self.regions, len(rows)
+        again: Callable[[Tensor], Tensor] | None = None
         scaled, y = demixed.learned[rows] * plan.scale(demixed), self.y[rows]
         s_drawn, y_drawn = np.empty((0, scaled.shape[1])), np.empty((0, y.shape[1]))
         if isinstance(how, Interpolated):
@@ -376,14 +389,21 @@ class _Search:
             y_drawn = draw_targets(y, regions, how.n_synthetic or max(n // 2, 20), self.rng)
             standard = regions.standardise
             s_drawn = draw_from_donors(scaled, standard(y), standard(y_drawn), how.n_donors, self.rng)
+            if len(y_drawn) and isinstance(plan.head, MLPHead):
+                donors = DonorDraws(scaled, standard(y), standard(y_drawn), how.n_donors, self.device)
+                again = partial(_drawn_again, donors, n)
         y_all = np.concatenate([y, y_drawn])
         region = regions.region_of(y_all)
         counts = np.bincount(region[:n], minlength=len(regions.counts))
         synthetic = torch.arange(len(y_all)) >= n
         if isinstance(how, Donors):
-            mass = torch.from_numpy(np.where(counts > 0, np.maximum(counts, 1.0) ** (1 - plan.region_mass), 0.0))
-            share = torch.from_numpy(regions.rare * how.weight)
-            weight = sample_weights(torch.from_numpy(region), synthetic, mass / mass.sum(), share)
+            mass = np.where(counts > 0, np.maximum(counts, 1.0) ** (1 - plan.region_mass), 0.0)
+            mass = mass / mass.sum()
+            real, drawn = how.multiples(mass, regions.rare)
+            weight = sample_weights(
+                torch.from_numpy(region), synthetic, torch.from_numpy(mass * (real + drawn)),
+                torch.from_numpy(drawn / (real + drawn)),
+            )  # fmt: skip
         else:
             weight = torch.from_numpy(np.maximum(counts, 1.0)[region] ** -plan.region_mass)
         return HeadSample(
@@ -391,10 +411,16 @@ class _Search:
             torch.from_numpy(regions.standardise(y_all)).float().to(self.device),
             (weight / weight.sum()).float().to(self.device),
             synthetic.to(self.device),
+            draw=again,
         )
 
     def _fitter(self, head: NetworkHead) -> HeadFitter:
         return head.fitter(self.target, self.rng, self.progress)
+
+
+def _drawn_again(donors: DonorDraws, n_real: int, rows: Tensor) -> Tensor:
+    """Other sources for rows of a sample, of which those after the real ones count."""
+    return donors((rows - n_real).clamp(min=0), generator_on(rows.device))
 
 
 def _common(first: _Tried, second: _Tried) -> Labels:

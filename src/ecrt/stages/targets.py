@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
+from ecrt.augmentation import ClassSources
 from ecrt.data import ClassRoles, stratified_holdout, with_lost_groups
 from ecrt.errors import InputError
 from ecrt.losses import (
@@ -38,8 +39,10 @@ from ecrt.losses import (
 )
 from ecrt.metrics import LEAST_LOG_PROBABILITY, bce_per_row, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians
-from ecrt.stages.augmenting import Augmentation, Synthetic, augment_classes, augment_labels
+from ecrt.randomness import generator_on
+from ecrt.stages.augmenting import Augmentation, Synthetic, class_sources, draw_classes, label_sources
 from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix, sources_of
+from ecrt.stages.encoding import Encoder, EncoderTarget
 from ecrt.stages.heads import (
     MANY_ROWS,
     Head,
@@ -50,6 +53,7 @@ from ecrt.stages.heads import (
     Target,
     device_outputs,
     last_layer,
+    loss_for,
 )
 from ecrt.stages.holdout import halves
 from ecrt.stages.unlabelled import SoftRows
@@ -158,6 +162,11 @@ class _Rows(Target):
         """Labels to de-mix on, and of which rows they are; ``None`` where every row has one."""
         return self.y, None
 
+    @property
+    def demixed_on(self) -> Mask:
+        """Classes that de-mixing learns from."""
+        return self.roles.demixed_on & (self.roles.counts > 0)
+
     def demix(
         self, z: Array, train_rows: Labels, held_out_rows: Labels, config: Demixing, progress: Progress | None = None
     ) -> DemixResult:
@@ -168,7 +177,7 @@ class _Rows(Target):
             train_rows, held_out_rows = np.flatnonzero(trained), np.flatnonzero(~trained)
         return demix(
             z, labels, train_rows=train_rows, held_out_rows=held_out_rows, incidences=incidences, config=config,
-            demixed_on=self.roles.demixed_on & (self.roles.counts > 0), rng=self.rng, device=self.device,
+            demixed_on=self.demixed_on, rng=self.rng, device=self.device,
             progress=progress,
         )  # fmt: skip
 
@@ -184,32 +193,46 @@ class ClassTarget(_Rows):
         y = self.strata[rows]
         return np.asarray((1 / np.maximum(np.bincount(y), 1))[y])
 
-    def augment(self, demixed: DemixResult, rows: Labels) -> Synthetic:
-        """Synthetic sources of the augmented classes."""
-        return augment_classes(
-            demixed.learned, self.y, self.roles.augmented, demixed.within_variance, self.augmentation, self.rng, rows
-        )
+    def sources(self, demixed: DemixResult, rows: Labels) -> ClassSources:
+        """What synthetic sources are drawn from: rows of the augmented classes."""
+        s, y = demixed.learned, self.y
+        other = self.augmentation.others(demixed.sources)
+        if other is not None:
+            (s, y), rows = other, np.arange(len(other[1]))
+        return class_sources(
+            s, y, self.roles.augmented, demixed.within_variance, self.augmentation, rows=rows,
+            prior=demixed.trained_prior, trained=self.demixed_on,
+        )  # fmt: skip
 
-    def mass_of(self, head: Head) -> Tensor:
-        """w_m, the weight of classes in the loss of a head."""
-        return class_mass(torch.from_numpy(self.roles.counts), head.class_mass)
+    def largest(self, rows: Labels) -> int:
+        """Rows of the largest class."""
+        return int(np.bincount(self.y[rows]).max(initial=0))
+
+    def mass_of(self, head: Head) -> tuple[Tensor, Array]:
+        """w_m, the weight of classes in the loss of a head, with that of their synthetic samples; and their share."""
+        mass_m = class_mass(torch.from_numpy(self.roles.counts), head.class_mass).numpy()
+        real_m, synthetic_m = self.augmentation.multiples(mass_m, self.roles.augmented)
+        whole_m = mass_m * (real_m + synthetic_m)
+        if self.augmentation.weighting != "added":  # it is what it was, but for rounding
+            whole_m = mass_m
+        return torch.from_numpy(whole_m / whole_m.sum()), synthetic_m / (real_m + synthetic_m)
 
     def counts_of(self, head: Head) -> Tensor:
         """How often classes count in the loss: in proportion to their mass."""
         counts_m = torch.from_numpy(self.roles.counts)
-        if head.class_mass != "training":
-            counts_m = self.mass_of(head) * counts_m.sum()
+        if head.class_mass != "training" or self.augmentation.weighting == "added":
+            counts_m = self.mass_of(head)[0] * counts_m.sum()
         return counts_m.to(self.device)
 
     def learned(self, rows: Labels, synthetic: Synthetic, head: Head) -> tuple[Tensor, Tensor]:
         """Classes, and the weights that they give their rows."""
         y, augmented = self.y[rows], self.roles.augmented
-        share = augmented * self.augmentation.weight
+        mass_m, share = self.mass_of(head)
         if synthetic.same_weight:
             real, drawn = (np.bincount(labels, minlength=len(augmented)) for labels in (y, synthetic.y))
             share = drawn / np.maximum(real + drawn, 1)
         y_n = torch.from_numpy(np.concatenate([y, synthetic.y]))
-        weight_n = sample_weights(y_n, torch.arange(len(y_n)) >= len(y), self.mass_of(head), torch.from_numpy(share))
+        weight_n = sample_weights(y_n, torch.arange(len(y_n)) >= len(y), mass_m, torch.from_numpy(share))
         # Classes that none of these rows belong to (one sample, held out) leave some mass over.
         return y_n, weight_n / weight_n.sum()
 
@@ -279,12 +302,22 @@ class LabelTarget(_Rows):
         """The label of each pair, with its row and weight."""
         return self.y.label, self.y.incidences
 
-    def augment(self, demixed: DemixResult, rows: Labels) -> Synthetic:
-        """Synthetic sources of the augmented labels."""
-        return augment_labels(
+    def sources(self, demixed: DemixResult, rows: Labels) -> ClassSources:
+        """What synthetic sources are drawn from: rows that have the augmented labels."""
+        return label_sources(
             demixed.learned[rows], self.y[rows].indicator, self.roles.augmented, demixed.within_variance,
-            self.augmentation, self.rng,
+            prior=demixed.trained_prior, trained=self.demixed_on,
         )  # fmt: skip
+
+    def largest(self, rows: Labels) -> int:
+        """Rows that have the most frequent label."""
+        return int(self.y[rows].counts.max(initial=0))
+
+    def multiples(self, mass: ClassMass) -> tuple[Array, Array]:
+        """What real and synthetic rows that have a label weigh, as multiples of the weight of its real rows."""
+        indicator = self.y.indicator
+        positives = np.asarray(indicator.T @ row_mass(indicator, mass), dtype=np.float64)
+        return self.augmentation.multiples(positives, self.roles.augmented & (self.roles.counts > 0))
 
     def learned(self, rows: Labels, synthetic: Synthetic, head: Head) -> tuple[Tensor, Tensor]:
         """Codes of labels, for real rows all, for synthetic rows one; the mass of a label's positives stays."""
@@ -296,7 +329,7 @@ class LabelTarget(_Rows):
         target[torch.from_numpy(labelled.incidences.row), torch.from_numpy(labelled.label)] = PRESENT
         target[torch.arange(n, n + n_synthetic), torch.from_numpy(synthetic.y)] = SYNTHETIC
         each = np.maximum(np.bincount(synthetic.y, minlength=len(positives)), 1)
-        artificial = self.augmentation.weight * positives / each
+        artificial = self.multiples(head.class_mass)[1] * positives / each
         return target, torch.from_numpy(np.concatenate([weight, artificial[synthetic.y]]))
 
     def losses(self, logits: Tensor, rows: Labels) -> Array:
@@ -317,38 +350,83 @@ class LabelTarget(_Rows):
         """Log-odds of each label's frequency, where rows have such a mass."""
         return label_odds(self.y.indicator, row_mass(self.y.indicator, mass))
 
+    def learned_odds(self, mass: ClassMass) -> Array:
+        """The same where synthetic rows are added, as the loss sees them."""
+        return label_odds(self.y.indicator, row_mass(self.y.indicator, mass), np.add(*self.multiples(mass)))
+
     def loss_name(self, head: NetworkHead) -> str:
         """The loss of a head; one that means nothing for labels is refused."""
         return head.loss_name("logit-adjusted", LABEL_LOSSES, "Several labels for each row")
 
     def loss_of(self, head: NetworkHead) -> HeadLoss:
         """The loss of all labels of a row, synthetic rows with one label each."""
-        name = self.loss_name(head)
-        options = check_loss(name, head.loss_options)
-        if options.get("tau", 1.0) != 1:
-            raise InputError(f"{type(head).__name__}: tau is for rows with one class each; leave it out here.")
-        share = 1 - self.augmentation.weight * (self.roles.augmented & (self.roles.counts > 0))
-        real_share_m = torch.from_numpy(share).float().to(self.device)
-        if name == "focal":
-            loss = partial(masked_focal, real_share_m=real_share_m, gamma=options["gamma"])
-        elif name == "ldam":
-            largest = options["scale"] * options["largest_margin"]
-            margins = label_margins(torch.from_numpy(self.roles.counts), len(self.strata), largest)
-            present_m, absent_m = (margin_m.float().to(self.device) for margin_m in margins)
-            loss = partial(
-                masked_ldam, real_share_m=real_share_m, present_margin_m=present_m, absent_margin_m=absent_m
-            )  # fmt: skip
-        else:
-            odds = self.odds(head.class_mass) if name == "logit-adjusted" else np.zeros(self.n_outputs)
-            shift_m = torch.from_numpy(odds).float().to(self.device)
-            loss = partial(masked_bce, log_odds_m=shift_m, real_share_m=real_share_m)
-        return lambda outputs, y, done=1.0: loss(outputs, y)
+        return _label_loss(
+            self.loss_name(head), head, counts=self.roles.counts, n_rows=len(self.strata),
+            odds=self.learned_odds(head.class_mass), real_share=self.multiples(head.class_mass)[0], device=self.device,
+        )  # fmt: skip
+
+    def encoder_target(self, encoder: Encoder) -> EncoderTarget:
+        """The labels that an encoder learns from, each with a binary loss, on all rows that have one of them.
+
+        An encoder that learns without labels learns from rows that have none, too.
+        """
+        learned = self.y.indicator[:, np.flatnonzero(self.roles.encoded_on & (self.roles.counts > 0))]
+        rows = np.diff(learned.indptr) > 0
+        if not encoder.supervised:
+            return EncoderTarget(
+                torch.zeros(len(rows), 1), rows | (self.y.per_row == 0), lambda outputs, _: outputs[:, 0]
+            )
+        who = "Several labels for each row are learned by an encoder"
+        name = loss_for(encoder.loss, "cross-entropy", LABEL_LOSSES, who)
+        if encoder.head == "cosine":
+            raise InputError("Encoder: head='cosine' is for rows with one class each; use 'linear' here.")
+        mine = learned[np.flatnonzero(rows)]
+        loss = _label_loss(
+            name, encoder, counts=np.asarray(mine.sum(axis=0), dtype=np.int64).ravel(), n_rows=int(rows.sum()),
+            odds=label_odds(mine), real_share=np.ones(learned.shape[1]), device=self.device,
+        )  # fmt: skip
+        return EncoderTarget(torch.from_numpy(learned.toarray()), rows, loss)
 
     def balanced(self, module: nn.Module, head: Head, temperature: float = 1.0) -> nn.Module:
         """Logits free of the labels' frequencies: without adjustment their log-odds are taken off afterwards."""
         if isinstance(head, NetworkHead) and self.loss_name(head) == "logit-adjusted":
             return module
-        return BalancedHead(module, torch.from_numpy(self.odds(head.class_mass)).to(next(module.parameters())))
+        return BalancedHead(module, torch.from_numpy(self.learned_odds(head.class_mass)).to(next(module.parameters())))
+
+
+def _label_loss(
+    name: str, part: NetworkHead | Encoder, *, counts: Labels, n_rows: int, odds: Array, real_share: Array,
+    device: torch.device,
+) -> HeadLoss:  # fmt: skip
+    """The loss of that name over all labels of a row.
+
+    Parameters
+    ----------
+    part : whose options of the loss are taken.
+    counts, n_rows : rows that have each label, and all.
+    odds : log-odds of the labels' frequencies, for logit adjustment.
+    real_share : share of a label's positive mass that real rows hold.
+    """
+    options = check_loss(name, part.loss_options)
+    if options.get("tau", 1.0) != 1:
+        raise InputError(f"{type(part).__name__}: tau is for rows with one class each; leave it out here.")
+
+    def here(values: Array) -> Tensor:
+        return torch.from_numpy(values).float().to(device)
+
+    real_share_m = here(real_share)
+    if name == "focal":
+        loss = partial(masked_focal, real_share_m=real_share_m, gamma=options["gamma"])
+    elif name == "ldam":
+        largest = options["scale"] * options["largest_margin"]
+        present_m, absent_m = (
+            margin_m.float().to(device) for margin_m in label_margins(torch.from_numpy(counts), n_rows, largest)
+        )
+        loss = partial(masked_ldam, real_share_m=real_share_m, present_margin_m=present_m, absent_margin_m=absent_m)
+    else:
+        shift = odds if name == "logit-adjusted" else np.zeros_like(odds)
+        loss = partial(masked_bce, log_odds_m=here(shift), real_share_m=real_share_m)
+    return lambda outputs, y, done=1.0: loss(outputs, y)
 
 
 def without_prior(module: nn.Module, prior_m: Tensor, temperature: float = 1.0) -> nn.Module:
@@ -419,9 +497,14 @@ class View:
 
     def sample(self, rows: Labels, head: Head) -> HeadSample:
         """Real and synthetic rows to learn from."""
-        demixed, device = self.demixed, self.target.device
-        synthetic = self.target.augment(demixed, rows) if self.drawn is None else self.drawn(rows)
-        y, weight = self.target.learned(rows, synthetic, head)
+        demixed, device, target = self.demixed, self.target.device, self.target
+        if self.drawn is None:
+            sources = target.sources(demixed, rows)
+            synthetic = draw_classes(sources, target.augmentation, target.rng, len(rows), target.largest(rows))
+            again = None if len(synthetic.y) == 0 else self._draws(sources, synthetic.y, len(rows))
+        else:
+            synthetic, again = self.drawn(rows), None
+        y, weight = target.learned(rows, synthetic, head)
         drawn = torch.from_numpy(synthetic.s).to(device) * self.scale_d
         variance = demixed.within_variance * demixed.head_scale**2
         sample = HeadSample(
@@ -431,6 +514,7 @@ class View:
             (torch.arange(len(y)) >= len(rows)).to(device),
             variance=torch.from_numpy(variance),
             between=torch.from_numpy(demixed.signal_to_noise * variance),
+            draw=again,
         )
         return sample if self.soft is None else self._with_soft(sample, self.soft)
 
@@ -441,13 +525,26 @@ class View:
         counts = np.bincount(y[~synthetic], minlength=self.target.n_outputs)
         weights = soft.shared_mass(y, weight, counts)
         rows = torch.from_numpy(sources_of(self.demixed.demixer, soft.z)).to(device).mul_(self.scale_d).float()
+        draw, last = (
+            sample.draw,
+            len(y) - 1,
+        )  # rows without labels are not synthetic: what is drawn for them is not used
         return replace(
             sample,
             s=torch.cat([sample.s, rows[torch.from_numpy(soft.row).to(device)]]),
             y=torch.cat([sample.y, torch.from_numpy(soft.y).to(device)]),
             weight=torch.from_numpy(np.concatenate(weights)).float().to(device),
             synthetic=torch.cat([sample.synthetic, torch.zeros(len(soft.y), dtype=torch.bool, device=device)]),
+            draw=None if draw is None else lambda chosen: draw(chosen.clamp(max=last)),
         )
+
+    def _draws(self, sources: ClassSources, y: Labels, n_real: int) -> Callable[[Tensor], Tensor]:
+        """From rows of the sample, synthetic or not, to other sources of their classes in the units of the head."""
+        device, augmentation = self.target.device, self.target.augmentation
+        here, scale_d = sources.on(device, torch.float32), self.scale_d.float()
+        # Where a row is not synthetic its class does not matter, but there must be one.
+        label_n = torch.from_numpy(np.concatenate([np.full(n_real, y[0]), y])).to(device)
+        return lambda rows: augmentation.draw(here, label_n[rows], generator_on(device)) * scale_d
 
     def temperature(self, rows: Labels, head: Head, module: nn.Module) -> float:
         """What logits are to be divided by, from rows that the module has not seen; 1 where they have no own scale."""

@@ -1,0 +1,149 @@
+"""The paper's preset in the recipes: the library's, and the steps from there to ours, one at a time."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+from sklearn.base import clone
+
+from ecrt.data import ClassRoles
+from ecrt.errors import ECRTWarning
+from ecrt.estimators import ECRTClassifier
+from ecrt.stages import Augmentation, Flow, MLPHead, NoAugmentation, Permutation
+from paper.experiments.one_flow import Predictor, Sample, balanced_log_proba, find_sources
+
+__all__ = [
+    "LIBRARY_PRESET", "PAPER_EPOCHS", "PAPER_PRIORS", "PAPER_STEPS", "STEPS", "Oracle", "fit_paper", "own_log_proba",
+    "paper_flow", "paper_head", "preset_runs",
+]  # fmt: skip
+
+Row = dict[str, Any]
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Prior = Literal["shared", "per-class"]
+
+LIBRARY_PRESET = "library_preset"
+"""Marks results of the library's preset; those without it were made by an earlier one of the recipes."""
+
+PAPER_EPOCHS = 20
+PAPER_PRIORS: dict[str, Prior] = {"ECRT-1P, paper preset": "shared", "ECRT-MP, paper preset": "per-class"}
+
+STEPS: dict[str, Row] = {
+    " + logit adjustment": {"head__loss": "logit-adjusted", "class_prior": "balanced"},
+    " + signal weights": {"demixing__signal_weights": True},
+    " + linear de-mixing first": {"demixing__linear_first": True},
+}
+"""From the paper's method to ours: each step is taken in addition to those before it."""
+
+PAPER_STEPS = {f"ECRT-MP, paper preset{step}": place for place, step in enumerate(STEPS, start=1)}
+"""Rows of a table that take so many of the steps."""
+
+
+class Oracle(Permutation):
+    """Oracle augmentation (supplement C): permutation of many samples that no fit has, for experiments alone.
+
+    Parameters
+    ----------
+    weight, weighting, n_synthetic
+        As in ``Parametric``.
+    z, y : features of these samples, and their classes.
+    """
+
+    kind = "oracle"
+
+    z: NDArray[Any] | None = None
+    y: NDArray[Any] | None = None
+
+    def others(self, sources_of: Any) -> tuple[Array, Labels] | None:
+        """Their sources."""
+        return sources_of(np.asarray(self.z, dtype=np.float64)), np.asarray(self.y, dtype=np.int64)
+
+
+def fit_paper(
+    method: str, data: str, X: Array, y: Labels, *, minority: int, seed: int, device: str = "auto",
+    epochs: int = PAPER_EPOCHS, **options: Any,
+) -> ECRTClassifier:  # fmt: skip
+    """One of ``PAPER_PRIORS`` or of ``PAPER_STEPS``, under the supplement's settings for a data set.
+
+    Parameters
+    ----------
+    y : classes, or an indicator of labels.
+    minority : classes with fewer rows are minority classes.
+    epochs : of encoder, flow and head at most.
+    options : further ones of the classifier.
+    """
+    prior, n_steps = PAPER_PRIORS.get(method, "per-class"), PAPER_STEPS.get(method, 0)
+    clf = ECRTClassifier.paper(
+        data, source_prior=prior, minority=minority, random_state=seed, device=device, **options
+    )  # fmt: skip
+    clf.set_params(**{f"{part}__epochs": epochs for part in ("encoder", "demixing", "head")})
+    for step in list(STEPS.values())[:n_steps]:
+        clf.set_params(**step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ECRTWarning)
+        return clf.fit(X, y)
+
+
+def paper_flow(data: str, prior: Prior = "per-class", **options: Any) -> Flow:
+    """The preset's flow; ``options`` in place of its own."""
+    flow: Any = ECRTClassifier.paper(data, source_prior=prior).demixing
+    return flow.set_params(**options)
+
+
+def paper_head(
+    data: str, prior: Prior = "per-class", *, augmented: bool = True, loss: str | None = None, **options: Any
+) -> Predictor:
+    """The preset's head and augmentation; ``options`` of the head in place of its own."""
+    preset: Any = ECRTClassifier.paper(data, source_prior=prior)
+    head: MLPHead = preset.head.set_params(**options)
+    return Predictor(
+        head if loss is None else clone(head).set_params(loss=loss),
+        preset.augmentation if augmented else NoAugmentation(),
+    )
+
+
+def own_log_proba(balanced: Array, counts: Labels, augmentation: Augmentation, augmented: NDArray[np.bool_]) -> Array:
+    """What a head with a plain loss says itself: balanced log-probabilities under the frequencies of its training."""
+    frequency = counts / counts.sum()
+    frequency = frequency * np.add(*augmentation.multiples(frequency, augmented))
+    return np.asarray(log_softmax(balanced + np.log(frequency), axis=1))
+
+
+def preset_runs(
+    data: str, sample: Sample, roles: ClassRoles, z_test: Array, seed: int, *, flow: Row, head: Row
+) -> dict[str, tuple[Array, Array]]:
+    """The preset on features that are there already, for one prior (1P) and many (MP), and the steps from MP to ours.
+
+    Parameters
+    ----------
+    flow, head : options in place of the preset's, such as epochs.
+
+    Returns
+    -------
+    For each run, log-probabilities of the test rows as the head says them, and those for equal classes.
+    """
+    runs: dict[str, tuple[Array, Array]] = {}
+
+    def run(name: str, demixed: Any, predictor: Predictor) -> None:
+        balanced = balanced_log_proba(demixed, sample, roles, predictor, z_test, seed)
+        plain = isinstance(predictor.head, MLPHead) and predictor.head.loss == "cross-entropy"
+        own = own_log_proba(balanced, roles.counts, predictor.augmentation, roles.augmented) if plain else balanced
+        runs[f"ECRT, paper preset {name}"] = own, balanced
+
+    priors: dict[Prior, str] = {"shared": "1P", "per-class": "MP"}
+    for prior, name in priors.items():
+        demixed = find_sources(sample, roles, paper_flow(data, prior, **flow), seed)
+        run(name, demixed, paper_head(data, prior, **head))
+        run(f"{name}, no augmentation", demixed, paper_head(data, prior, augmented=False, **head))
+    adjusted = paper_head(data, loss="logit-adjusted", **head)
+    names = [f"MP{step}" for step in STEPS]
+    run(names[0], demixed, adjusted)
+    run(names[1], replace(demixed, weighted=True), adjusted)
+    whitened = paper_flow(data, linear_first=True, signal_weights=True, **flow)
+    run(names[2], find_sources(sample, roles, whitened, seed), adjusted)
+    return runs
