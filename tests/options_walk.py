@@ -64,7 +64,7 @@ NOT_WALKED = (
 """Options that say how and not what, limits, and the choice of other options."""
 
 DEMIXING = {"learn_from": ["all", "majority"], "source_prior": ["shared"], "pseudo_samples": [1.0]}
-DRAWN = {"weight": [0.9], "n_synthetic": [5]}
+DRAWN = {"weight": [0.9], "weighting": ["added", "replaced"], "n_synthetic": [5]}
 HEAD = {
     "loss": ["focal"], "loss_options": [{"tau": 1.5}], "class_mass": ["balanced"], "mixup": [0.5],
     "weight_decay": [1.0], "learning_rate": [2e-2],
@@ -72,20 +72,23 @@ HEAD = {
 COMMON = {"encoder": ["mlp"], "validation_fraction": [0.4]}
 VALUES: dict[type, dict[str, list[Any]]] = {
     Encoder: {
-        "n_features": [2], "train": [False], "learn_from": ["all", "majority"], "holdout": [0.4], "loss": ["weighted"],
-        "loss_options": [{}], "head": ["cosine"], "mixup": [0.5], "mixup_off": [0.5], "crop_padding": [], "flip": [],
+        "n_features": [2], "hidden": [(5,)], "dropout": [0.5], "batch_norm": [False], "reuse_rows": [True],
+        "head_hidden": [(4,)], "train": [False], "learn_from": ["all", "majority"], "holdout": [0.4],
+        "loss": ["weighted"], "loss_options": [{}], "head": ["cosine"], "mixup": [0.5], "mixup_off": [0.5],
+        "crop_padding": [], "flip": [],
         "precision": ["bfloat16"], "batch_size": [8], "learning_rate": [0.02], "weight_decay": [0.1],
         "gradient_norm": [1e-3], "optimizer": ["sgd"], "momentum": [0.5], "patience": [1],
     },
     NoDemixing: DEMIXING | {"scaling": ["one"]},
-    Linear: DEMIXING | {"n_sources": [2], "rotation": ["discriminant"]},
+    Linear: DEMIXING | {"n_sources": [2], "rotation": ["discriminant"], "signal_weights": [False]},
     Flow: DEMIXING | {
-        "n_sources": [2], "objective": ["gcl", "infonce"], "label_marginal": ["batch"], "critic": ["cosine"],
+        "n_sources": [2], "linear_first": [False], "likelihood_of": ["row"], "signal_weights": [False],
+        "objective": ["gcl", "infonce"], "label_marginal": ["batch"], "critic": ["cosine"],
         "critic_width": [3], "likelihood_weight": [0.1], "n_restarts": [1], "blocks": [2], "hidden": [(5,)],
         "batch_size": [8], "learning_rate": [2e-2], "patience": [1],
     },
     NoAugmentation: {},
-    Parametric: DRAWN | {"pseudo_samples": [1.0]},
+    Parametric: DRAWN | {"pseudo_samples": [1.0], "source": ["prior"]},
     Permutation: DRAWN,
     Borrowed: DRAWN | {"pseudo_samples": [1.0]},
     Interpolated: {"n_donors": [3]},

@@ -49,11 +49,18 @@ def test_a_map_keeps_groups_apart_and_is_the_same_again(method):
 
 def test_one_and_two_sources_are_shown_as_they_are():
     real = np.arange(8.0).reshape(4, 2)
-    assert map_sources(real, real[:1], "tsne", 0)[0] is real
+    np.testing.assert_array_equal(map_sources(real, real[:1], "tsne", 0)[0], real)
     shown, drawn, names = map_sources(real[:, :1], real[:1, :1], "pca", 0)
     np.testing.assert_array_equal(shown[:, 0], real[:, 0])
     assert drawn.shape == (1, 2)
     assert "no meaning" in names[1]
+
+
+def test_of_one_row_the_first_two_sources_are_shown():
+    shown, drawn, names = map_sources(np.ones((1, 5)), np.empty((0, 5)), "pca", 0)
+    assert shown.shape == (1, 2)
+    assert drawn.shape == (0, 2)
+    assert names == ("source 1", "source 2")
 
 
 def test_an_auto_encoder_decodes_to_the_units_of_its_input():

@@ -161,16 +161,15 @@ def test_each_step_from_the_papers_preset_to_ours_changes_one_thing():
 
 
 def test_the_oracle_draws_from_samples_that_the_fit_does_not_have():
-    """A class that is seen at one place only, and its many other samples, half of them far away."""
+    """A class that is seen at one place only, and its many other samples, all of them elsewhere."""
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2, 3], [80, 80, 80, 4])
     X = rng.normal(size=(len(y), 2)) + 6 * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])[y]
-    z, many = 12 + rng.normal(size=(400, 2)), np.full(400, 3)
+    z, many = rng.normal(size=(400, 2)) - 12, np.full(400, 3)
     shared = {"demixing": NoDemixing(), "head": LinearHead(weight_decay=1e-3), "random_state": 0}
     plain = ECRTClassifier(augmentation=Permutation(weight=0.9), **shared).fit(X, y)
     oracle = ECRTClassifier(augmentation=Oracle(weight=0.9, z=z, y=many), **shared).fit(X, y)
-    assert oracle.predict_proba(z)[:, 3].mean() > plain.predict_proba(z)[:, 3].mean()
-    assert not np.allclose(oracle.head_.weight.detach(), plain.head_.weight.detach(), atol=0.1)
+    assert oracle.predict_proba(z)[:, 3].mean() > 0.5 > plain.predict_proba(z)[:, 3].mean()
 
 
 def test_arxiv_methods_were_tuned_alike():

@@ -791,7 +791,9 @@ class SourceMap(NamedTuple):
 
 
 def map_sources(real: Array, synthetic: Array, method: str, seed: int) -> tuple[Array, Array, tuple[str, str]]:
-    """Sources in two dimensions: as they are if they are two, else their principal components, or by t-SNE.
+    """Sources in two dimensions: the first two where there are no more, else principal components, or t-SNE.
+
+    Of fewer than three rows the first two sources are shown, too.
 
     t-SNE lays out both kinds together, from their principal components on; these are of the real ones.
     """
@@ -802,8 +804,8 @@ def map_sources(real: Array, synthetic: Array, method: str, seed: int) -> tuple[
         spread = np.random.default_rng(seed).uniform(size=(len(real) + len(synthetic), 1))
         both = np.hstack([np.concatenate([real, synthetic]), spread])
         return both[: len(real)], both[len(real) :], ("source 1", "spread at random, no meaning")
-    if real.shape[1] == 2:
-        return real, synthetic, ("source 1", "source 2")
+    if real.shape[1] == 2 or len(real) < 3:
+        return real[:, :2], synthetic[:, :2], ("source 1", "source 2")
     components = PCA(2, random_state=seed).fit(real)
     if method == "pca":
         drawn = components.transform(synthetic) if len(synthetic) else np.empty((0, 2))

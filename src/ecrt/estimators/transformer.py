@@ -19,7 +19,7 @@ from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, Minority, all_or_nothing, input_errors
 from ecrt.stages import Demixing, Flow, Linear, NoDemixing, Role, demix
-from ecrt.stages.parts import Rule
+from ecrt.stages.parts import Rule, changed_options
 
 Array = NDArray[np.float64]
 
@@ -102,7 +102,10 @@ class ECRTTransformer(ECRTBase):
     def _rules(self) -> Iterator[Rule]:
         """Options that have an effect only with some others."""
         yield from super()._rules()
-        yield "validation_fraction", isinstance(self._parts("demixing")[0], Flow), "demixing='flow'"
+        demixing = self._parts("demixing")[0]
+        yield "validation_fraction", isinstance(demixing, Flow), "demixing='flow'"
+        needs = "a head for its signal_weights: a transformer gives sources as they are"
+        yield "demixing", "signal_weights" not in changed_options(demixing), needs
 
     def inverse_transform(self, S: ArrayLike) -> Array:
         """Features of sources, what the sources do not tell set to its mean: f(f^-1(s)) = s holds.
