@@ -35,6 +35,7 @@ from paper.experiments import (
     tinyimagenet_selected,
     toy,
     toy_figures,
+    unlabelled,
 )
 from paper.journal import Journal
 
@@ -124,6 +125,7 @@ RECIPES: dict[str, Recipe] = {
     "keel-imbalanced": _of(keel_imbalanced, "The default on twenty KEEL tables of imbalance 20 and more."),
     "default": _of(default, "Is the default ever worse than logit adjustment, or than its own best member?"),
     "selection": _of(selection, "Does the pseudo-minority test choose well? Seven data sets."),
+    "unlabelled": _of(unlabelled, "Are unlabelled rows worth having? The default with and without them."),
     "diagnose": _of(diagnose, "Can a diagnosis tell whether transfer may be trusted?"),
     "regression": _of(regression, "Regression on skewed targets."),
 }

@@ -232,6 +232,9 @@ def fit(
     budget: Annotated[
         float | None, Option(metavar="SECONDS", help="Time to look for members; the result depends on the machine.")
     ] = None,
+    use_unlabelled: Annotated[
+        bool, Option("--use-unlabelled", help="Try rows whose target is empty; held-out rows decide.")
+    ] = False,
     device: Annotated[str | None, Option(help="cpu, cuda, or auto.")] = None,
     class_prior: Prior = None,
     threshold: Threshold = None,
@@ -251,6 +254,7 @@ def fit(
         seed=seed, device=device,
         encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
         class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
+        use_unlabelled=use_unlabelled or None,
     )  # fmt: skip
     with open_output(output, force=force) as new:
         with stop_on_interrupt(warn) as stop:
@@ -546,8 +550,9 @@ def _print_metrics(found: Evaluation, decided: dict[str, float] | None = None) -
     if found.plain:
         gains: list[dict[str, object]] = [{"metric": name, **figures} for name, figures in found.plain.items()]
         Terminal().print(summary_table("Beside plain logit adjustment: balanced prior, gain from low to high", gains))
-    if found.verdict:
-        tell(found.verdict)
+    for sentence in (found.verdict, found.unlabelled):
+        if sentence:
+            tell(sentence)
 
 
 def _print_comparison(found: Comparison) -> None:

@@ -67,6 +67,7 @@ from ecrt.stages.encoding import check_encoder
 from ecrt.stages.heads import Target
 from ecrt.stages.parts import Composed, Rule, refuse_idle
 from ecrt.stages.scoring import predict_sources, predict_together
+from ecrt.stages.unlabelled import estimated_prior
 from ecrt.threads import one_thread
 from ecrt.training import BarProgress, Progress
 
@@ -90,9 +91,6 @@ ROWS_AT_ONCE = 8192
 
 OTHER_UNITS = 20
 """Images whose values differ from those of the fit by more than this factor are in other units."""
-
-MOST_ROUNDS = 1000
-"""Of expectation and maximisation; they mostly end far earlier."""
 
 FLOW_SOURCES = 64
 """``demixing="auto"`` tries a flow on at most this many sources: beyond, linear de-mixing has always been ahead."""
@@ -365,19 +363,21 @@ class EstimatorBase(FitBase):
     def _features(self, X: Any) -> Array:
         """z = e(x) of rows or of a Dataset."""
         check_is_fitted(self)
-        rows = None if isinstance(X, Dataset) else self._read_rows(X)
-        if rows is not None and type(self.encoder_) is nn.Identity and rows.ndim == 2:
-            features = rows
-        else:
-            items = labelled_items(X) if rows is None else array_items(rows)
-            check_encoder(self.encoder_, items, torch.device("cpu"))
-            features = features_of(self.encoder_, items, device=torch.device("cpu"))
+        features = self._encoded(X if isinstance(X, Dataset) else self._read_rows(X))
         expected = self.demixer_.linear.n_features
         if features.shape[1] != expected:
             raise InputError(
                 f"X has the wrong shape: its rows have {features.shape[1]} features, those of the fit had {expected}."
             )
         return features
+
+    def _encoded(self, rows: Array | Dataset[Any]) -> Array:
+        """z = e(x) of rows that were read, or of a Dataset."""
+        if not isinstance(rows, Dataset) and type(self.encoder_) is nn.Identity and rows.ndim == 2:
+            return rows
+        items = labelled_items(rows) if isinstance(rows, Dataset) else array_items(rows)
+        check_encoder(self.encoder_, items, torch.device("cpu"))
+        return features_of(self.encoder_, items, device=torch.device("cpu"))
 
 
 def log_prior_of(prior: Any, classes: NDArray[Any], *, several: bool) -> Array:
@@ -492,16 +492,7 @@ class ClassProbabilities(ClassifierMixin):
         check_is_fitted(self)
         if self.multilabel_:
             raise InputError("Frequencies are estimated for rows with one class each, not for multi-label data.")
-        likelihood = softmax(self._balanced_scores(X), axis=1)
-        prior = self.class_counts_ / self.class_counts_.sum()
-        for _ in range(MOST_ROUNDS):
-            posterior = likelihood * prior
-            after = (posterior / posterior.sum(axis=1, keepdims=True)).mean(axis=0)
-            change, prior = np.abs(after - prior).max(), after
-            if change < 1e-9:
-                break
-        prior = np.maximum(prior, 1e-9)
-        return np.asarray(prior / prior.sum())
+        return estimated_prior(softmax(self._balanced_scores(X), axis=1), self.class_counts_.astype(np.float64))
 
     @in_blocks
     def _balanced_scores(self, X: ArrayLike | Dataset[Any]) -> Array:

@@ -74,6 +74,7 @@ from ecrt.stages import (
     transfer,
     transfer_again,
 )
+from ecrt.stages.blending import Worth
 from ecrt.stages.parts import Positive, Rule, changed_options
 from ecrt.stages.targets import row_target
 
@@ -171,6 +172,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         first is the one with the best transfer: ``transform``, ``sample``, the diagnostics and all that follows are of
         it.
     verdict_ : what transfer was worth on held-out rows, in one sentence.
+    unlabelled_verdict_, unlabelled_used_ : what unlabelled rows were worth, in one sentence; whether they are used.
     encoder_, demixer_, head_ : the fitted modules.
     demixing_, head_name_ : kinds of its de-mixing and its head.
     parts_ : its parts: encoder, demixing, augmentation and head.
@@ -230,7 +232,12 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
-    def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
+    def fit(
+        self,
+        X: ArrayLike | Dataset[Any],
+        y: ArrayLike | None = None,
+        X_unlabelled: ArrayLike | Dataset[Any] | None = None,
+    ) -> ECRTClassifier:
         """Learn encoder, de-mixing and head.
 
         Parameters
@@ -240,26 +247,43 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             missing values; ``table_`` says how each column was read.
         y : labels; not given with a Dataset. Where a row may have several labels: an indicator of zeros and ones, dense
             or sparse, one column for each label (of a data frame, its column names are ``classes_``).
+        X_unlabelled : rows without a label, as ``predict`` takes them, where a row has one label. The heads are fitted
+            a second time with what these rows are likely to be, and keep it if held-out rows are then predicted better
+            beyond noise; ``unlabelled_verdict_`` says so. A fit takes some three times as long.
         """
         several = has_several_labels(X, y)
         self._check_parts(self._rules(several))
         if several:
             if self.selection is not None:
                 raise InputError("selection needs one label for each row: use selection=None for multi-label data.")
+            if X_unlabelled is not None:
+                raise InputError("X_unlabelled needs one label for each row: leave it out for multi-label data.")
             return self._fit_labels(X, y)
-        return self._fit_classes(X, y) if self.selection is None else self._fit_selected(X, y)
+        fit = self._fit_classes if self.selection is None else self._fit_selected
+        return fit(X, y, X_unlabelled)
 
     @all_or_nothing
-    def refit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTClassifier:
+    def refit(
+        self,
+        X: ArrayLike | Dataset[Any],
+        y: ArrayLike | None = None,
+        X_unlabelled: ArrayLike | Dataset[Any] | None = None,
+    ) -> ECRTClassifier:
         """Fit on other rows with the members, settings and weights of the last fit: what was tested is then used.
 
         Parameters
         ----------
         X, y : as ``fit`` takes them; y is not used with a Dataset.
+        X_unlabelled : rows without a label; needed where the last fit used such rows, and not used otherwise. The
+            members, fitted without them first, say what they are likely to be.
         """
         before = self._settled()
+        if self.unlabelled_used_ and X_unlabelled is None:
+            raise InputError("The last fit used unlabelled rows: give refit X_unlabelled as well, or fit again.")
         y = None if isinstance(X, Dataset) else y
-        return self._fit_labels(X, y, before) if self.multilabel_ else self._fit_classes(X, y, before)
+        if self.multilabel_:
+            return self._fit_labels(X, y, before)
+        return self._fit_classes(X, y, X_unlabelled if self.unlabelled_used_ else None, before)
 
     def _rules(self, several: bool | None = None) -> Iterator[Rule]:
         """Options that have an effect only with some others; ``several``: whether rows have several labels."""
@@ -282,9 +306,10 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         yield "augmentation", bool(trained) or not from_prior, needs
         yield "thresholds", several is not False, "rows with several labels"
 
-    def _fit_classes(self, X: Any, y: Any, before: tuple[Member, ...] = ()) -> ECRTClassifier:
+    def _fit_classes(self, X: Any, y: Any, X_unlabelled: Any = None, before: tuple[Member, ...] = ()) -> ECRTClassifier:
         """Learn encoder, de-mixing and head, with one label for each row; ``before``: members to fit again."""
         items, labels = self._read_classes(X, y)
+        unlabelled = None if X_unlabelled is None else self._read_unlabelled(X_unlabelled)
         rare = self._known_minority if before else self.minority
         counts = np.bincount(labels, minlength=len(self.classes_))
         self._keep_counts(counts, multilabel=False)
@@ -299,10 +324,22 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             self._check_heads(row_target(labels, roles, self._parts("augmentation")[0], session.rng, session.device))
             encoded = self._encode(items, labels, roles, session)
             z, y_rows = encoded.features[encoded.learn_rows], labels[encoded.learn_rows]
-            self._transfer(z, y_rows, encoded, roles, session, before)
+            more = None if unlabelled is None else self._encoded(unlabelled)
+            if more is not None and more.shape[1] != z.shape[1]:
+                raise InputError(f"X_unlabelled has {more.shape[1]} features for each row, X has {z.shape[1]}.")
+            self._transfer(z, y_rows, encoded, roles, session, before, more)
         keep = thin_out(y_rows, dict.fromkeys(range(len(counts)), EXAMPLES_PER_CLASS), session.rng)
         self._keep_examples(z[keep], y_rows[keep], y_rows[keep], self.classes_, roles.demixed_on)
         return self
+
+    def _read_unlabelled(self, X: Any) -> Any:
+        """Rows without labels, read as X was; a Dataset as it is."""
+        if isinstance(X, Dataset):
+            return X
+        try:
+            return self._read_rows(X)
+        except ValueError as error:  # ours or scikit-learn's
+            raise InputError(f"X_unlabelled: {error}") from error
 
     @property
     def _known_minority(self) -> Minority:
@@ -311,12 +348,21 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         return known.tolist() if len(known) and self.minority != "all" else self.minority
 
     def _transfer(
-        self, z: Array, y: Any, encoded: EncodeResult, roles: ClassRoles, session: Session, before: tuple[Member, ...]
+        self,
+        z: Array,
+        y: Any,
+        encoded: EncodeResult,
+        roles: ClassRoles,
+        session: Session,
+        before: tuple[Member, ...],
+        unlabelled: Array | None = None,
     ) -> Blend | None:
         """Find members, or fit those of before again, and keep them; the trial of those that were found."""
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on & (self.class_counts_ > 0)]
-        options: dict[str, Any] = {"roles": roles, "validation": self.validation_fraction, **vars(session)}
+        options: dict[str, Any] = {
+            "roles": roles, "validation": self.validation_fraction, "unlabelled": unlabelled, **vars(session),
+        }  # fmt: skip
         if before:
             known = {name: value for name, value in self.history_.items() if name not in ("encoder", "restarts")}
             demixed, members = transfer_again(z, y, members=before, **options)
@@ -334,6 +380,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             "tried": found.tried,
             "transfer": None if found.worth is None else found.worth._asdict(),
         }
+        if unlabelled is not None:
+            tried = {} if found.unlabelled is None else found.unlabelled._asdict()
+            self.history_["unlabelled"] = {"rows": len(unlabelled), **tried}
         return found
 
     def _attempts(self, z: Array, roles: ClassRoles, several: bool) -> list[Attempt]:
@@ -391,6 +440,32 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         return (
             f"Transfer {how} the held-out loss by {abs(gain):.3f} (95 % interval {low:.3f} to {high:.3f}): {figures}."
         )
+
+    @property
+    def unlabelled_used_(self) -> bool:
+        """Whether the members have learned from unlabelled rows as well."""
+        check_is_fitted(self)
+        told = self.history_.get("unlabelled", {})
+        return "gain" in told and Worth(**{name: told[name] for name in Worth._fields}).certain
+
+    @property
+    def unlabelled_verdict_(self) -> str:
+        """What unlabelled rows were worth on held-out rows, and whether they are used; empty without any."""
+        check_is_fitted(self)
+        told = self.history_.get("unlabelled")
+        if told is None:
+            return ""
+        rows = f"{told['rows']:,} unlabelled rows"
+        if "gain" not in told:
+            return f"The {rows} are not used: there was no time to try them."
+        gain, width = told["gain"], 1.96 * told["error"]
+        figures = (
+            f"the held-out loss is {told['blend']:.3f} with them, {told['plain']:.3f} without (saved {gain:+.3f}, "
+            f"95 % interval {gain - width:+.3f} to {gain + width:+.3f})"
+        )
+        if self.unlabelled_used_:
+            return f"The {rows} are used: {figures}."
+        return f"The {rows} are not used, since they do not help beyond noise: {figures}."
 
     def sample(
         self,
@@ -478,6 +553,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             raise InputError("Classes cannot be added to a model of multi-label data.")
         if not isinstance(self.class_prior, str):
             raise InputError("class_prior has a number for each class: set it to 'balanced' or 'training' first.")
+        if self.unlabelled_used_:
+            warn_user("The heads are fitted anew without the unlabelled rows that the fit used.")
         if isinstance(X, Dataset):
             _, known, labels = read_dataset(X)
             names = known[labels]
@@ -551,7 +628,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         self._keep_examples(z[row[keep]], label[keep], label[keep], self.classes_, roles.demixed_on & (counts > 0))
         return self
 
-    def _fit_selected(self, X: Any, y: Any) -> ECRTClassifier:
+    def _fit_selected(self, X: Any, y: Any, X_unlabelled: Any = None) -> ECRTClassifier:
         """Choose options on problems with known answers, then fit with them on all rows."""
         items, labels = self._read_classes(X, y)
         n_classes = len(self.classes_)
@@ -585,7 +662,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             )  # fmt: skip
         if not selection.transfer:
             warn_user(selection.sentence)
-        chosen = clone(self).set_params(**selection.options, selection=None).fit(X, y)
+        chosen = clone(self).set_params(**selection.options, selection=None).fit(X, y, X_unlabelled)
         self.__dict__ |= learned_attributes(chosen)
         self.selection_ = asdict(selection)
         return self

@@ -263,6 +263,12 @@ def _check_classifier(clf: ECRTClassifier) -> None:
         "What transfer was worth is not known.",
         when=not fits or not all(isinstance(one, float) for one in (worth or {}).values()),
     )
+    told = clf.history_.get("unlabelled", {"rows": 0})
+    fits = isinstance(told, dict) and told.keys() in ({"rows"}, {"rows", *Worth._fields})
+    refuse(
+        "What unlabelled rows were worth is not known.",
+        when=not fits or not all(isinstance(told[name], int if name == "rows" else float) for name in told),
+    )
     _ = clf.log_class_prior_
 
 

@@ -85,8 +85,21 @@ def read_classes(
     return data, read_target(data, names, "classification").y
 
 
-def labelled(data: DataFile) -> DataFile:
-    """The rows that have a target and something to learn from; warnings give the number of the others."""
+def unlabelled(data: DataFile) -> Any:
+    """The rows without a target that have something to learn from."""
+    empty = pd.DataFrame(data.y).isna().all(axis=1).to_numpy()
+    if isinstance(data.X, pd.DataFrame):
+        empty = empty & ~data.X.isna().all(axis=1).to_numpy()
+    if not empty.any():
+        raise InputError("use_unlabelled would have no effect: every row has a target.")
+    return data.take(np.flatnonzero(empty)).X
+
+
+def labelled(data: DataFile, *, others_used: bool = False) -> DataFile:
+    """The rows that have a target and something to learn from; warnings give the number of the others.
+
+    ``others_used``: rows without a target are not lost, and need no warning.
+    """
     if data.y is None:
         raise InputError("There is no target to learn.")
     has_target = ~pd.DataFrame(data.y).isna().any(axis=1).to_numpy()
@@ -95,7 +108,7 @@ def labelled(data: DataFile) -> DataFile:
     kept = has_target
     if isinstance(data.X, pd.DataFrame) and data.X.shape[1] > 1:
         kept = has_target & ~data.X.isna().all(axis=1).to_numpy()
-    if not has_target.all():
+    if not has_target.all() and not others_used:
         warn_user(f"{(~has_target).sum()} rows without a label are left out.")
     if (empty := np.flatnonzero(has_target & ~kept)).size:
         shown = ", ".join(str(row + 1) for row in empty[:5]) + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")
@@ -282,6 +295,7 @@ class FitConfig(ReadOptions):
     costs : of a miss and of a false alarm, such as ``{miss: 10, false_alarm: 1}``; they set the threshold.
     test_size : share of each class kept for testing; 0 for none.
     refit : whether the saved model learns from the test rows too, once they have been used to measure.
+    use_unlabelled : whether rows whose target is empty are tried as ``X_unlabelled``; otherwise they are left out.
     image_size : pixels a side that images are resized to.
     preset : ``"paper"`` for the paper's method as it stands (``"paper:mnist"`` and so on with the networks that its
         supplement has for a data set); options under ``model`` are changes to it.
@@ -303,6 +317,7 @@ class FitConfig(ReadOptions):
     costs: dict[str, float] | None = None
     test_size: float = 0.2
     refit: bool = True
+    use_unlabelled: bool = False
     image_size: int = 32
     preset: str | None = None
     method: str = OURS

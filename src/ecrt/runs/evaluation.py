@@ -73,7 +73,8 @@ class Evaluation:
     columns : how columns were read, rows of ``ecrt.data.column_rows``.
     plain : figures of this model and of plain logit adjustment on the same rows, and what is gained over it, with a
         95 % interval; empty where the two were not compared.
-    verdict : what transfer was worth, in one sentence; empty for a regressor and for a rival.
+    verdict, unlabelled : what transfer, and what unlabelled rows were worth, in one sentence each; empty where there is
+        nothing to say.
     """
 
     task: TaskName
@@ -88,6 +89,7 @@ class Evaluation:
     subject: str = ""
     plain: dict[str, dict[str, float]] = field(default_factory=dict)
     verdict: str = ""
+    unlabelled: str = ""
     columns: tuple[tuple[str, ...], ...] = ()
 
     @property
@@ -183,6 +185,7 @@ def evaluate(clf: ECRTClassifier | BaselineClassifier, X: Any, y: ArrayLike, *, 
         },
         unknown_labels=dict(Counter(str(label) for label in labels if label not in index_of)),
         verdict="" if isinstance(clf, BaselineClassifier) else clf.verdict_,
+        unlabelled="" if isinstance(clf, BaselineClassifier) else clf.unlabelled_verdict_,
     )
 
 

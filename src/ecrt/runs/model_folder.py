@@ -61,6 +61,7 @@ from ecrt.runs.config import (
     labelled,
     read_config,
     read_target,
+    unlabelled,
     warn_of_copies,
 )
 from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate, measure
@@ -193,7 +194,8 @@ def fit_file(
         path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size,
         options=config,
     )  # fmt: skip
-    data = labelled(data)
+    more = {"X_unlabelled": unlabelled(data)} if config.use_unlabelled else {}
+    data = labelled(data, others_used=config.use_unlabelled)
     warn_of_copies(data)
     target = read_target(data, config.target, config.task)
     say(_summary(path, data, target))
@@ -201,6 +203,14 @@ def fit_file(
     left_out = [ColumnReading(name=name, kind="left out", note="As asked for.") for name in config.drop]
     columns = (*data.columns, *(left_out if data.columns else ()))
     show(columns)
+    if more:
+        if config.method != OURS:
+            raise InputError(
+                f"use_unlabelled needs method {OURS!r}; {config.method!r} learns from labelled rows alone."
+            )
+        if target.task != "classification":
+            raise InputError(f"use_unlabelled needs one label for each row; the task is {target.task}.")
+        say(f"{len(more['X_unlabelled'])} rows without a label are tried as well.")
     _check_decision(target, config)
     model = _make_estimator(data, target, config, verbose=verbose)
     train_rows, test_rows = stratified_holdout(_strata(target), config.test_size, np.random.default_rng(config.seed))
@@ -212,7 +222,7 @@ def fit_file(
             _warn_of_untested(target.y, test_rows)
     else:
         say(f"Fitting on all {len(target.y)} rows.")
-    _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows])
+    _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows], **more)
     interrupted = STOPPED if stop_requested() else ""
     if len(test_rows):
         tested, truth = data.take(test_rows).X, replace(target, y=target.y[test_rows])
@@ -225,7 +235,7 @@ def fit_file(
         again = config.refit and not interrupted
         if again:
             say(f"Fitting on all {len(target.y)} rows.")
-            again = _refitted(model, data.X, target.y)
+            again = _refitted(model, data.X, target.y, **more)
             interrupted = "" if again else NOT_REFITTED.format(len(train_rows))
         title = f"{found.title} ({interrupted})" if interrupted else found.title
         kept = "members and options" if config.method == OURS else "options"
@@ -263,13 +273,13 @@ def _warn_of_untested(y: NDArray[Any], test_rows: NDArray[np.int64]) -> None:
         warn_user(f"Too rare for a test row: {shown}. The figures do not include such classes.")
 
 
-def _refitted(model: Any, X: Any, y: Any) -> bool:
+def _refitted(model: Any, X: Any, y: Any, **more: Any) -> bool:
     """Fit on all rows as the tested model was; False where that was interrupted, and the tested model is left."""
     if stop_requested():
         return False
     try:
         with interrupted_at_once():
-            _fit(model, X, y, again=True)
+            _fit(model, X, y, again=True, **more)
     except KeyboardInterrupt:
         if not stop_requested():
             raise
@@ -332,13 +342,13 @@ def _check_decision(target: Target, config: FitConfig) -> None:
     config.decision(*np.unique(target.y, return_counts=True))
 
 
-def _fit(model: Any, X: Any, y: Any, *, again: bool = False) -> None:
-    """Fit; ``again`` with what the last fit has chosen, where there are members to keep."""
+def _fit(model: Any, X: Any, y: Any, *, again: bool = False, **more: Any) -> None:
+    """Fit; ``again`` with what the last fit has chosen, where there are members to keep; ``more``: unlabelled rows."""
     learn = model.refit if again and hasattr(model, "refit") else model.fit
     if isinstance(X, Images):
-        learn(X)
+        learn(X, **more)
     else:
-        learn(X, y)
+        learn(X, y, **more)
 
 
 def _card_figures(found: Evaluation, config: FitConfig) -> tuple[dict[str, float], str]:

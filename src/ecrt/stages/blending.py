@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,11 +25,12 @@ from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.flows import Demixer
 from ecrt.stages.augmenting import Augmentation
 from ecrt.stages.choosing import Draw, HeadChoice, fit_head, try_heads
-from ecrt.stages.demixing import Demixing, DemixResult
-from ecrt.stages.heads import Head, LinearHead, MLPHead
+from ecrt.stages.demixing import Demixing, DemixResult, sources_of
+from ecrt.stages.heads import Head, LinearHead, MLPHead, NetworkHead, head_outputs
 from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.parts import Part
 from ecrt.stages.targets import ClassTarget, Labelled, RowTarget, row_target
+from ecrt.stages.unlabelled import SoftRows, Unlabelled
 from ecrt.training import Progress, stop_requested, stopped_at
 
 Array = NDArray[np.float64]
@@ -110,13 +112,13 @@ class Member:
 
 
 class Worth(NamedTuple):
-    """What transfer is worth on held-out rows.
+    """What transfer, or unlabelled rows, are worth on held-out rows.
 
     Attributes
     ----------
-    blend, plain : loss of all members, and of those without transfer.
+    blend, plain : loss of members with it, and of those without.
     gain, error : what the former save on the latter, and its standard error.
-    skill, skill_error : what all members save on equal logits for every row, and its standard error.
+    skill, skill_error : what the former save on equal logits for every row, and its standard error.
     """
 
     blend: float
@@ -125,6 +127,11 @@ class Worth(NamedTuple):
     error: float
     skill: float
     skill_error: float
+
+    @property
+    def certain(self) -> bool:
+        """Whether rows are predicted better with it than without and than by chance, beyond noise."""
+        return self.gain > 1.96 * self.error and self.skill > 1.96 * self.skill_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +145,8 @@ class Blend:
     tried : held-out loss of everything that was tried, by name.
     trial : held-out logits of the members together, and their rows.
     worth : what transfer saves; ``None`` where all members transfer, or none.
+    unlabelled : what unlabelled rows saved; the members have learned from them where that is certain. ``None`` where
+        there were none, or no time to try them.
     """
 
     members: tuple[Member, ...]
@@ -146,6 +155,7 @@ class Blend:
     tried: dict[str, float]
     trial: Callable[[], tuple[Array, Labels]]
     worth: Worth | None = None
+    unlabelled: Worth | None = None
 
 
 class _Candidate(NamedTuple):
@@ -182,6 +192,7 @@ def transfer(
     draw_from: Callable[[Array, Labels, Labels, Labels], Draw] | None = None,
     fresh: Mask | None = None,
     seconds: float | None = None,
+    unlabelled: Array | None = None,
 ) -> Blend:
     """De-mix, try every head, and weigh what came of it.
 
@@ -195,6 +206,7 @@ def transfer(
         the augmentation, whose weight they have; for classes.
     fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
     seconds : after which nothing more is tried; the members are then fitted on all rows. ``None`` for no limit.
+    unlabelled : features of rows without a class, to learn from as well if held-out rows are then predicted better.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
@@ -231,7 +243,21 @@ def transfer(
     if time.monotonic() >= until:
         names = "; ".join(one.name for one in found)
         warn_user(f"The time budget of {seconds:g} s ended the search for members. Tried were: {names}.")
-    return _blended(found, target)
+    if unlabelled is None:
+        return _blended(found, target)
+    worth: Worth | None = None
+    before = rng.bit_generator.state
+    try:
+        with stopped_at(until):
+            again, worth = _with_unlabelled(z, found, target, Unlabelled(unlabelled, device), **options)
+    except StoppedError:
+        if seconds is None:
+            raise
+    if worth is not None and worth.certain:
+        found = again
+    else:
+        rng.bit_generator.state = before  # rows that are not used change nothing
+    return replace(_blended(found, target), unlabelled=worth)
 
 
 def _tried(
@@ -287,6 +313,93 @@ def _tried(
     return found
 
 
+class _Way(NamedTuple):
+    """A head under a setting on one de-mixing, and its weight among others."""
+
+    augmentation: Augmentation
+    demixed: DemixResult
+    head: Head
+    setting: float
+    temperature: float
+    weight: float
+
+    def knows(self, rows: Labels) -> bool:
+        """Whether its de-mixing was learned once, and some of these rows had a part in that."""
+        return self.demixed.refit is None and self.demixed.fresh is not None and not self.demixed.fresh[rows].all()
+
+
+def _taught(
+    ways: Sequence[_Way],
+    target: RowTarget,
+    unlabelled: Unlabelled,
+    rows: Labels | None = None,
+    progress: Progress | None = None,
+) -> SoftRows:
+    """What the unlabelled rows may be, by heads that learn from some rows alone, ``None`` for all."""
+    if rows is not None:
+        others = np.setdiff1d(np.arange(len(target.strata)), rows)
+        ways = [one for one in ways if not one.knows(others)] or ways
+    logits = np.zeros((len(unlabelled.z), target.n_outputs))
+    for one in ways:
+        demixed = one.demixed if rows is None or one.demixed.refit is None else one.demixed.refit(rows)
+        mine = replace(target, augmentation=one.augmentation)
+        module = fit_head(mine, demixed, one.head, one.setting, one.temperature, progress, rows)
+        scaled = sources_of(demixed.demixer, unlabelled.z) * demixed.head_scale
+        logits += one.weight * head_outputs(module, scaled)
+    return unlabelled.soft_rows(logits, np.bincount(target.strata, minlength=target.n_outputs))
+
+
+def _with_unlabelled(
+    z: Array,
+    found: Sequence[_Candidate],
+    target: RowTarget,
+    unlabelled: Unlabelled,
+    split: tuple[Labels, Labels],
+    fresh: Mask | None,
+    draw_from: Callable[[Array, Labels, Labels, Labels], Draw] | None,
+    progress: Progress | None,
+) -> tuple[list[_Candidate], Worth]:
+    """The same heads on the same folds, with unlabelled rows to learn from, and what these are worth.
+
+    Gaussians and trees stay as they are: they gain from being of another mind than the heads that teach and are taught.
+    What the rows of a fold are thought to be comes from heads that have learned from the labelled rows of that fold
+    alone, under the settings and weights that were found before.
+    """
+    weights = _Trial(found, target).weights() if len(found) > 1 else np.ones(1)
+    ways = [
+        _Way(
+            one.augmentation, one.demixed, one.choice.head, one.choice.setting, one.choice.temperature, float(weight)
+        )
+        for one, weight in zip(found, weights, strict=True)
+        if weight >= LEAST_WEIGHT * weights.sum()
+    ]  # fmt: skip
+    known: dict[bytes, SoftRows] = {}
+
+    def soft(learn: Labels) -> SoftRows:
+        key = np.sort(learn).tobytes()
+        if key not in known:
+            known[key] = _taught(ways, target, unlabelled, np.sort(learn), progress)
+        return known[key]
+
+    again: list[_Candidate] = []
+    for _, group in groupby(found, key=lambda one: (id(one.demixed), isinstance(one.choice.head, NetworkHead))):
+        same = list(group)
+        if not isinstance(same[0].choice.head, NetworkHead):
+            again += same
+            continue
+        draw = None if draw_from is None else draw_from(z, target.strata, *split)
+        choices = try_heads(
+            replace(target, augmentation=same[0].augmentation), same[0].demixed, [one.choice.head for one in same],
+            train_rows=split[0], held_out_rows=split[1], progress=progress, draw=draw, fresh=fresh,
+            folds=same[0].choice.folds, soft=soft,
+        )  # fmt: skip
+        if len(choices) < len(same):
+            raise StoppedError("unlabelled rows")
+        again += [one._replace(choice=choice) for one, choice in zip(same, choices, strict=True)]
+    before = np.arange(2 * len(found)) < len(found)
+    return again, _Trial([*found, *again], target).worth(before, ~before)
+
+
 def _quick(attempt: Attempt) -> Attempt:
     """The same with a small flow of few epochs, and heads that take none."""
     demixing = clone(attempt.demixing).set_params(**QUICK_FLOW)
@@ -321,22 +434,31 @@ def transfer_again(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress | None = None,
+    unlabelled: Array | None = None,
 ) -> tuple[DemixResult, tuple[Member, ...]]:
     """The same members, with the same settings and weights, on other rows; and the de-mixing of the first.
 
     Parameters
     ----------
     z, y, roles, validation : as for ``transfer``; rows are held out to stop the training of a flow.
+    unlabelled : features of rows without a class, if the members learned from such rows.
     """
     target = row_target(y, roles, members[0].augmentation, rng, device)
     train_rows, held_out_rows = target.split(validation, None)
     demixed: dict[int, DemixResult] = {}
+    for one in members:
+        if id(one.demixer) not in demixed:
+            demixed[id(one.demixer)] = target.demix(z, train_rows, held_out_rows, one.demixing, progress)
+    soft: SoftRows | None = None
+    if unlabelled is not None:
+        ways = [
+            _Way(one.augmentation, demixed[id(one.demixer)], one.head, one.setting, one.temperature, one.weight)
+            for one in members
+        ]
+        soft = _taught(ways, target, Unlabelled(unlabelled, device), progress=progress)
     again = []
     for one in members:
-        rows = replace(target, augmentation=one.augmentation)
-        if id(one.demixer) not in demixed:
-            demixed[id(one.demixer)] = rows.demix(z, train_rows, held_out_rows, one.demixing, progress)
-        result = demixed[id(one.demixer)]
+        rows, result = replace(target, augmentation=one.augmentation), demixed[id(one.demixer)]
         again.append(
             replace(
                 one,
@@ -344,7 +466,15 @@ def transfer_again(
                 signal_weight=result.signal_weight,
                 within_variance=result.within_variance,
                 scale=result.head_scale,
-                network=fit_head(rows, result, one.head, one.setting, one.temperature, progress),
+                network=fit_head(
+                    rows,
+                    result,
+                    one.head,
+                    one.setting,
+                    one.temperature,
+                    progress,
+                    soft=soft if isinstance(one.head, NetworkHead) else None,
+                ),
             )
         )
     return demixed[id(members[0].demixer)], tuple(again)
@@ -468,9 +598,12 @@ class _Trial:
             losses[mine] = self.target.losses(self.logits(weights, mine), self.rows[mine])
         return losses
 
-    def worth(self, plain: Mask) -> Worth:
-        """What the other members add to those of a mask."""
-        alone, together = self.losses(members=plain), self.losses()
+    def worth(self, plain: Mask, others: Mask | None = None) -> Worth:
+        """What all members save on those of a mask; or, in losses that a few rows cannot rule, those of another."""
+        alone, together = self.losses(plain), self.losses(others)
+        if others is not None:
+            uniform = DOUBT / self.target.n_outputs
+            alone, together = (-np.log((1 - DOUBT) * np.exp(-one) + uniform) for one in (alone, together))
         guessed = self.target.losses(torch.zeros_like(self.logits_knm[0]), self.rows)
         saved, skill = self._mean(alone - together), self._mean(guessed - together)
         return Worth(float(self.weight @ together), float(self.weight @ alone), *saved, *skill)

@@ -19,6 +19,7 @@ from ecrt.stages.demixing import DemixResult
 from ecrt.stages.heads import Head, HeadFitter
 from ecrt.stages.holdout import Watched, all_fresh, better_under_weights, halves, head_folds
 from ecrt.stages.targets import RowTarget, View
+from ecrt.stages.unlabelled import SoftRows
 from ecrt.training import Progress, stop_requested
 
 Array = NDArray[np.float64]
@@ -41,6 +42,7 @@ class HeadChoice:
     logits : balanced logits of ``rows``, each under the setting that the other half would choose, float64 on the CPU.
     trial : balanced logits of rows that the head on trial had not seen, and these rows.
     temperature : what logits are divided by; 1 unless the loss gives them their own scale.
+    folds : rows to learn from and rows to check on that it was chosen by.
     """
 
     head: Head
@@ -53,6 +55,7 @@ class HeadChoice:
     logits: Callable[[], Tensor]
     trial: Callable[[], tuple[Array, Labels]]
     temperature: float = 1.0
+    folds: tuple[tuple[Labels, Labels], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ def try_heads(
     progress: Progress | None = None,
     draw: Draw | None = None,
     fresh: Mask | None = None,
+    folds: Sequence[tuple[Labels, Labels]] = (),
+    soft: Callable[[Labels], SoftRows] | None = None,
 ) -> list[HeadChoice]:
     """Each head under the setting that serves held-out rows best; what is chosen can then be fitted on all rows.
 
@@ -90,11 +95,14 @@ def try_heads(
     target, demixed : classes or labels of the rows, and their sources.
     draw : makes synthetic sources; ``None`` for those of ``augmentation``.
     fresh : rows that earlier stages have not looked at, ``None`` for all.
+    folds : rows to learn from and rows to check on; drawn if not given.
+    soft : rows without labels to learn from as well, from the labelled rows that may say what they are.
     """
     rng = target.rng
 
     def view(part: DemixResult, learn: Labels) -> View:
-        return View(target, part, None if draw is None else draw.made_from(part, learn))
+        drawn = None if draw is None else draw.made_from(part, learn)
+        return View(target, part, drawn, None if soft is None else soft(learn))
 
     def fit(head: Head, fitter: HeadFitter, setting: float, temperature: float) -> nn.Module:
         everything = np.concatenate([train_rows, held_out_rows])
@@ -103,9 +111,9 @@ def try_heads(
         return target.balanced(module, head, temperature).double().cpu().eval()
 
     known = all_fresh(fresh, demixed.fresh, None if draw is None else draw.fresh)
-    folds = [
+    views = [
         Fold(view(demixed if demixed.refit is None else demixed.refit(learn), learn), learn, check)
-        for learn, check in head_folds(target.strata, train_rows, held_out_rows, rng, known)
+        for learn, check in folds or head_folds(target.strata, train_rows, held_out_rows, rng, known)
     ]
     found: list[HeadChoice] = []
     with seeded(int(rng.integers(2**62))):
@@ -113,12 +121,12 @@ def try_heads(
             if found and stop_requested():
                 break
             try:
-                walks = [_walk(head, fitter, fold) for fold in folds]
+                walks = [_walk(head, fitter, fold) for fold in views]
             except StoppedError:
                 if not found:
                     raise
                 break
-            found.append(_choice(target, head, folds, walks, partial(fit, head, fitter)))
+            found.append(_choice(target, head, views, walks, partial(fit, head, fitter)))
     if not found:
         raise InputError("No head to choose from: give at least one.")
     return found
@@ -140,12 +148,17 @@ def fit_head(
     setting: float,
     temperature: float,
     progress: Progress | None = None,
+    rows: Labels | None = None,
+    soft: SoftRows | None = None,
 ) -> nn.Module:
-    """A head under a setting that was chosen before, on all rows; see ``HeadChoice.fit``."""
-    everything = np.arange(len(target.strata))
+    """A head under a setting that was chosen before; see ``HeadChoice.fit``.
+
+    ``rows`` and ``soft``: labelled rows to learn from, ``None`` for all, and rows without labels.
+    """
+    rows = np.arange(len(target.strata)) if rows is None else rows
     with seeded(int(target.rng.integers(2**62))):
         fitter = head.fitter(target, target.rng, progress)
-        module = fitter.fit(View(target, demixed).sample(everything, head), setting)
+        module = fitter.fit(View(target, demixed, soft=soft).sample(rows, head), setting)
     return target.balanced(module, head, temperature).double().cpu().eval()
 
 
@@ -217,6 +230,7 @@ def _choice(
         logits=logits,
         trial=trial,
         temperature=temperature,
+        folds=tuple((fold.learn, fold.check) for fold in folds),
     )  # fmt: skip
 
 

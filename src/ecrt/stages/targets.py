@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
@@ -41,7 +41,7 @@ from ecrt.metrics import LEAST_LOG_PROBABILITY, bce_per_row, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians
 from ecrt.randomness import generator_on
 from ecrt.stages.augmenting import Augmentation, Synthetic, class_sources, draw_classes, label_sources
-from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix
+from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix, sources_of
 from ecrt.stages.encoding import Encoder, EncoderTarget
 from ecrt.stages.heads import (
     MANY_ROWS,
@@ -56,6 +56,7 @@ from ecrt.stages.heads import (
     loss_for,
 )
 from ecrt.stages.holdout import halves
+from ecrt.stages.unlabelled import SoftRows
 from ecrt.training import Progress
 
 Array = NDArray[np.float64]
@@ -476,12 +477,14 @@ def row_target(
 class View:
     """Rows as one de-mixing shows them to heads.
 
-    ``drawn`` makes synthetic sources of rows; ``None`` for those of the augmentation.
+    ``drawn`` makes synthetic sources of rows; ``None`` for those of the augmentation. ``soft`` are rows without labels
+    to learn from as well.
     """
 
     target: RowTarget
     demixed: DemixResult
     drawn: Callable[[Labels], Synthetic] | None = None
+    soft: SoftRows | None = None
 
     def __post_init__(self) -> None:
         # On the device once; on the CPU this is the same memory.
@@ -504,7 +507,7 @@ class View:
         y, weight = target.learned(rows, synthetic, head)
         drawn = torch.from_numpy(synthetic.s).to(device) * self.scale_d
         variance = demixed.within_variance * demixed.head_scale**2
-        return HeadSample(
+        sample = HeadSample(
             torch.cat([self.scaled(rows).float(), drawn.float()]),
             y.to(device),
             weight.float().to(device),
@@ -512,6 +515,27 @@ class View:
             variance=torch.from_numpy(variance),
             between=torch.from_numpy(demixed.signal_to_noise * variance),
             draw=again,
+        )
+        return sample if self.soft is None else self._with_soft(sample, self.soft)
+
+    def _with_soft(self, sample: HeadSample, soft: SoftRows) -> HeadSample:
+        """The sample with pairs of an unlabelled row and a class that it may have."""
+        device = self.target.device
+        y, weight, synthetic = (one.cpu().numpy() for one in (sample.y, sample.weight.double(), sample.synthetic))
+        counts = np.bincount(y[~synthetic], minlength=self.target.n_outputs)
+        weights = soft.shared_mass(y, weight, counts)
+        rows = torch.from_numpy(sources_of(self.demixed.demixer, soft.z)).to(device).mul_(self.scale_d).float()
+        draw, last = (
+            sample.draw,
+            len(y) - 1,
+        )  # rows without labels are not synthetic: what is drawn for them is not used
+        return replace(
+            sample,
+            s=torch.cat([sample.s, rows[torch.from_numpy(soft.row).to(device)]]),
+            y=torch.cat([sample.y, torch.from_numpy(soft.y).to(device)]),
+            weight=torch.from_numpy(np.concatenate(weights)).float().to(device),
+            synthetic=torch.cat([sample.synthetic, torch.zeros(len(soft.y), dtype=torch.bool, device=device)]),
+            draw=None if draw is None else lambda chosen: draw(chosen.clamp(max=last)),
         )
 
     def _draws(self, sources: ClassSources, y: Labels, n_real: int) -> Callable[[Tensor], Tensor]:

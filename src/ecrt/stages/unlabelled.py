@@ -1,0 +1,153 @@
+"""Rows without labels: classes that each of them may have, and how much it counts as a row of each.
+
+One round of soft pseudo-labels. A model that was fitted on labelled rows says how probable each class is for a row,
+under class frequencies that are estimated from the unlabelled rows themselves. Its nearest neighbours have a say, then
+the probabilities are sharpened. A row of which little is known counts for less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from ecrt.nn import column_spread
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+MOST_ROUNDS = 1000
+"""Of expectation and maximisation; they mostly end far earlier."""
+
+NEIGHBOURS = 10
+NEIGHBOUR_TRUST = 0.6
+"""What the mean probability of a class among the neighbours counts for, as a power."""
+
+DOUBT = 0.02
+"""Is added to that mean: a class that no neighbour has may still be the right one."""
+
+SHARPNESS = 2.0
+"""Power that probabilities are raised to."""
+
+LEAST_SHARE = 0.02
+"""Classes with a smaller share of a row are left out: they would cost more than they are worth."""
+
+MOST_NEIGHBOURS = 20_000
+"""Of more unlabelled rows so many are looked at for neighbours; all of them are learned from."""
+
+ROWS_AT_ONCE = 1024
+
+
+def estimated_prior(likelihood: Array, start: Array) -> Array:
+    """Class frequencies among rows, by expectation and maximisation in turn.
+
+    References
+    ----------
+    Saerens, Latinne and Decaestecker (2002), Adjusting the outputs of a classifier to new a priori probabilities.
+
+    Parameters
+    ----------
+    likelihood : how probable each row is under each class, up to a factor for each row.
+    start : frequencies to begin with.
+    """
+    prior = start / start.sum()
+    for _ in range(MOST_ROUNDS):
+        posterior = likelihood * prior
+        after = (posterior / posterior.sum(axis=1, keepdims=True)).mean(axis=0)
+        change, prior = np.abs(after - prior).max(), after
+        if change < 1e-9:
+            break
+    prior = np.maximum(prior, 1e-9)
+    return np.asarray(prior / prior.sum())
+
+
+@dataclass(frozen=True)
+class SoftRows:
+    """Unlabelled rows as pairs of a row and a class that it may have.
+
+    Attributes
+    ----------
+    z : features of all unlabelled rows.
+    row, y, weight : of each pair: its row, its class, and how much of a labelled row it counts for.
+    """
+
+    z: Array
+    row: Labels
+    y: Labels
+    weight: Array
+
+    def shared_mass(self, y: Labels, weight: Array, counts: Labels) -> tuple[Array, Array]:
+        """Weights of other rows and of the pairs, where every class keeps its mass.
+
+        Parameters
+        ----------
+        y, weight : of the other rows, real and synthetic.
+        counts : real rows of each class.
+        """
+        mass = np.bincount(y, weights=weight, minlength=len(counts))
+        all_rows = counts + np.bincount(self.y, weights=self.weight, minlength=len(counts))
+        share = counts / np.maximum(all_rows, 1e-9)
+        return weight * share[y], mass[self.y] * self.weight / all_rows[self.y]
+
+
+@dataclass(frozen=True)
+class Unlabelled:
+    """Rows without labels.
+
+    Attributes
+    ----------
+    z : their features.
+    device : where neighbours are looked for.
+    """
+
+    z: Array
+    device: torch.device
+
+    @cached_property
+    def neighbours(self) -> Labels:
+        """The nearest of the other rows, by the angle between standardised rows with a column of ones.
+
+        Between long vectors that is the angle alone, which serves embeddings better than distance; between short ones
+        it is close to distance.
+        """
+        spread = column_spread(self.z)
+        varies = spread > 0
+        standard = (self.z[:, varies] - self.z[:, varies].mean(axis=0)) / spread[varies]
+        rows = torch.from_numpy(np.column_stack([standard, np.ones(len(standard))])).float().to(self.device)
+        rows = torch.nn.functional.normalize(rows)
+        pool = np.linspace(0, len(rows) - 1, min(len(rows), MOST_NEIGHBOURS)).astype(np.int64)
+        looked_at = torch.from_numpy(pool).to(self.device)
+        others, found = rows[looked_at].T.contiguous(), []
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            part = rows[start : start + ROWS_AT_ONCE]
+            likeness = part @ others
+            own = torch.arange(start, start + len(part), device=self.device)
+            likeness[own[:, None] == looked_at] = -2.0
+            found.append(likeness.topk(min(NEIGHBOURS, len(pool) - 1), dim=1).indices)
+        return pool[torch.cat(found).cpu().numpy()]
+
+    def soft_rows(self, logits: Array, counts: Labels) -> SoftRows:
+        """Classes that the rows may have.
+
+        Parameters
+        ----------
+        logits : balanced logits of the rows.
+        counts : labelled rows of each class.
+        """
+        likelihood = softmax(logits, axis=1)
+        posterior = likelihood * estimated_prior(likelihood, counts.astype(np.float64))
+        posterior /= posterior.sum(axis=1, keepdims=True)
+        if len(self.z) > 1:
+            around = np.zeros_like(posterior)
+            for nearest in self.neighbours.T:
+                around += posterior[nearest] / self.neighbours.shape[1]
+            posterior *= (around + DOUBT) ** NEIGHBOUR_TRUST
+            posterior /= posterior.sum(axis=1, keepdims=True)
+        sharp = posterior**SHARPNESS
+        sharp /= sharp.sum(axis=1, keepdims=True)
+        row, y = np.nonzero(sharp > LEAST_SHARE)
+        return SoftRows(self.z, row, y, sharp[row, y] * posterior.max(axis=1)[row])
