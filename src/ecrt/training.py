@@ -19,6 +19,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Column
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -89,8 +90,10 @@ class BarProgress(Progress):
 
     def __init__(self) -> None:
         self._bars = RichProgress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            TimeRemainingColumn(), TextColumn("left  {task.fields[note]}"), console=Console(stderr=True),
+            TextColumn("{task.description}"), BarColumn(bar_width=12), MofNCompleteColumn(),
+            TimeElapsedColumn(), TimeRemainingColumn(compact=True), TextColumn("left"),
+            TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            console=Console(stderr=True), expand=True,
         )  # fmt: skip
         self._tasks: list[TaskID] = []
 
