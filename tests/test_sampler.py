@@ -282,6 +282,7 @@ def test_pipeline_and_grid_search(rows):
     [
         ({"augmentation": "none"}, "would have no effect: it needs a part that draws"),
         ({"augmentation": NoAugmentation()}, "would have no effect: it needs a part that draws"),
+        ({"demixing": Linear(signal_weights=False)}, "would have no effect: it needs a head"),
         ({"augmentation": Parametric(weight=0.3)}, "ECRTClassifier for its weight: rows are counted"),
         ({"augmentation": Parametric(weighting="added", n_synthetic=3)}, "for its n_synthetic and weighting"),
         (

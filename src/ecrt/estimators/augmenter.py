@@ -19,7 +19,7 @@ from ecrt.estimators.synthesis import (
     ROUNDS,
     ClassRows,
     find_mechanism,
-    idle_augmentation,
+    idle_options,
     roles_of,
     rows_of_classes,
     usual_augmentation,
@@ -95,9 +95,10 @@ class ECRTAugmenter(nn.Module):
         )
         self.demixing: Demixing | None = _part(DEMIXING, demixing, "demixing")
         self.augmentation: Augmentation | None = _part(AUGMENTATION, augmentation, "augmentation")
-        for _, acts, needs in idle_augmentation(self.augmentation, weighs=True):
+        for name, acts, needs in idle_options(self.demixing, self.augmentation, weighs=True):
             if not acts:
-                raise InputError(f"augmentation={augmentation!r} would have no effect: it needs {needs}.")
+                given = demixing if name == "demixing" else augmentation
+                raise InputError(f"{name}={given!r} would have no effect: it needs {needs}.")
         self._pools: dict[int, Pool] | None = None
 
     def fit(self, features: Tensor, labels: Tensor) -> ECRTAugmenter:

@@ -28,7 +28,7 @@ from ecrt.estimators.synthesis import (
     ROUNDS,
     ClassRows,
     find_mechanism,
-    idle_augmentation,
+    idle_options,
     roles_of,
     rows_of_classes,
     usual_augmentation,
@@ -132,7 +132,8 @@ class ECRTSampler(FitBase, BaseOverSampler):
 
     def _check_X_y(self, X: Any, y: Any) -> tuple[Any, NDArray[Any], bool]:  # noqa: N802
         """X as cells to be filled in, y, and whether it came as an indicator of classes."""
-        self._check_parts(idle_augmentation(next(iter(self._parts("augmentation")), None)))
+        parts = (next(iter(self._parts(name)), None) for name in ("demixing", "augmentation"))
+        self._check_parts(idle_options(*parts))
         y, one_vs_all = check_target_type(y, indicate_one_vs_all=True)
         z, y = self._learn_rows(X, y)
         if self.table_ is None:

@@ -57,8 +57,13 @@ ROUNDS = 20
 ROWS_AT_ONCE = 2048
 
 
-def idle_augmentation(augmentation: Augmentation | None, *, weighs: bool = False) -> Iterator[Rule]:
-    """Options of an augmentation without an effect; ``weighs``: whether its weight has one."""
+def idle_options(
+    demixing: Demixing | None, augmentation: Augmentation | None, *, weighs: bool = False
+) -> Iterator[Rule]:
+    """Options of the parts without an effect; ``weighs``: whether the weight of an augmentation has one."""
+    if demixing is not None:
+        needs = "a head for its signal_weights: rows are drawn from sources as they are"
+        yield "demixing", "signal_weights" not in changed_options(demixing), needs
     if augmentation is None:
         return
     needs = "a part that draws: use augmentation='auto', 'kernel' or 'pairs', for example"
