@@ -5,7 +5,7 @@ by themselves; those that were tried and got none are fitted alone. The default 
 adjustment, nor than its own best member: the one that is best on the test rows, which nobody knows beforehand, or the
 one with the lowest held-out loss. Some sets have rivals, too.
 
-No setting was fitted to these seeds. But a first run, on other seeds of the same sets and on the same test rows of MNIST
+No setting was fitted to these seeds. But a first run, on other seeds of the same sets and the same test rows of MNIST
 and Tiny-ImageNet, was looked at: it led to the plain member under one scale and to the doubt of Gaussian heads. Ways to
 weigh members were compared on yet other draws, and on the other half of the test rows of MNIST and of the 80 classes.
 """
