@@ -152,6 +152,22 @@ def test_on_noise_nothing_changes_by_a_bit(seed):
     np.testing.assert_array_equal(clf.predict_proba(X), ECRTClassifier(**QUICK).fit(X, y).predict_proba(X))
 
 
+def test_they_are_used_where_some_of_many_rows_choose(used, monkeypatch):
+    """The members that are then fitted on all rows learn from them as well."""
+    _, X, y, unlabelled, *_ = used
+    monkeypatch.setattr(blending, "MOST_ROWS", len(X) - 10)
+    given = []
+    again = blending.transfer_again
+    monkeypatch.setattr(
+        blending,
+        "transfer_again",
+        lambda *rows, **options: given.append(options["unlabelled"]) or again(*rows, **options),
+    )
+    clf = ECRTClassifier(**QUICK).fit(X, y, X_unlabelled=unlabelled)
+    assert clf.unlabelled_used_
+    assert [len(one) for one in given] == [len(unlabelled)]
+
+
 def test_without_time_they_are_not_used():
     X, y, unlabelled, *_ = clusters()
     clf = ECRTClassifier(**QUICK, time_budget=1e-6).fit(X, y, X_unlabelled=unlabelled)

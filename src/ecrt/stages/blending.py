@@ -213,12 +213,16 @@ def transfer(
     target = row_target(y, roles, attempts[0].augmentation, rng, device)
     if isinstance(target, ClassTarget) and len(z) > MOST_ROWS and draw_from is None:
         part = _some(target.strata, np.arange(len(z)), MOST_ROWS, rng)
+        options: dict[str, Any] = {
+            "roles": roles, "validation": validation, "rng": rng, "device": device, "progress": progress,
+        }  # fmt: skip
         chosen = transfer(
-            z[part], target.y[part], roles=roles, attempts=attempts, validation=validation, rng=rng, device=device,
-            progress=progress, fresh=None if fresh is None else fresh[part], seconds=seconds,
+            z[part], target.y[part], attempts=attempts, fresh=None if fresh is None else fresh[part], seconds=seconds,
+            unlabelled=unlabelled, **options,
         )  # fmt: skip
+        used = chosen.unlabelled is not None and chosen.unlabelled.certain
         demixed, members = transfer_again(
-            z, y, roles=roles, members=chosen.members, validation=validation, rng=rng, device=device, progress=progress
+            z, y, members=chosen.members, unlabelled=unlabelled if used else None, **options
         )  # fmt: skip
         return replace(chosen, demixed=demixed, members=members)
     train_rows, held_out_rows = target.split(validation, fresh)
@@ -227,7 +231,7 @@ def transfer(
             f"No row can be held out of {len(z)} rows: at least two rows must have the same class, or the same rarest "
             "label."
         )
-    options: dict[str, Any] = {
+    options = {
         "split": (train_rows, held_out_rows), "fresh": fresh, "draw_from": draw_from,
         "progress": progress or Progress(),
     }  # fmt: skip
