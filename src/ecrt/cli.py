@@ -232,6 +232,12 @@ def fit(
     budget: Annotated[
         float | None, Option(metavar="SECONDS", help="Time to look for members; the result depends on the machine.")
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        Option(
+            metavar="FOLDER", help="Keep there what has been trained; after a stop the same command goes on from it."
+        ),
+    ] = None,
     use_unlabelled: Annotated[
         bool, Option("--use-unlabelled", help="Try rows whose target is empty; held-out rows decide.")
     ] = False,
@@ -242,6 +248,7 @@ def fit(
     force: Annotated[bool, Option("--force", help="Write to a folder that holds other files.")] = False,
 ) -> None:
     """Fit a model on a file; write it, its figures and a report to a folder."""
+    from ecrt.checkpoints import forget
     from ecrt.report import write_model_page
     from ecrt.runs.config import read_config, read_costs, read_prior
     from ecrt.runs.model_folder import fit_file, open_output, publish_run
@@ -260,8 +267,13 @@ def fit(
         with stop_on_interrupt(warn) as stop:
             try:
                 found, interrupted = fit_file(
-                    file, new.path, chosen, say=Terminal(stderr=True).print, show=_print_columns
+                    file, new.path, chosen, say=Terminal(stderr=True).print, show=_print_columns, checkpoint=checkpoint
                 )
+            except TerminatedError:
+                if checkpoint is None:
+                    raise
+                warn(f"Stopped. The same command goes on from {checkpoint}.")
+                raise typer.Exit(143) from None
             except StoppedError as error:
                 if not stop.signal:
                     raise
@@ -272,6 +284,8 @@ def fit(
             following = "" if interrupted else _next_command(file, target, output, found, chosen.method)
             write_model_page(found, new.path, next_command=following)
         place = publish_run(new, interrupted=bool(interrupted))
+        if checkpoint is not None and not interrupted:
+            forget(checkpoint)
     place = output if place == output.resolve() else place  # as it was given, unless it went elsewhere
     if found is not None:
         tell(f"Report: {place / 'report.html'}")

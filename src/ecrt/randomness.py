@@ -56,6 +56,20 @@ def generator_on(device: torch.device) -> torch.Generator | None:
     return None if generators is None else generators.on(device)
 
 
+def drawn_so_far() -> dict[str, Tensor]:
+    """States of the generators of this block, by device."""
+    generators = _generators.get()
+    return {} if generators is None else {str(device): one.get_state() for device, one in generators.made.items()}
+
+
+def draw_on_from(states: dict[str, Tensor]) -> None:
+    """Put the generators of this block into such states."""
+    generators = _generators.get()
+    if generators is not None:
+        for device, state in states.items():
+            generators.on(torch.device(device)).set_state(state)
+
+
 @contextmanager
 def own_draws_only(module: nn.Module) -> Iterator[None]:
     """Work at full speed where every draw names its generator.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
+from functools import partial
 from types import FrameType
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from rich.table import Column
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from ecrt.checkpoints import Kept, begin_training, registered
 from ecrt.errors import DivergenceError, StoppedError, TerminatedError
 from ecrt.randomness import generator_on, own_draws_only
 
@@ -180,6 +182,11 @@ def train(
     """
     progress = progress or Progress()
     history = History()
+    kept = begin_training(stage)
+    if kept is not None and (outcome := kept.outcome()) is not None:
+        module.load_state_dict(outcome["module"])
+        module.eval()
+        return History(**outcome["history"])
     best_state = _snapshot(module)
     steps_per_epoch = len(batches)  # type: ignore[arg-type]
     parameters = [p for p in module.parameters() if p.requires_grad]
@@ -195,14 +202,30 @@ def train(
         steps = WatchedSteps(loss, parameters, optimizer, schedule, **options)
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
     stop = deadline_passed if to_the_end else stop_requested
+    first, done = 0, 0
+    if kept is not None and (state := kept.unfinished()) is not None:
+        first, done, best_state = state["epoch"], state["batch"], state["best"]
+        module.load_state_dict(state["module"])
+        history = History(**state["history"])
+        _restore_optimizer(optimizer, parameters, state["optimizer"])
+        schedule.go_on_from(state["step"])
+        steps.restore(state["steps"])
+
+    def state_at(epoch: int, batch: int) -> dict[str, Any]:
+        return {
+            "epoch": epoch, "batch": batch, "module": module.state_dict(), "best": best_state,
+            "history": vars(history), "optimizer": [optimizer.state[one] for one in parameters],
+            "step": schedule.step, "steps": steps.state(),
+        }  # fmt: skip
+
     progress.start(stage, n_epochs)
     at_full_speed = ExitStack()
     try:
         if not others_draw:
             at_full_speed.enter_context(own_draws_only(module))
-        for epoch in range(n_epochs):
+        for epoch in range(first, n_epochs):
             module.train()
-            trained = _run_epoch(steps, batches, stop)
+            trained = _run_epoch(steps, batches, stop, kept, partial(state_at, epoch), done if epoch == first else 0)
             if trained is None:
                 break
             history.train_loss.append(trained)
@@ -225,6 +248,8 @@ def train(
         wanted = n_epochs if held_out_loss is None else min(n_epochs, 1)
         if len(history.train_loss) < wanted:
             raise StoppedError(stage)
+        if kept is not None and not stop():
+            kept.end({"module": best_state, "history": vars(history)})
     finally:
         at_full_speed.close()
         module.load_state_dict(best_state)
@@ -233,13 +258,24 @@ def train(
     return history
 
 
-def _run_epoch(steps: WatchedSteps | DeferredSteps, batches: Iterable[Any], stop: Callable[[], bool]) -> float | None:
-    """Mean loss of an epoch; ``None`` of one that was not finished."""
-    for batch in batches:
+def _run_epoch(
+    steps: WatchedSteps | DeferredSteps, batches: Iterable[Any], stop: Callable[[], bool], kept: Kept | None,
+    state_at: Callable[[int], Any], done: int,
+) -> float | None:  # fmt: skip
+    """Mean loss of an epoch, of which so many batches were done before; ``None`` of one that was not finished."""
+    for number, batch in enumerate(batches if kept is None else kept.batches(batches, done), done + 1):
         if stop():
             return None
         steps(batch)
+        if kept is not None:
+            kept.save(partial(state_at, number))
     return steps.end_epoch()
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], states: list[Any]) -> None:
+    """Moments and steps of each parameter, on its device; the rate is the schedule's."""
+    whole = optimizer.state_dict()
+    optimizer.load_state_dict(whole | {"state": dict(enumerate(states)) if any(states) else {}})
 
 
 def _make_optimizer(parameters: list[nn.Parameter], config: TrainingConfig, *, recorded: bool) -> torch.optim.Optimizer:
@@ -281,6 +317,10 @@ def minimise_convex(
         parameters, max_iter=max_iterations, tolerance_grad=tolerance, tolerance_change=tolerance * 1e-2,
         history_size=10, line_search_fn="strong_wolfe",
     )  # fmt: skip
+    kept = begin_training(stage)
+    if kept is not None and (outcome := kept.outcome()) is not None:
+        module.load_state_dict(outcome["module"])
+        return int(outcome["evaluations"])
     evaluations = 0
     best_loss, best_state = math.inf, _snapshot(module)
 
@@ -300,6 +340,8 @@ def minimise_convex(
 
     with own_draws_only(module):
         optimizer.step(closure)
+    if kept is not None:
+        kept.end({"module": _snapshot(module), "evaluations": evaluations})
     return evaluations
 
 
@@ -359,7 +401,7 @@ def newton_softmax(
 
 def torch_generator(rng: np.random.Generator) -> torch.Generator:
     """A torch generator seeded from a numpy one."""
-    return torch.Generator().manual_seed(int(rng.integers(2**62)))
+    return registered(torch.Generator().manual_seed(int(rng.integers(2**62))))
 
 
 # --- steps ------------------------------------------------------------------------------------------
@@ -379,6 +421,11 @@ class Schedule:
     def __init__(self, optimizer: torch.optim.Optimizer, peak: float, warmup: int, total: int) -> None:
         self.optimizer, self.peak, self.warmup, self.total = optimizer, peak, max(warmup, 1), max(total, 1)
         self.step = -1
+        self.advance()
+
+    def go_on_from(self, step: int) -> None:
+        """Be at that step."""
+        self.step = step - 1
         self.advance()
 
     def advance(self) -> None:
@@ -417,6 +464,14 @@ class WatchedSteps:
         self.optimizer.step()
         self.schedule.advance()
         self.total, self.count = self.total + current, self.count + 1
+
+    def state(self) -> Any:
+        """Sum of losses since the epoch began, and their number."""
+        return [self.total, self.count]
+
+    def restore(self, state: Any) -> None:
+        """Go on from there."""
+        self.total, self.count = state
 
     def end_epoch(self) -> float:
         """Mean loss of the steps since the last call."""
@@ -464,6 +519,17 @@ class DeferredSteps:
             self._update(batch)
         self.schedule.advance()
         self.count += 1
+
+    def state(self) -> Any:
+        """What the device has noted since the epoch began, and the number of steps."""
+        return [self.total, self.count, self.step, self.bad_step, self.bad_loss, self.masked]
+
+    def restore(self, state: Any) -> None:
+        """Go on from there."""
+        self.count = state[1]
+        mine = (self.total, self.step, self.bad_step, self.bad_loss, self.masked)
+        for one, value in zip(mine, [state[0], *state[2:]], strict=True):
+            one.copy_(value)
 
     def end_epoch(self) -> float:
         """Mean loss of the steps since the last call; the one wait for the device.

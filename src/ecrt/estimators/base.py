@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, wraps
+from importlib.metadata import version
 from numbers import Integral, Real
 from os import PathLike
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -31,6 +33,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from torch.utils.data import Dataset
 
+from ecrt.checkpoints import digest_of, kept_in, registered
 from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.tables import MOST_NAMED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
@@ -120,11 +123,41 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
         working = object.__new__(type(self))
         before = learned_attributes(self) if learn.__name__ == "fit" else {}
         vars(working).update({name: value for name, value in vars(self).items() if name not in before})
-        learn(working, *args, **kwargs)
+        folder = None if self.checkpoint is None else Path(self.checkpoint) / learn.__name__
+        with kept_in(folder, partial(identity_of, self, args, kwargs)) as seed:
+            if seed is not None:
+                working.random_state = seed
+            learn(working, *args, **kwargs)
+        working.random_state = self.random_state
         self.__dict__ = vars(working)
         return self
 
     return learn_all
+
+
+def identity_of(estimator: Composed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, str]:
+    """What a fit is of: if all this is the same, so is its result."""
+    options = estimator.get_params()
+    if options.get("time_budget") is not None:
+        raise InputError("checkpoint does not go with time_budget: what there is time for is not the same each time.")
+    if any(part.trials is None for part in (estimator._parts("selection") if options.get("selection") else ())):
+        raise InputError(
+            "checkpoint needs PseudoMinority(trials=...) as selection: what fits in a time is not the same."
+        )
+    if not isinstance(options["random_state"], (int, np.integer, type(None))):
+        raise InputError("checkpoint needs a number, or None, as random_state.")
+    options = {name: _described(value) for name, value in options.items() if name not in ("checkpoint", "verbose")}
+    given = {("X", "y", "X_unlabelled")[place]: value for place, value in enumerate(args)} | kwargs
+    data = {name: digest_of(value) for name, value in given.items() if value is not None}
+    return {"ecrt": version("ecrt"), "torch": torch.__version__, "estimator": type(estimator).__name__} | options | data
+
+
+def _described(value: Any) -> str:
+    """An option, so that two that are not the same look different."""
+    if isinstance(value, nn.Module):
+        weights = "".join(digest_of(one.detach().cpu().numpy()) for one in value.state_dict().values())
+        return f"{type(value).__name__} {digest_of(weights)}"
+    return getattr(value, "__qualname__", repr(value)) if callable(value) else repr(value)
 
 
 def in_blocks(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -225,7 +258,7 @@ class FitBase(Composed):
             progress: Progress = stack.enter_context(BarProgress()) if self.verbose else Progress()
             stack.enter_context(seeded(seed))
             stack.enter_context(one_thread())
-            yield Session(np.random.default_rng(seed), resolve_device(self.device), progress)
+            yield Session(registered(np.random.default_rng(seed)), resolve_device(self.device), progress)
 
     def _read_classes(self, X: Any, y: Any) -> tuple[Dataset[Any], NDArray[np.int64]]:
         """Items and class indices; ``classes_`` is learned on the way."""
@@ -312,6 +345,7 @@ class EstimatorBase(FitBase):
     _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER}
 
     encoder: str | nn.Module | Encoder = "identity"
+    checkpoint: str | PathLike[str] | None = None
 
     @property
     def _takes_images(self) -> bool:  # type: ignore[override]

@@ -152,6 +152,10 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     precision : {"float64", "float32"}, default="float64"
         Of predictions and of ``transform``; training does not depend on it, and it may be set after ``fit``. In
         float32 they are quicker and half as large, and differ by about 1e-5.
+    checkpoint : path or None, default=None
+        Folder in which a fit keeps what it has trained, twice a minute. A fit that was stopped, also by SIGTERM or
+        SIGKILL, goes on from there when it is begun again, with the same result bit by bit on the same machine. A
+        folder of other data, options or versions is refused. It may be deleted after the fit.
     device : str, default="auto"
         Where networks are trained: ``"cpu"``, ``"cuda"``, or a GPU if there is one.
     verbose : bool, default=False

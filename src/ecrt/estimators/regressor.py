@@ -87,7 +87,7 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         them equal; ``"auto"`` tries 0 and 0.25.
     weighted : "auto" or bool, default="auto"
         Whether sources are weighed by their signal before the head; ``"auto"`` tries both ways.
-    validation_fraction, precision, device, verbose, random_state
+    validation_fraction, precision, checkpoint, device, verbose, random_state
         As in ``ECRTClassifier``.
 
     Attributes

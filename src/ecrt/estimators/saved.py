@@ -395,7 +395,7 @@ def _options(estimator: EstimatorBase) -> dict[str, Any]:
         options["minority"] = estimator.minority_classes_.tolist() or 1  # no class has fewer samples than one
     if isinstance(options["random_state"], np.random.RandomState):
         options["random_state"] = None
-    return options
+    return options | {"checkpoint": None}  # a folder of this machine
 
 
 def _unpack(document: Mapping[str, Any], tensors: Mapping[str, Any], encoder: nn.Module | None) -> Any:

@@ -36,7 +36,7 @@ class ECRTTransformer(ECRTBase):
     ----------
     demixing : {"linear", "flow", "none"}, Linear, Flow or NoDemixing, default="linear"
         Without a head there is no held-out loss to choose by, so nothing is chosen here.
-    encoder, minority, validation_fraction, precision, device, verbose, random_state
+    encoder, minority, validation_fraction, precision, checkpoint, device, verbose, random_state
         As in ``ECRTClassifier``.
 
     Attributes

@@ -316,7 +316,7 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         ``"training"``.
     encoder : {"identity", "mlp", "resnet18", "autoencoder"}, nn.Module or Encoder, default="identity"
         As in ``ECRTClassifier``. With ``holdout=0``, methods that train it with a head see all rows for all epochs.
-    validation_fraction, device, verbose, random_state
+    validation_fraction, checkpoint, device, verbose, random_state
         As in ``ECRTClassifier``.
 
     Attributes

@@ -175,6 +175,7 @@ def fit_file(
     say: Callable[[str], None],
     show: Callable[[Sequence[ColumnReading]], None] = lambda columns: None,
     verbose: bool = True,
+    checkpoint: Path | None = None,
 ) -> tuple[Evaluation | None, str]:
     """Fit a model on a file and write model, settings, history and figures to a folder, all of them at the end.
 
@@ -186,6 +187,7 @@ def fit_file(
     say : takes what is going on, a sentence at a time.
     show : takes how the columns of a table were read.
     verbose : show progress bars.
+    checkpoint : folder from which a fit that was stopped goes on.
     """
     resolve_device(config.device)  # before the file is read, which may take long
     if config.image_size != FitConfig.image_size and not path.is_dir():
@@ -212,7 +214,7 @@ def fit_file(
             raise InputError(f"use_unlabelled needs one label for each row; the task is {target.task}.")
         say(f"{len(more['X_unlabelled'])} rows without a label are tried as well.")
     _check_decision(target, config)
-    model = _make_estimator(data, target, config, verbose=verbose)
+    model = _make_estimator(data, target, config, verbose=verbose).set_params(checkpoint=checkpoint)
     train_rows, test_rows = stratified_holdout(_strata(target), config.test_size, np.random.default_rng(config.seed))
 
     found: Evaluation | None = None

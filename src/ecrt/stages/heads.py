@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from typing import Annotated, Any, ClassVar, Protocol, cast
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
+from ecrt.checkpoints import Tally
 from ecrt.errors import InputError
 from ecrt.losses import LOSS_OPTIONS, REGRESSION_LOSS_OPTIONS, ClassMass, LossRule, loss_rule, mix, mixed_loss
 from ecrt.nn import ClassGaussians, Trees, make_head
@@ -595,11 +595,12 @@ class MLPFitter:
         return make_head(sample.s.shape[1], self.n_outputs, self.hidden, self.dropout).to(sample.s)
 
     def _loss(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], Tensor]:
-        risk, step = self.new_risk(), count()
+        risk, step = self.new_risk(), Tally()
         n_steps = len(self._batches(sample)) * self.training.epochs
 
         def loss(batch: Tensor) -> Tensor:
-            return risk(head, sample, batch, next(step) / n_steps).mean() * len(sample.y)
+            step.value += 1
+            return risk(head, sample, batch, (step.value - 1) / n_steps).mean() * len(sample.y)
 
         return loss
 
