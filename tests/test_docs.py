@@ -67,6 +67,7 @@ def test_command_reference_has_every_command_and_option():
         "compare",
         "diagnose",
         "embed",
+        "export",
     ):
         shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
         section = text.partition(f"## `ecrt {command}`")[2].partition("\n## ")[0]
