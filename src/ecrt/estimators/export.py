@@ -156,6 +156,13 @@ def _flow_block(block: nn.Module, dtype: torch.dtype) -> nn.Module:
     return _FlowBlock(network, dtype)
 
 
+class _SiLU(nn.Module):
+    """z sigmoid(z), in a form that onnxruntime up to 1.24 does not take for a kernel that it has in float32 alone."""
+
+    def forward(self, z_nd: Tensor) -> Tensor:
+        return z_nd / (1 + torch.exp(-z_nd))
+
+
 class _FlowBlock(nn.Module):
     """A block of ``MaskedFlow``, its masks applied."""
 
@@ -166,7 +173,7 @@ class _FlowBlock(nn.Module):
             if isinstance(layer, nn.Linear):
                 layers += [
                     _linear((layer.get_buffer("mask") * layer.weight).to(dtype), layer.bias.to(dtype)),
-                    nn.SiLU(),
+                    _SiLU(),
                 ]
         self.network = nn.Sequential(*layers[:-1])
 
