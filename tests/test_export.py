@@ -32,6 +32,7 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not inst
 N, D = 300, 5
 ROWS = 10_000
 WITHIN = 1e-5
+"""What is promised."""
 QUICK_FLOW = Flow(blocks=2, n_restarts=1, epochs=2)
 QUICK_MLP = MLPHead(hidden=(16,), epochs=2)
 
@@ -157,7 +158,7 @@ RIVALS = ("erm", "ldam-drw", "mixup", "lda", "gradient-boosting", "balanced-fore
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_classifiers_give_the_same_in_onnxruntime_and_under_torch_export(name, tmp_path):
-    check_equal(CLASSIFIERS[name](), tmp_path / "model.onnx", new_rows())
+    check_equal(CLASSIFIERS[name](), tmp_path / "model.onnx", new_rows(), within=1e-11)  # nothing goes through float32
 
 
 @pytest.mark.parametrize("method", RIVALS)

@@ -64,14 +64,15 @@ class ServedModel(nn.Module):
         self.input_dtype = module_dtype(encoder) or torch.float64
         self.encoder, self.outcome = copy.deepcopy(encoder), outcome
         self.paths = nn.ModuleList(_path(one, dtype) for one in used)
-        self.weights = [float(one.weight) for one in used]
+        # As a tensor: plain numbers are written as float32.
+        self.weights_p = nn.Buffer(torch.tensor([one.weight for one in used], dtype=dtype))
         self.output_names: tuple[str, ...] = getattr(outcome, "output_names", ("sources",))
         self.eval().requires_grad_(False)
 
     def forward(self, X: Tensor) -> Any:
         """What is predicted for rows of numbers, or images."""
         z_nd = self.encoder(X.to(self.input_dtype)).double()
-        parts = [path(z_nd) * weight for path, weight in zip(self.paths, self.weights, strict=True)]
+        parts = [path(z_nd) * weight for path, weight in zip(self.paths, self.weights_p, strict=True)]
         return self.outcome(sum(parts[1:], start=parts[0]))
 
 
@@ -228,26 +229,27 @@ class _Forest(Forest):
 
 
 class ClassOutcome(nn.Module):
-    """Balanced logits to the place of the class that is predicted, and probabilities.
-
-    ``decision``: with two classes, a probability and the place of the class that is predicted from it on.
-    """
+    """Balanced logits to the place of the class that is predicted, and probabilities."""
 
     output_names = ("label", "probabilities")
 
     def __init__(self, log_prior: NDArray[Any], dtype: torch.dtype) -> None:
         super().__init__()
         self.log_prior_m = nn.Buffer(torch.tensor(log_prior, dtype=dtype))
-        self.decision: tuple[float, int] | None = None
+        self.place, self.threshold = -1, nn.Buffer(torch.zeros((), dtype=torch.float64))
+
+    def decide(self, threshold: float, place: int) -> None:
+        """Of two classes, predict the one at this place from this probability on."""
+        self.place = place
+        self.threshold.fill_(threshold)
 
     def forward(self, logits_nm: Tensor) -> tuple[Tensor, Tensor]:
         """Places of classes, and probabilities of all classes."""
         scores_nm = logits_nm + self.log_prior_m
         p_nm = torch.softmax(scores_nm, dim=1)
-        if self.decision is None:
+        if self.place < 0:
             return scores_nm.argmax(dim=1), p_nm
-        threshold, place = self.decision
-        return torch.where(p_nm[:, place] >= threshold, place, 1 - place), p_nm
+        return torch.where(p_nm[:, self.place] >= self.threshold, self.place, 1 - self.place), p_nm
 
 
 class LabelOutcome(nn.Module):

@@ -460,8 +460,8 @@ class FittedRun:
         """Write the model as an ONNX file, with its threshold if there is one; gives the names of its outputs."""
         module = self.model.to_module()
         told = {} if self.task == "classification" else {"targets": self.names}
-        if self.task == "classification":
-            module.outcome.decision = self.decision
+        if self.task == "classification" and self.decision is not None:
+            module.outcome.decide(*self.decision)
         self.model._write_onnx(module, output, **told)
         return module.output_names
 
