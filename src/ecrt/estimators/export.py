@@ -123,29 +123,28 @@ class _Scale(nn.Module):
 
 
 class _Signal(nn.Module):
-    """Standardised features to the signal."""
+    """Standardised features to the signal: a matrix, or a multiple of the identity and a thin product, if any."""
 
     def __init__(self, linear: LinearDemixing, dtype: torch.dtype) -> None:
         super().__init__()
-        weight, self.n_signal = linear.weight, linear.n_signal
+        weight, q = linear.weight, linear.n_signal
         everything = torch.equal(linear.kept_k, torch.arange(linear.n_features))
         self.kept_k = None if everything else nn.Buffer(linear.kept_k.clone())
-        self.low_rank = isinstance(weight, LowRank)
-        if isinstance(weight, LowRank):
-            self.scale = nn.Buffer(weight.scale.to(dtype))
-            self.maps = nn.Sequential(
-                _linear(weight.right_kr.T.to(dtype)), _linear(weight.left_kr[: self.n_signal].to(dtype))
-            )
-            self.has_rank = weight.left_kr.shape[1] > 0
-        else:
-            self.maps = nn.Sequential(_linear(weight.weight_kk[: self.n_signal].to(dtype)))
+        self.n_signal = q
+        self.scale = nn.Buffer(weight.scale.to(dtype)) if isinstance(weight, LowRank) else None
+        matrices = [weight.right_kr.T, weight.left_kr[:q]] if isinstance(weight, LowRank) else [weight.weight_kk[:q]]
+        matrices = [] if isinstance(weight, LowRank) and weight.left_kr.shape[1] == 0 else matrices
+        self.maps = nn.ModuleList(_linear(matrix.to(dtype)) for matrix in matrices)
 
     def forward(self, standard_nd: Tensor) -> Tensor:
         kept_nk = standard_nd if self.kept_k is None else standard_nd[:, self.kept_k]
-        if not self.low_rank:
-            return self.maps(kept_nk)
+        mapped = kept_nk
+        for one in self.maps:
+            mapped = one(mapped)
+        if self.scale is None:
+            return mapped
         plain_nq = kept_nk[:, : self.n_signal] * self.scale
-        return plain_nq + self.maps(kept_nk) if self.has_rank else plain_nq
+        return plain_nq + mapped if len(self.maps) else plain_nq
 
 
 def _flow_block(block: nn.Module, dtype: torch.dtype) -> nn.Module:
