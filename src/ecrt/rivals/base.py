@@ -493,7 +493,8 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
 
     def _scores(self, X: Any) -> Array:
         """Balanced scores plus log class prior."""
-        inputs = sources_of(self.demixer_, self._prepared(self._features(X)))
+        features = self._prepared(self._features(X))  # first of all: it refuses a model that is not fitted
+        inputs = sources_of(self.demixer_, features)
         if self.model_ is None:
             return head_outputs(self.head_, inputs) + self.log_class_prior_
         return self.rival.scores(self.model_, inputs, self.model_counts_) + self.log_class_prior_
