@@ -70,6 +70,16 @@ def million(results: Results) -> str:
     )
 
 
+def served(results: Results) -> str:
+    models = results["models"].values()
+    times = [1e3 * one["one_row_seconds"]["median"] for one in models]
+    apart = max(one["largest_difference"] for one in models)
+    return (
+        f"{min(times):.2f} to {max(times):.2f} ms for {len(times)} kinds of models; probabilities of "
+        f"{results['rows']:,} rows within {apart:.0e}"
+    )
+
+
 def many_classes(results: Results) -> str:
     cases = [c for c in results["cases"] if c["classes"] == 100_000 and c["label_marginal"] == "auto"]
     case = max(cases, key=lambda case: case["epoch_seconds"])
@@ -95,6 +105,8 @@ ROWS: list[tuple[str, str, str, Callable[[Results], str]]] = [
     ("Prediction, flow, over an `MLPClassifier` of equal multiply-adds", "1.5 at most", "predict",
      lambda r: f"{r['flow_over_equal_mlp']:.2f}"),
     ("A million rows of 64 numbers from a mapped .npy file", "bounded memory", "predict", million),
+    ("One row of a model from `to_onnx`, in onnxruntime on one core (median of 2,000 calls)", "1 ms at most", "serving",
+     served),
     ("100,000 classes, a million rows of 64 features: an epoch of FDV on an H200", "30 s at most",
      "extreme_labels_cuda", many_classes),
     ("CIFAR-100, 500/50, whole on an H200: ResNet-18, 60 epochs, de-mixing, head, test metrics", "75 s at most",

@@ -323,6 +323,25 @@ def predict(
     tell(f"Predictions: {output}")
 
 
+def export(
+    model: Model,
+    output: Annotated[Path, Option("--output", "-o", metavar="FILE", help="ONNX file to write.")] = Path("model.onnx"),
+    class_prior: Prior = None,
+    threshold: Threshold = None,
+    costs: Costs = None,
+) -> None:
+    """Write a model as an ONNX file, which other programs and languages can run."""
+    from ecrt.disk import check_writable
+    from ecrt.runs.config import read_costs, read_prior
+    from ecrt.runs.model_folder import open_run
+
+    check_writable(output.resolve())
+    run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+    names = run.export(output)
+    tell(f"Input X: what ecrt.load({str(model / 'model')!r}).read_rows gives. Outputs: {', '.join(names)}.")
+    tell(f"Model: {output}")
+
+
 def evaluate(
     model: Model,
     file: Annotated[Path, Argument(help="Labelled data like those of the fit.")],
@@ -577,7 +596,7 @@ def _print_comparison(found: Comparison) -> None:
         tell(sentence)
 
 
-for command in (demo, fit, predict, evaluate, compare, diagnose, inspect, embed):  # in the order of the help
+for command in (demo, fit, predict, evaluate, compare, diagnose, inspect, embed, export):  # in the order of the help
     app.command(cls=Command, short_help=command.__doc__)(command)
 
 

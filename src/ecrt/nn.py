@@ -339,10 +339,19 @@ class GrownTrees(nn.Module):
         self.threshold_k, self.feature_k = nn.Buffer(threshold_k), nn.Buffer(feature_k)
         self.left_k, self.right_k, self.depth = nn.Buffer(left_k), nn.Buffer(right_k), nn.Buffer(depth)
 
-    def leaves(self, s_nd: Tensor, root_t: Tensor) -> Tensor:
+    def forward(self, s_nd: Tensor) -> Tensor:
+        """What the trees give for every row, one number for each class."""
+        depth = int(self.depth)
+        return torch.cat([self.scores(part, depth) for part in s_nd.split(ROWS_IN_TREES)])
+
+    def scores(self, s_nd: Tensor, depth: int) -> Tensor:
+        """The same, of all rows at the same time."""
+        raise TypeError(f"{type(self).__name__} must define scores.")
+
+    def leaves(self, s_nd: Tensor, root_t: Tensor, depth: int) -> Tensor:
         """The leaf that each row reaches from each root."""
-        at_nt = root_t.expand(len(s_nd), -1)
-        for _ in range(int(self.depth)):
+        at_nt = root_t.expand(s_nd.shape[0], -1)  # len() would fix the number of rows in an export
+        for _ in range(depth):
             goes_left = s_nd.gather(1, self.feature_k[at_nt]) <= self.threshold_k[at_nt]
             at_nt = torch.where(goes_left, self.left_k[at_nt], self.right_k[at_nt])
         return at_nt
@@ -366,12 +375,10 @@ class Trees(GrownTrees):
         super().__init__(threshold_k, feature_k, left_k, right_k, depth)
         self.value_k, self.root_st, self.baseline_t = nn.Buffer(value_k), nn.Buffer(root_st), nn.Buffer(baseline_t)
 
-    def forward(self, s_nd: Tensor) -> Tensor:
+    def scores(self, s_nd: Tensor, depth: int) -> Tensor:
         """Logits, one for each class."""
-        if len(s_nd) > ROWS_IN_TREES:
-            return torch.cat([self(part) for part in s_nd.split(ROWS_IN_TREES)])
-        value_nt = self.value_k[self.leaves(s_nd, self.root_st.flatten())]
-        logits_nt = value_nt.reshape(len(s_nd), *self.root_st.shape).sum(1) + self.baseline_t
+        value_nt = self.value_k[self.leaves(s_nd, self.root_st.flatten(), depth)]
+        logits_nt = value_nt.unflatten(1, self.root_st.shape).sum(1) + self.baseline_t
         return logits_nt if logits_nt.shape[1] > 1 else torch.cat([-logits_nt / 2, logits_nt / 2], dim=1)
 
 
@@ -394,14 +401,15 @@ class Forest(GrownTrees):
         super().__init__(threshold_k, feature_k, left_k, right_k, depth)
         self.share_km, self.root_t = nn.Buffer(share_km), nn.Buffer(root_t)
 
-    def forward(self, s_nd: Tensor) -> Tensor:
+    def scores(self, s_nd: Tensor, depth: int) -> Tensor:
         """Log-shares, one for each class."""
-        if len(s_nd) > ROWS_IN_TREES:
-            return torch.cat([self(part) for part in s_nd.split(ROWS_IN_TREES)])
-        leaf_nt = self.leaves(s_nd.float().to(s_nd), self.root_t)
+        leaf_nt = self.leaves(s_nd.float().to(s_nd), self.root_t, depth)
         n_trees, n_classes = len(self.root_t), self.share_km.shape[1]
-        votes_nm = nn.functional.embedding_bag(leaf_nt, self.share_km, mode="sum")
-        return torch.log((votes_nm + 1 / n_classes) / (n_trees + 1))
+        return torch.log((self.votes(leaf_nt) + 1 / n_classes) / (n_trees + 1))
+
+    def votes(self, leaf_nt: Tensor) -> Tensor:
+        """Shares of the classes at the leaves of a row, summed over the trees."""
+        return nn.functional.embedding_bag(leaf_nt, self.share_km, mode="sum")
 
 
 class BalancedHead(nn.Module):

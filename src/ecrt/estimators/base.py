@@ -38,11 +38,13 @@ from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.tables import MOST_NAMED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.errors import InputError, warn_user
+from ecrt.estimators.export import ClassOutcome, LabelOutcome, ServedModel, write_onnx
 from ecrt.estimators.inputs import (
     array_items,
     check_class_counts,
     class_indices,
     in_pandas,
+    item_of,
     labelled_items,
     plain_labels,
     read_dataset,
@@ -51,7 +53,7 @@ from ecrt.estimators.inputs import (
 )
 from ecrt.flows import Demixer
 from ecrt.io.attributes import head_shape
-from ecrt.nn import varies_by_rounding
+from ecrt.nn import RowEncoder, varies_by_rounding
 from ecrt.randomness import seeded
 from ecrt.stages import (
     DEMIXING,
@@ -66,7 +68,7 @@ from ecrt.stages import (
     encode,
     features_of,
 )
-from ecrt.stages.encoding import check_encoder
+from ecrt.stages.encoding import check_encoder, module_dtype
 from ecrt.stages.heads import Target
 from ecrt.stages.parts import Composed, Rule, refuse_idle
 from ecrt.stages.scoring import predict_sources, predict_together
@@ -363,6 +365,68 @@ class EstimatorBase(FitBase):
         check_is_fitted(self)
         save_estimator(self, path)
 
+    def read_rows(self, X: ArrayLike) -> NDArray[Any]:
+        """X as the numbers that ``to_module`` and the file of ``to_onnx`` take, read as in ``fit``.
+
+        Categories become columns of zeros and ones, dates become numbers, and gaps are filled; ``table_.names_out``
+        names the columns.
+        """
+        check_is_fitted(self)
+        rows = self._read_rows(X)
+        return rows.astype(np.float32) if module_dtype(self.encoder_) == torch.float32 else rows
+
+    def to_module(self) -> ServedModel:
+        """The whole prediction as one torch module, for ``torch.export`` or a service.
+
+        It takes a tensor of what ``read_rows`` gives, without missing values. A classifier gives the places in
+        ``classes_`` of the classes that it predicts, and probabilities; for multi-label data, an indicator and
+        probabilities; a regressor gives targets, and a transformer sources. Options such as ``class_prior`` and
+        ``precision`` are as they are now; what is done to the model later does not change the module.
+        """
+        check_is_fitted(self)
+        return self._served()
+
+    def to_onnx(self, path: str | PathLike[str], X: ArrayLike | Dataset[Any] | None = None) -> None:
+        """Write ``to_module`` as an ONNX file of opset 18 for any number of rows; the extra ``onnx`` is needed.
+
+        The input is ``X``: rows of float64 as ``read_rows`` gives them, or images of float32. The outputs are ``label``
+        (the class itself) and ``probabilities`` of a classifier, ``prediction`` of a regressor, ``sources`` of a
+        transformer.
+
+        Parameters
+        ----------
+        path : the file.
+        X : some rows or images as ``predict`` takes them. They are needed only where the model was fitted on a Dataset
+            with an encoder that does not know their shape.
+        """
+        self._write_onnx(self.to_module(), path, X)
+
+    def _write_onnx(self, module: ServedModel, path: str | PathLike[str], X: Any = None, **told: Any) -> None:
+        """Write a module of this model; ``told`` is written into the file as well."""
+        shape, classes = self._item_shape(X), None
+        about = {"estimator": type(self).__name__, "columns": None if self.table_ is None else self.table_.names_out}
+        if isinstance(self, ClassProbabilities):
+            about["classes"], classes = self.classes_.tolist(), None if self.multilabel_ else self.classes_
+        write_onnx(module, path, shape, classes, about | told)
+
+    def _item_shape(self, X: Any) -> tuple[int, ...]:
+        """Shape of a row, or of an image."""
+        if X is not None:
+            item = item_of(labelled_items(X), 0)[0] if isinstance(X, Dataset) else self._read_rows(X)[0]
+            return tuple(item.shape)
+        if hasattr(self, "images_"):
+            return self.images_.shape
+        if self.table_ is not None:
+            return (len(self.table_.names_out),)
+        if type(self.encoder_) is nn.Identity:
+            return (self.demixer_.linear.n_features,)
+        if isinstance(self.encoder_, RowEncoder):
+            return (len(self.encoder_.columns.center_d),)
+        raise InputError("The model was fitted on a Dataset: pass some of its items as X, which tell their shape.")
+
+    def _served(self) -> ServedModel:
+        raise NotImplementedError
+
     def _encode(
         self,
         items: Dataset[Any],
@@ -507,6 +571,14 @@ class ClassProbabilities(ClassifierMixin):
         cuts = 0.0 if self.thresholds_ is None else self.thresholds_ + self.log_class_prior_
         found = ((scores >= cuts) & (self.class_counts_ > 0)).astype(np.int64)
         return sparse.csr_matrix(found) if self.sparse_output_ else found  # type: ignore[return-value]
+
+    def _outcome(self, dtype: torch.dtype = torch.float64) -> ClassOutcome | LabelOutcome:
+        """From balanced logits to labels and probabilities, under the class prior as it is now."""
+        prior = self.log_class_prior_
+        if not self.multilabel_:
+            return ClassOutcome(prior, dtype)
+        cuts = np.zeros(len(prior)) if self.thresholds_ is None else self.thresholds_ + prior
+        return LabelOutcome(prior, cuts, self.class_counts_ == 0, self.label_log_odds_[0], dtype)
 
     def estimate_prior(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Class frequencies among rows without labels, such as those that the model will be used on.
@@ -692,6 +764,13 @@ class ECRTPredictor(ECRTBase):
         """What the members give together."""
         features = self._features(X)  # first of all: it refuses a model that is not fitted
         return predict_together(self.members_, features, self._dtype)
+
+    def _served(self) -> ServedModel:
+        return ServedModel(self.encoder_, self.members_, self._outcome(self._dtype), self._dtype)
+
+    def _outcome(self, dtype: torch.dtype = torch.float64) -> nn.Module:
+        """From what the members give to what is predicted."""
+        raise NotImplementedError
 
     def _check_draw(self, n_samples: int, space: Space) -> None:
         """Raise an error if the model is not fitted, or such samples cannot be drawn."""

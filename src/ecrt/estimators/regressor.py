@@ -29,6 +29,7 @@ from ecrt.estimators.base import (
     in_blocks,
     input_errors,
 )
+from ecrt.estimators.export import NumberOutcome
 from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays, targets_to_score
 from ecrt.estimators.preset import paper_options
 from ecrt.flows import SourcePrior
@@ -204,6 +205,9 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         outputs = self._outputs(X)
         predicted = self.regions_.restore(outputs.astype(np.float64))
         return predicted[:, 0] if self.one_output_ else predicted
+
+    def _outcome(self, dtype: torch.dtype = torch.float64) -> NumberOutcome:
+        return NumberOutcome(self.regions_.scale, self.regions_.center, one=self.one_output_)
 
     def score(
         self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None

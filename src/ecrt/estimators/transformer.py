@@ -12,14 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import _fit_context
 from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 from torch.utils.data import Dataset
 
 from ecrt.data import assign_roles, stratified_holdout
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, Minority, all_or_nothing, input_errors
+from ecrt.estimators.export import ServedModel
 from ecrt.stages import Demixing, Flow, Linear, NoDemixing, Role, demix
 from ecrt.stages.parts import Rule, changed_options
+from ecrt.stages.scoring import Way
 
 Array = NDArray[np.float64]
 
@@ -106,6 +109,10 @@ class ECRTTransformer(ECRTBase):
         yield "validation_fraction", isinstance(demixing, Flow), "demixing='flow'"
         needs = "a head for its signal_weights: a transformer gives sources as they are"
         yield "demixing", "signal_weights" not in changed_options(demixing), needs
+
+    def _served(self) -> ServedModel:
+        way = Way(self.demixer_, np.ones(self._n_features_out), nn.Identity())
+        return ServedModel(self.encoder_, [way], nn.Identity(), self._dtype)
 
     def inverse_transform(self, S: ArrayLike) -> Array:
         """Features of sources, what the sources do not tell set to its mean: f(f^-1(s)) = s holds.

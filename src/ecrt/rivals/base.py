@@ -19,6 +19,7 @@ from ecrt.data import ClassRoles
 from ecrt.data.minority import minority_mask
 from ecrt.errors import InputError
 from ecrt.estimators.base import ClassProbabilities, EstimatorBase, Minority, Prior, Session, all_or_nothing
+from ecrt.estimators.export import ServedModel
 from ecrt.estimators.saved import CLASSES, DEMIXED, INPUT, check_classes, declare, refuse
 from ecrt.flows import Demixer, LinearDemixing, SharedPrior
 from ecrt.io import attributes as saved
@@ -46,6 +47,7 @@ from ecrt.stages import (
 from ecrt.stages.choosing import Draw
 from ecrt.stages.heads import BatchRisk, HeadFitter, HeadLoss, NetworkHead, Target, plain_risk
 from ecrt.stages.parts import Rule, changed_options, known_parts, refuse_idle
+from ecrt.stages.scoring import Way
 from ecrt.stages.targets import ClassTarget, temperature_of, without_prior
 from ecrt.training import Progress
 
@@ -142,7 +144,7 @@ class Rival(Part):
         """Says which share of a class's mass its synthetic rows hold, where not every row has the same weight."""
         return NoAugmentation()
 
-    def transform(self, z: Array, nonnegative: NDArray[np.bool_]) -> Array:
+    def transform(self, z: Tensor, nonnegative: Tensor) -> Tensor:
         """Features before they are scaled; ``nonnegative`` are the columns that were never negative in the fit."""
         return z
 
@@ -374,7 +376,7 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
                 raise InputError(f"holdout=0 leaves no row for {rival!r} to learn from: set holdout above 0.")
             rows = np.arange(len(labels)) if rival.learns_from_encoded_rows else encoded.learn_rows
             self.nonnegative_: NDArray[np.bool_] = np.all(encoded.features[rows] >= 0, axis=0)
-            z = rival.transform(encoded.features[rows], self.nonnegative_)
+            z = self._prepared(encoded.features[rows])
             if rival.overrides("fit_model"):
                 self._fit_model(z, labels[rows], roles, session)
             else:
@@ -470,13 +472,43 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         judged = {"head_candidates": choice.candidates, "held_out": choice.held_out}
         self.history_ |= {"head_setting": choice.setting, **(judged if fresh.any() else {})}
 
+    def _prepared(self, z: Array) -> Array:
+        """Features as the method takes them, before they are scaled."""
+        if not self.rival.overrides("transform"):
+            return z
+        return _Prepare(self.rival, self.nonnegative_)(torch.tensor(z)).numpy()
+
+    def _served(self) -> ServedModel:
+        if self.model_ is not None:
+            raise InputError(
+                f"{type(self.rival).__name__} is a model of another library, {type(self.model_).__name__}, in the "
+                "attribute model_: skl2onnx exports such models."
+            )
+        served = ServedModel(
+            self.encoder_, [Way(self.demixer_, np.ones(self.demixer_.linear.n_signal), self.head_)], self._outcome()
+        )
+        if self.rival.overrides("transform"):
+            served.encoder = nn.Sequential(served.encoder, _Prepare(self.rival, self.nonnegative_))
+        return served
+
     def _scores(self, X: Any) -> Array:
         """Balanced scores plus log class prior."""
-        features = self.rival.transform(self._features(X), self.nonnegative_)
+        features = self._prepared(self._features(X))  # first of all: it refuses a model that is not fitted
         inputs = sources_of(self.demixer_, features)
         if self.model_ is None:
             return head_outputs(self.head_, inputs) + self.log_class_prior_
         return self.rival.scores(self.model_, inputs, self.model_counts_) + self.log_class_prior_
+
+
+class _Prepare(nn.Module):
+    """What a rival does to features before they are scaled."""
+
+    def __init__(self, rival: Rival, nonnegative: NDArray[np.bool_]) -> None:
+        super().__init__()
+        self.transform, self.nonnegative = rival.transform, nn.Buffer(torch.tensor(nonnegative))
+
+    def forward(self, z_nd: Tensor) -> Tensor:
+        return self.transform(z_nd.double(), self.nonnegative)
 
 
 def _balanced_head(encoded: EncodeResult, labels: Labels, config: Encoder) -> BalancedHead:

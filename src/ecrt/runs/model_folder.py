@@ -458,6 +458,15 @@ class FittedRun:
         found.insert(0, PREDICTED, predicted)
         return found
 
+    def export(self, output: Path) -> tuple[str, ...]:
+        """Write the model as an ONNX file, with its threshold if there is one; gives the names of its outputs."""
+        module = self.model.to_module()
+        told = {} if self.task == "classification" else {"targets": self.names}
+        if self.task == "classification" and self.decision is not None:
+            module.outcome.decide(*self.decision)
+        self.model._write_onnx(module, output, **told)
+        return module.output_names
+
     def evaluate(self, path: Path, **how: Any) -> tuple[Evaluation, dict[str, float]]:
         """Measure the model on labelled rows; with a threshold or costs, also what that decision gives.
 
