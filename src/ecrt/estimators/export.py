@@ -320,7 +320,7 @@ def write_onnx(
             warnings.simplefilter("ignore")  # what libraries say among themselves
             # By itself first: torch.onnx would go on with a fixed number of rows where this fails.
             traced = torch.export.export(module, (rows,), dynamic_shapes=({0: torch.export.Dim("rows")},))
-            program = torch.onnx.export(
+            program: Any = torch.onnx.export(
                 traced, dynamo=True, opset_version=OPSET, input_names=["X"], output_names=list(module.output_names),
                 verbose=False,
             )  # fmt: skip
@@ -332,7 +332,7 @@ def write_onnx(
         ) from error
     finally:
         logger.setLevel(level)
-    model: Any = program.model_proto if program is not None else None
+    model = program.model_proto
     model.producer_name = "ecrt"
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         for size in value.type.tensor_type.shape.dim:
