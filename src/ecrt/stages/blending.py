@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from ecrt.data import ClassRoles
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.flows import Demixer
+from ecrt.randomness import own_draws_only
 from ecrt.stages.augmenting import Augmentation
 from ecrt.stages.choosing import Draw, HeadChoice, fit_head, try_heads
 from ecrt.stages.demixing import Demixing, DemixResult, sources_of
@@ -578,9 +579,10 @@ class _Trial:
             gradient = (logits_knm.flatten(1) @ slopes_nm.flatten()).numpy() + 2 * pull * away
             return float(-share @ np.log(mixed) + pull * away @ away), gradient
 
-        found = minimize(
-            objective, np.full(n_members, equal), jac=True, bounds=[(0, None)] * n_members, method="L-BFGS-B"
-        )
+        with own_draws_only():
+            found = minimize(
+                objective, np.full(n_members, equal), jac=True, bounds=[(0, None)] * n_members, method="L-BFGS-B"
+            )
         weights = np.zeros(len(use))
         weights[use] = found.x
         return weights
