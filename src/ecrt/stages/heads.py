@@ -27,7 +27,7 @@ from ecrt.losses import (
     mix,
     mixed_loss,
 )
-from ecrt.nn import ClassGaussians, Trees, make_head
+from ecrt.nn import CELLS_AT_ONCE, ClassGaussians, Trees, make_head
 from ecrt.randomness import Dropout, generator_on, own_draws_only
 from ecrt.stages.parts import (
     BatchSize,
@@ -611,7 +611,8 @@ class LinearFitter:
             return
         weight = head.get_parameter("weight")
         # In blocks, so that memory holds the logits of a block only.
-        at_once = max(SCORES_AT_ONCE // self.n_outputs, 1) if sample.s.is_cuda else ROWS_AT_ONCE
+        cells, most = (SCORES_AT_ONCE, len(sample.y)) if sample.s.is_cuda else (CELLS_AT_ONCE, ROWS_AT_ONCE)
+        at_once = min(max(cells // self.n_outputs, 1), most)
         blocks = list(zip(*(t.split(at_once) for t in (sample.s, sample.y, sample.weight)), strict=True))
         written = None if self.shift_m is None else SoftmaxGradients(head, self.shift_m)
 
