@@ -31,7 +31,7 @@ from ecrt.stages import NoAugmentation, NoDemixing, blending, sources_of
 from ecrt.stages.blending import DOUBT, LEAST_WEIGHT, SHRINKAGE, _blended, _Candidate, _Trial
 from ecrt.stages.choosing import HeadChoice
 from ecrt.stages.demixing import Linear
-from ecrt.stages.heads import HeadSample, TreesFitter, tree_arrays
+from ecrt.stages.heads import HeadSample, LinearFitter, TreesFitter, tree_arrays
 from ecrt.stages.scoring import _lines, predict_together
 from ecrt.stages.targets import ClassTarget, row_target
 from model_mutations import Original, forged, memory_limit
@@ -676,8 +676,12 @@ def test_of_many_rows_some_choose_and_all_are_learned_from(monkeypatch):
     tried, learned = [], []
     monkeypatch.setattr(blending, "_tried", spied(blending._tried, lambda z, *_: tried.append(len(z))))
     monkeypatch.setattr(blending, "fit_head", spied(blending.fit_head, lambda target, *_: learned.append(target.y)))
+    fitted = []
+    spy = spied(LinearFitter.fit, lambda fitter, sample, setting: fitted.append(int((~sample.synthetic).sum())))
+    monkeypatch.setattr(LinearFitter, "fit", spy)
     clf = ECRTClassifier(head=SIMPLE, random_state=0).fit(X, y)
     assert tried == [200]
+    assert set(fitted) == {600}  # never on the rows that choose
     assert len(learned) == len(clf.members_)
     assert all(np.array_equal(one, y) for one in learned)
     assert clf.score(X, y) > 0.8

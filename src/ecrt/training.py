@@ -26,6 +26,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ecrt.checkpoints import Kept, begin_training, registered
 from ecrt.errors import DivergenceError, StoppedError, TerminatedError
+from ecrt.losses import log_softmax
 from ecrt.randomness import generator_on, own_draws_only
 
 
@@ -155,6 +156,7 @@ def train(
     graphs: bool = False,
     others_draw: bool = False,
     to_the_end: bool = False,
+    gradients: Callable[[Any], float] | None = None,
     progress: Progress | None = None,
 ) -> History:
     """Minimise ``loss`` of batches over the parameters of ``module`` and leave it in its best state.
@@ -170,6 +172,8 @@ def train(
         and batches. Without a GPU it changes nothing.
     to_the_end : let nothing but a deadline stop it, where all before would be lost with it.
     others_draw : whether batches come from code that is not ours and may draw random numbers.
+    gradients : gives the loss of a batch and sets the gradients of the parameters, in place of autograd where steps are
+        watched.
 
     Raises
     ------
@@ -199,7 +203,7 @@ def train(
     if deferred:
         steps = DeferredSteps(loss, parameters, optimizer, schedule, **options, graphs=on_gpu and graphs)
     else:
-        steps = WatchedSteps(loss, parameters, optimizer, schedule, **options)
+        steps = WatchedSteps(loss, parameters, optimizer, schedule, **options, gradients=gradients)
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
     stop = deadline_passed if to_the_end else stop_requested
     first, done = 0, 0
@@ -365,7 +369,7 @@ def newton_softmax(
     penalty_k[-1] = 0
 
     def loss_of(found_mk: Tensor) -> tuple[float, Tensor]:
-        log_p_nm = torch.log_softmax(x_nk @ found_mk.T + shift_m, dim=1)
+        log_p_nm = log_softmax(x_nk @ found_mk.T + shift_m)
         return float(-(weight_n @ log_p_nm[rows_n, y_n]) + 0.5 * (penalty_k * found_mk**2).sum()), log_p_nm.exp()
 
     loss, p_nm = loss_of(solution_mk)
@@ -375,11 +379,13 @@ def newton_softmax(
         residual_nm = p_nm.clone()
         residual_nm[rows_n, y_n] -= 1
         slope_mk = (weight_n[:, None] * residual_nm).T @ x_nk + penalty_k * solution_mk
-        curvature = x_nk.new_empty(n_outputs, k, n_outputs, k)
+        curvature = x_nk.new_zeros(n_outputs, k, n_outputs, k)
         for a in range(n_outputs):
-            for b in range(a + 1):
-                weighted_nk = (weight_n * p_nm[:, a] * (float(a == b) - p_nm[:, b]))[:, None] * x_nk
-                curvature[a, :, b] = curvature[b, :, a] = x_nk.T @ weighted_nk
+            for b in range(a):
+                product_kk = x_nk.T @ ((weight_n * p_nm[:, a] * p_nm[:, b])[:, None] * x_nk)
+                curvature[a, :, b] = curvature[b, :, a] = -product_kk
+                curvature[a, :, a] += product_kk  # as probabilities sum to one, so do these blocks to zero
+                curvature[b, :, b] += product_kk
         matrix = curvature.reshape(n_outputs * k, -1)
         # All intercepts may move together at no cost, and certain rows leave little curvature: a small ridge, always.
         matrix.diagonal().add_(penalty_k.repeat(n_outputs) + 1e-9)
@@ -445,21 +451,19 @@ class WatchedSteps:
 
     def __init__(
         self, loss: Loss, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, schedule: Schedule,
-        *, gradient_norm: float, stage: str,
+        *, gradient_norm: float, stage: str, gradients: Callable[[Any], float] | None = None,
     ) -> None:  # fmt: skip
         self.loss, self.parameters, self.optimizer, self.schedule = loss, parameters, optimizer, schedule
         self.gradient_norm, self.stage = gradient_norm, stage
+        self.gradients = gradients or self._by_autograd
         self.total, self.count = 0.0, 0
 
     def __call__(self, batch: Any) -> None:
         """One update."""
-        value = self.loss(batch)
-        current = value.item()
+        current = self.gradients(batch)
         if not math.isfinite(current):
             raise DivergenceError(self.stage, self.schedule.step, "loss")
-        self.optimizer.zero_grad(set_to_none=True)
-        value.backward()
-        if not torch.isfinite(nn.utils.clip_grad_norm_(self.parameters, self.gradient_norm)):
+        if not math.isfinite(self._clipped()):
             raise DivergenceError(self.stage, self.schedule.step, "gradient")
         self.optimizer.step()
         self.schedule.advance()
@@ -472,6 +476,23 @@ class WatchedSteps:
     def restore(self, state: Any) -> None:
         """Go on from there."""
         self.total, self.count = state
+
+    def _by_autograd(self, batch: Any) -> float:
+        value = self.loss(batch)
+        current = value.item()
+        if math.isfinite(current):
+            self.optimizer.zero_grad(set_to_none=True)
+            value.backward()
+        return current
+
+    def _clipped(self) -> float:
+        """Scale gradients down to the norm that is allowed, as ``clip_grad_norm_`` does in more time; the norm."""
+        gradients = [one.grad for one in self.parameters if one.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        factor = self.gradient_norm / (norm + 1e-6)
+        if factor < 1:
+            torch._foreach_mul_(gradients, factor)
+        return norm.item()
 
     def end_epoch(self) -> float:
         """Mean loss of the steps since the last call."""

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from ecrt.data import ClassRoles
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.flows import Demixer
+from ecrt.randomness import own_draws_only
 from ecrt.stages.augmenting import Augmentation
 from ecrt.stages.choosing import Draw, HeadChoice, fit_head, try_heads
 from ecrt.stages.demixing import Demixing, DemixResult, sources_of
@@ -174,9 +175,9 @@ class _Candidate(NamedTuple):
     def transfers(self) -> bool:
         return self.demixing.kind != "none"
 
-    def fitted(self, weight: float) -> Member:
-        """The member, its head fitted on all rows."""
-        return member_of(self, self.choice, weight, self.choice.fit())
+    def member(self, weight: float, *, fit: bool) -> Member:
+        """The member, its head fitted on all rows; or without a head, if it is to be fitted on other rows."""
+        return member_of(self, self.choice, weight, self.choice.fit() if fit else nn.Identity())
 
 
 def transfer(
@@ -193,6 +194,7 @@ def transfer(
     fresh: Mask | None = None,
     seconds: float | None = None,
     unlabelled: Array | None = None,
+    fit: bool = True,
 ) -> Blend:
     """De-mix, try every head, and weigh what came of it.
 
@@ -207,6 +209,7 @@ def transfer(
     fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
     seconds : after which nothing more is tried; the members are then fitted on all rows. ``None`` for no limit.
     unlabelled : features of rows without a class, to learn from as well if held-out rows are then predicted better.
+    fit : whether members are fitted on all rows; otherwise they have no heads, for ``transfer_again`` to fit.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
@@ -218,7 +221,7 @@ def transfer(
         }  # fmt: skip
         chosen = transfer(
             z[part], target.y[part], attempts=attempts, fresh=None if fresh is None else fresh[part], seconds=seconds,
-            unlabelled=unlabelled, **options,
+            unlabelled=unlabelled, fit=False, **options,
         )  # fmt: skip
         used = chosen.unlabelled is not None and chosen.unlabelled.certain
         demixed, members = transfer_again(
@@ -248,7 +251,7 @@ def transfer(
         names = "; ".join(one.name for one in found)
         warn_user(f"The time budget of {seconds:g} s ended the search for members. Tried were: {names}.")
     if unlabelled is None:
-        return _blended(found, target)
+        return _blended(found, target, fit=fit)
     worth: Worth | None = None
     before = rng.bit_generator.state
     try:
@@ -261,7 +264,7 @@ def transfer(
         found = again
     else:
         rng.bit_generator.state = before  # rows that are not used change nothing
-    return replace(_blended(found, target), unlabelled=worth)
+    return replace(_blended(found, target, fit=fit), unlabelled=worth)
 
 
 def _tried(
@@ -508,7 +511,7 @@ def _curved(tried: Sequence[_Candidate], target: RowTarget) -> bool:
     )
 
 
-def _blended(found: Sequence[_Candidate], target: RowTarget) -> Blend:
+def _blended(found: Sequence[_Candidate], target: RowTarget, *, fit: bool = True) -> Blend:
     """Weigh the candidates, fit those that have a weight on all rows, and measure what transfer was worth."""
     tried: dict[str, float] = {}
     for one in found:
@@ -518,14 +521,15 @@ def _blended(found: Sequence[_Candidate], target: RowTarget) -> Blend:
     main = min(moving, key=lambda one: one.choice.held_out)
     if len(found) == 1:
         return Blend(
-            members=(main.fitted(1.0),), demixed=main.demixed, choice=main.choice, tried=tried, trial=main.choice.trial
-        )
+            members=(main.member(1.0, fit=fit),), demixed=main.demixed, choice=main.choice, tried=tried,
+            trial=main.choice.trial,
+        )  # fmt: skip
     trial = _Trial(found, target)
     weights = trial.weights()
     weights = trial.weights(members=weights >= LEAST_WEIGHT * weights.sum())
     order = sorted(range(len(found)), key=lambda place: (found[place] is not main, -weights[place]))
     members = tuple(
-        found[place].fitted(float(weights[place])) for place in order if weights[place] or found[place] is main
+        found[place].member(float(weights[place]), fit=fit) for place in order if weights[place] or found[place] is main
     )
     plain = np.array([not one.transfers for one in found])
     worth = None if plain.all() or not plain.any() else trial.worth(plain)
@@ -578,9 +582,10 @@ class _Trial:
             gradient = (logits_knm.flatten(1) @ slopes_nm.flatten()).numpy() + 2 * pull * away
             return float(-share @ np.log(mixed) + pull * away @ away), gradient
 
-        found = minimize(
-            objective, np.full(n_members, equal), jac=True, bounds=[(0, None)] * n_members, method="L-BFGS-B"
-        )
+        with own_draws_only():
+            found = minimize(
+                objective, np.full(n_members, equal), jac=True, bounds=[(0, None)] * n_members, method="L-BFGS-B"
+            )
         weights = np.zeros(len(use))
         weights[use] = found.x
         return weights

@@ -16,9 +16,19 @@ from torch import Tensor, nn
 
 from ecrt.checkpoints import Tally
 from ecrt.errors import InputError
-from ecrt.losses import LOSS_OPTIONS, REGRESSION_LOSS_OPTIONS, ClassMass, LossRule, loss_rule, mix, mixed_loss
-from ecrt.nn import ClassGaussians, Trees, make_head
-from ecrt.randomness import generator_on, own_draws_only
+from ecrt.losses import (
+    LOSS_OPTIONS,
+    REGRESSION_LOSS_OPTIONS,
+    ClassMass,
+    LossRule,
+    class_logits,
+    cross_entropy_slopes,
+    loss_rule,
+    mix,
+    mixed_loss,
+)
+from ecrt.nn import CELLS_AT_ONCE, ClassGaussians, Trees, make_head
+from ecrt.randomness import Dropout, generator_on, own_draws_only
 from ecrt.stages.parts import (
     BatchSize,
     Count,
@@ -43,6 +53,8 @@ from ecrt.training import (
 )
 
 Array = NDArray[np.float64]
+
+threshold_backward = torch.ops.aten.threshold_backward.grad_input
 
 Watch = Callable[[nn.Module], float]
 """Gives the held-out loss of a head that is offered to it."""
@@ -193,10 +205,14 @@ class Target:
         """The loss that a head is trained by, on the device; a loss that means nothing here is refused."""
         raise NotImplementedError
 
+    def shift_of(self, head: NetworkHead) -> Tensor | None:
+        """What is added to logits if the loss of a head is the cross-entropy of these sums; ``None`` if it is not."""
+        return None
+
     def linear_fitter(self, head: LinearHead) -> LinearFitter:
-        """What fits a linear head at once: L-BFGS, for logistic regression."""
+        """What fits a linear head at once: Newton's method or L-BFGS, for logistic regression."""
         decays = WEIGHT_DECAYS if head.weight_decay is None else (head.weight_decay,)
-        return LinearFitter(self.n_outputs, self.loss_of(head), decays)
+        return LinearFitter(self.n_outputs, self.loss_of(head), decays, shift_m=self.shift_of(head))
 
     def counts_of(self, head: Head) -> Tensor:
         """How often classes count in the loss, on the device; empty where there are none."""
@@ -283,6 +299,7 @@ class NetworkHead(Head):
             target.n_outputs, partial(self.risk, target.loss_of(self), target.counts_of(self)), networks.hidden,
             networks.dropout, training, torch_generator(rng), progress, all_epochs=changes,
             recordable=target.one_class and self.recordable and not changes,
+            shift_m=target.shift_of(self) if self.plain else None,
         )  # fmt: skip
 
 
@@ -468,6 +485,78 @@ def head_outputs(head: nn.Module, scaled_sources: Array) -> Array:
     return device_outputs(head, torch.from_numpy(scaled_sources)).cpu().numpy()
 
 
+class SoftmaxGradients:
+    """Weighted cross-entropy of the logits of a head plus a shift; its gradients, written out, go to the parameters.
+
+    Autograd would take longer than the arithmetic of a small batch. Arrays of a batch are kept for the next one.
+
+    Parameters
+    ----------
+    head : a linear layer, or an MLP: linear layers, each but the last followed by ReLU and perhaps dropout.
+    shift_m : of the logits.
+    """
+
+    def __init__(self, head: nn.Module, shift_m: Tensor) -> None:
+        self.layers = [head] if isinstance(head, nn.Linear) else list(head.children())
+        self.parameters = list(head.parameters())
+        self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.shift_m = shift_m.to(self.parameters[0])
+        self.space: dict[tuple[str, int], Tensor] = {}
+
+    def clear(self) -> None:
+        """Set all gradients to zero."""
+        torch._foreach_zero_(self.gradients)
+        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
+            parameter.grad = gradient
+
+    @torch.no_grad()
+    def add(self, s: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """The loss of some rows; its gradients are added up."""
+        values, trace = s, []
+        for place, layer in enumerate(self.layers[:-1]):
+            if isinstance(layer, nn.Linear):
+                trace.append(values)
+                values = torch.addmm(layer.bias, values, layer.weight.T, out=self._array("values", place, len(s)))
+            elif isinstance(layer, Dropout):
+                trace.append(layer.factors(values))
+                values = values * trace[-1]
+            else:
+                trace.append(values.relu_())
+        last = cast(nn.Linear, self.layers[-1])
+        losses, slopes = cross_entropy_slopes(class_logits(values, last.weight, last.bias + self.shift_m), y)
+        slopes.mul_(weight[:, None])
+        for place, before in reversed(list(enumerate([*trace, values]))):
+            layer = self.layers[place]
+            if isinstance(layer, nn.Linear):
+                _add_gradients(layer, slopes, before)
+                if place:
+                    slopes = torch.mm(slopes, layer.weight, out=self._array("slopes", place, len(s)))
+            elif isinstance(layer, Dropout):
+                slopes.mul_(before)
+            else:
+                threshold_backward(slopes, before, 0, grad_input=slopes)
+        return losses @ weight
+
+    def _array(self, what: str, place: int, n_rows: int) -> Tensor:
+        """Room for what goes into a layer, or comes out of it, with a row for each of the batch."""
+        layer = cast(nn.Linear, self.layers[place])
+        kept = self.space.get((what, place))
+        if kept is None or len(kept) < n_rows:
+            width = layer.out_features if what == "values" else layer.in_features
+            kept = self.space[what, place] = layer.weight.new_empty(n_rows, width)
+        return kept[:n_rows]
+
+
+def _add_gradients(layer: nn.Linear, slopes: Tensor, before: Tensor) -> None:
+    """To those of a linear layer, from derivatives by its outputs and from its inputs."""
+    weight, bias = cast(Tensor, layer.weight.grad), cast(Tensor, layer.bias.grad)
+    bias += slopes.sum(0)
+    if before.shape[1] < slopes.shape[1]:  # matrix libraries are slow to sum into narrow columns
+        weight += (before.T @ slopes).T
+    else:
+        weight.addmm_(slopes.T, before)
+
+
 @dataclass(frozen=True)
 class LinearFitter:
     """A linear head by L-BFGS, or solved at once; the setting is its weight decay, on the mean loss.
@@ -479,6 +568,7 @@ class LinearFitter:
     decays : to try, the largest first.
     precise : float64 instead of float32, and steps until nothing changes.
     solve : sets the head to the solution for a sample and a weight decay, where there is a closed form.
+    shift_m : what is added to logits if the loss is the cross-entropy of these sums; ``None`` if it is not.
     """
 
     n_outputs: int
@@ -486,6 +576,7 @@ class LinearFitter:
     decays: tuple[float, ...] = WEIGHT_DECAYS
     precise: bool = False
     solve: Callable[[nn.Module, HeadSample, float], None] | None = None
+    shift_m: Tensor | None = None
     chooses_on_path: ClassVar[bool] = False
 
     def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
@@ -510,29 +601,36 @@ class LinearFitter:
     def _minimise(
         self, head: nn.Module, sample: HeadSample, decay: float, iterations: int, tolerance: float
     ) -> None:  # fmt: skip
-        shift_m = getattr(self.loss, "shift_m", None)
         n_numbers = sum(parameter.numel() for parameter in head.parameters())
-        if shift_m is not None and not sample.s.is_cuda and len(sample.y) * n_numbers**2 <= NEWTON_WORK:
+        if self.shift_m is not None and not sample.s.is_cuda and len(sample.y) * n_numbers**2 <= NEWTON_WORK:
             with own_draws_only(head):
-                newton_softmax(cast(nn.Linear, head), sample.s, sample.y, sample.weight, shift_m, decay)
+                newton_softmax(cast(nn.Linear, head), sample.s, sample.y, sample.weight, self.shift_m, decay)
             return
         if self.solve is not None:
             self.solve(head, sample, decay)
             return
         weight = head.get_parameter("weight")
         # In blocks, so that memory holds the logits of a block only.
-        at_once = max(SCORES_AT_ONCE // self.n_outputs, 1) if sample.s.is_cuda else ROWS_AT_ONCE
+        cells, most = (SCORES_AT_ONCE, len(sample.y)) if sample.s.is_cuda else (CELLS_AT_ONCE, ROWS_AT_ONCE)
+        at_once = min(max(cells // self.n_outputs, 1), most)
         blocks = list(zip(*(t.split(at_once) for t in (sample.s, sample.y, sample.weight)), strict=True))
+        written = None if self.shift_m is None else SoftmaxGradients(head, self.shift_m)
+
+        def loss_of(s: Tensor, y: Tensor, w: Tensor) -> Tensor:
+            loss = (self.loss(head(s), y) * w).sum()
+            loss.backward()
+            return loss.detach()
 
         def loss_and_backward() -> float:
             total = torch.zeros((), dtype=torch.float64, device=sample.s.device)
-            for s, y, w in blocks:
-                loss = (self.loss(head(s), y) * w).sum()
-                loss.backward()
-                total += loss.detach()
-            penalty = 0.5 * decay * (weight**2).sum()
-            penalty.backward()
-            return (total + penalty.detach()).item()  # the one wait for the device
+            if written is not None:
+                written.clear()
+            for block in blocks:
+                total += loss_of(*block) if written is None else written.add(*block)
+            with torch.no_grad():
+                total += 0.5 * decay * (weight**2).sum()
+                cast(Tensor, weight.grad).add_(decay * weight)
+            return total.item()  # the one wait for the device
 
         minimise_convex(head, loss_and_backward, stage="linear head", max_iterations=iterations, tolerance=tolerance)
 
@@ -549,6 +647,7 @@ class MLPFitter:
     generator : of the batches.
     all_epochs : never stop early; for losses that change in the course of training.
     recordable : whether a step asks nothing of the host, neither how far training is nor a random number.
+    shift_m : what is added to logits if the risk is the cross-entropy of these sums; ``None`` if it is not.
     """
 
     n_outputs: int
@@ -560,6 +659,7 @@ class MLPFitter:
     progress: Progress | None = None
     all_epochs: bool = False
     recordable: bool = False
+    shift_m: Tensor | None = None
 
     @property
     def chooses_on_path(self) -> bool:
@@ -574,7 +674,8 @@ class MLPFitter:
         head = self._new(sample)
         history = train(
             head, self._loss(head, sample), self._batches(sample), lambda: watched(head), self.training,
-            stage=self._stage(), graphs=self.recordable, progress=self.progress,
+            stage=self._stage(), graphs=self.recordable, gradients=self._gradients(head, sample),
+            progress=self.progress,
         )  # fmt: skip
         yield history.best_epoch + 1, head
 
@@ -584,7 +685,7 @@ class MLPFitter:
         train(
             head, self._loss(head, sample), self._batches(sample), None, self.training,
             stage=f"{self._stage()}, all rows", stop_after=int(setting), graphs=self.recordable, to_the_end=True,
-            progress=self.progress,
+            gradients=self._gradients(head, sample), progress=self.progress,
         )  # fmt: skip
         return head
 
@@ -603,6 +704,18 @@ class MLPFitter:
             return risk(head, sample, batch, (step.value - 1) / n_steps).mean() * len(sample.y)
 
         return loss
+
+    def _gradients(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], float] | None:
+        """The loss of a batch, with its gradients written out: autograd takes longer than their arithmetic."""
+        if self.shift_m is None:
+            return None
+        written, n = SoftmaxGradients(head, self.shift_m), len(sample.y)
+
+        def gradients(rows: Tensor) -> float:
+            written.clear()
+            return written.add(sample.inputs(rows), sample.y[rows], sample.weight[rows] * (n / len(rows))).item()
+
+        return gradients
 
     def _batches(self, sample: HeadSample) -> IndexBatches:
         return IndexBatches(len(sample.y), self.training.batch_size, self.generator, sample.s.device)
@@ -625,7 +738,9 @@ class GaussianFitter:
     def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
         """From one common variance to each class its own."""
         for setting in PSEUDO_SAMPLES:
-            yield setting, self.fit(sample, setting)
+            with own_draws_only():
+                head = self.fit(sample, setting)
+            yield setting, head
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """Moments of the real samples; synthetic ones, made from those moments, add nothing."""
@@ -662,7 +777,9 @@ class TreesFitter:
             steps.append(max(steps[-1] // 2, 1))
         model = self._boosted(sample, self.options.steps)
         for setting in reversed(steps):
-            yield setting, tree_arrays(model, setting)
+            with own_draws_only():
+                head = tree_arrays(model, setting)
+            yield setting, head
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """That many steps."""

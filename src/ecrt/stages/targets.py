@@ -29,8 +29,10 @@ from ecrt.losses import (
     ClassMass,
     check_loss,
     class_mass,
+    cross_entropy_slopes,
     label_margins,
     label_odds,
+    log_softmax,
     masked_bce,
     masked_focal,
     masked_ldam,
@@ -39,7 +41,7 @@ from ecrt.losses import (
 )
 from ecrt.metrics import LEAST_LOG_PROBABILITY, bce_per_row, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians
-from ecrt.randomness import generator_on
+from ecrt.randomness import generator_on, own_draws_only
 from ecrt.stages.augmenting import Augmentation, Synthetic, class_sources, draw_classes, label_sources
 from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix, sources_of
 from ecrt.stages.encoding import Encoder, EncoderTarget
@@ -239,17 +241,20 @@ class ClassTarget(_Rows):
     def losses(self, logits: Tensor, rows: Labels) -> Array:
         """Balanced NLL."""
         true = torch.from_numpy(self.y[rows]).to(logits.device)
-        return nn.functional.cross_entropy(logits, true, reduction="none").cpu().numpy()
+        return -log_softmax(logits).gather(1, true[:, None])[:, 0].cpu().numpy()
 
     def slopes(self, logits_nm: Tensor, rows: Labels) -> Tensor:
         """Derivatives of the losses by the logits."""
-        slopes_nm = torch.softmax(logits_nm, dim=1)
-        slopes_nm[torch.arange(len(rows)), torch.from_numpy(self.y[rows])] -= 1
-        return slopes_nm
+        return cross_entropy_slopes(logits_nm, torch.from_numpy(self.y[rows]))[1]
 
     def loss_of(self, head: NetworkHead) -> HeadLoss:
         """The loss with the class counts in it."""
         return head.class_loss.bind(self.counts_of(head))
+
+    def shift_of(self, head: NetworkHead) -> Tensor | None:
+        """Under logit adjustment the log prior, under cross-entropy zeros."""
+        shift = head.class_loss.shift
+        return None if shift is None else shift(self.counts_of(head))
 
     def prior_left_by(self, head: Head) -> Tensor:
         """The class prior that logits trained under the loss of a head assume."""
@@ -555,7 +560,8 @@ class View:
 
     def logits(self, rows: Labels, head: Head, module: nn.Module, temperature: float = 1.0) -> Tensor:
         """Balanced logits of rows."""
-        return device_outputs(self.target.balanced(module.eval(), head, temperature), self.scaled(rows))
+        with own_draws_only(module):
+            return device_outputs(self.target.balanced(module.eval(), head, temperature), self.scaled(rows))
 
     def judged(self, rows: Labels, head: Head, module: nn.Module) -> Tensor:
         """Balanced logits of rows to judge a head by; those that need a temperature have that of the other half."""
@@ -563,8 +569,11 @@ class View:
         def at_temperature_of(mine: Mask) -> Tensor:
             return self.logits(rows, head, module, self.temperature(rows[mine], head, module.eval()))
 
-        target, half = self.target, halves(self.target.strata[rows])
-        if not isinstance(target, ClassTarget) or not target.needs_temperature(module, head) or half.all():
-            return at_temperature_of(np.ones(len(rows), dtype=bool))
+        target = self.target
+        if not isinstance(target, ClassTarget) or not target.needs_temperature(module, head):
+            return self.logits(rows, head, module)
+        half = halves(target.strata[rows])
+        if half.all():
+            return at_temperature_of(half)
         first = at_temperature_of(~half)
         return torch.where(torch.from_numpy(half).to(first.device)[:, None], first, at_temperature_of(half))
