@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ecrt.errors import InputError
 from ecrt.losses import LOSS_OPTIONS, REGRESSION_LOSS_OPTIONS, ClassMass, LossRule, loss_rule, mix, mixed_loss
-from ecrt.nn import ClassGaussians, Trees, make_head
+from ecrt.nn import ClassGaussians, SideBySide, Trees, make_head
 from ecrt.randomness import generator_on, own_draws_only
 from ecrt.stages.parts import (
     BatchSize,
@@ -63,6 +63,9 @@ MANY_CLASSES = 500
 
 MANY_OUTPUTS = 2**21
 """With more rows times outputs a weight decay is tried with fewer steps: the one before it has led near."""
+
+SHORT_PATIENCE = 10
+"""Epochs without a better held-out loss after which several networks stop: the loss of their mean is steadier."""
 
 NODE_COLUMNS = {
     "num_threshold": np.float64, "feature_idx": np.int64, "left": np.int64, "right": np.int64, "value": np.float64,
@@ -155,6 +158,17 @@ def mixup_risk(
     return risk
 
 
+def each_network(loss: HeadLoss) -> HeadLoss:
+    """The loss of networks side by side: the mean of what each has, for each row."""
+
+    def mean(outputs_gnm: Tensor, y_n: Tensor, *rest: float) -> Tensor:
+        n_networks = len(outputs_gnm)
+        y = y_n.repeat(n_networks, *(1 for _ in y_n.shape[1:]))
+        return loss(outputs_gnm.flatten(0, 1), y, *rest).unflatten(0, (n_networks, -1)).mean(0)
+
+    return mean
+
+
 @dataclass(frozen=True, kw_only=True)
 class Networks:
     """How a head that is trained by steps is made for a target where its options are ``None``.
@@ -164,6 +178,7 @@ class Networks:
     hidden, dropout, learning_rate, batch_size : of an MLP; a linear head takes ten times the learning rate and smaller
         batches, because it starts at zero and has far to go.
     patience : epochs without a better held-out loss after which training stops; ``None`` for all epochs.
+    networks : among which the hidden units are divided.
     """
 
     hidden: tuple[int, ...] = (256,)
@@ -171,6 +186,7 @@ class Networks:
     learning_rate: float = 8e-3
     batch_size: int = 256
     patience: int | None = 15
+    networks: int = 1
 
 
 class Target:
@@ -279,10 +295,12 @@ class NetworkHead(Head):
             patience=networks.patience or self.epochs,
         )
         changes = target.one_class and self.class_loss.changes
+        loss = target.loss_of(self)
         return MLPFitter(
-            target.n_outputs, partial(self.risk, target.loss_of(self), target.counts_of(self)), networks.hidden,
-            networks.dropout, training, torch_generator(rng), progress, all_epochs=changes,
-            recordable=target.one_class and self.recordable and not changes,
+            target.n_outputs,
+            partial(self.risk, each_network(loss) if networks.networks > 1 else loss, target.counts_of(self)),
+            networks.hidden, networks.dropout, training, torch_generator(rng), progress, all_epochs=changes,
+            recordable=target.one_class and self.recordable and not changes, networks=networks.networks,
         )  # fmt: skip
 
 
@@ -352,6 +370,8 @@ class MLPHead(NetworkHead):
         ``None`` for 0.1, for labels on more than 50,000 rows 0.5, and none for numbers.
     batch_size : int or None, default=None
         ``None`` for 128 to 1,024, by the number of rows.
+    networks : int, default=1
+        Among which the units of one hidden layer are divided. Each learns by itself; what they give is averaged.
     loss, loss_options, class_mass, mixup, weight_decay, epochs, learning_rate
         As in ``LinearHead``.
     """
@@ -361,19 +381,29 @@ class MLPHead(NetworkHead):
     hidden: Sizes | None = None
     dropout: ShareBelowOne | None = None
     batch_size: BatchSize | None = None
+    networks: Count = 1
 
     def check(self) -> None:
         """Raise an error if an option cannot be what it is, or was set and would have no effect."""
         super().check()
-        if self.hidden is not None:
-            whole_numbers("MLPHead: hidden", self.hidden)
+        hidden = None if self.hidden is None else whole_numbers("MLPHead: hidden", self.hidden)
+        if self.networks > 1 and hidden is not None and (len(hidden) > 1 or hidden[0] < self.networks):
+            raise InputError(
+                f"MLPHead: networks={self.networks} divides the units of one hidden layer, at least one for each "
+                f"network; hidden={self.hidden!r} cannot be divided."
+            )
 
     def fitter(self, target: Target, rng: np.random.Generator, progress: Progress | None) -> HeadFitter:
         """Training by steps, stopped early."""
         hidden = None if self.hidden is None else whole_numbers("hidden", self.hidden)
         options = {"hidden": hidden, "dropout": self.dropout, "batch_size": self.batch_size}
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        return self.fitter_by_steps(target, replace(target.networks, **given), rng, progress)
+        networks = replace(target.networks, networks=self.networks, **given)
+        if self.networks > 1:
+            networks = replace(networks, patience=SHORT_PATIENCE)
+            if len(networks.hidden) > 1:  # as for numbers
+                raise InputError(f"MLPHead: networks={self.networks} needs one hidden layer: set hidden=(256,).")
+        return self.fitter_by_steps(target, networks, rng, progress)
 
 
 class GaussianHead(Head):
@@ -549,6 +579,7 @@ class MLPFitter:
     generator : of the batches.
     all_epochs : never stop early; for losses that change in the course of training.
     recordable : whether a step asks nothing of the host, neither how far training is nor a random number.
+    networks : among which the hidden units are divided; the risk is then of what each gives.
     """
 
     n_outputs: int
@@ -560,6 +591,7 @@ class MLPFitter:
     progress: Progress | None = None
     all_epochs: bool = False
     recordable: bool = False
+    networks: int = 1
 
     @property
     def chooses_on_path(self) -> bool:
@@ -572,11 +604,12 @@ class MLPFitter:
             yield self.training.epochs, self.fit(sample, self.training.epochs)
             return
         head = self._new(sample)
+        whole = _joined(head)
         history = train(
-            head, self._loss(head, sample), self._batches(sample), lambda: watched(head), self.training,
+            head, self._loss(head, sample), self._batches(sample), lambda: watched(_joined(head, whole)), self.training,
             stage=self._stage(), graphs=self.recordable, progress=self.progress,
         )  # fmt: skip
-        yield history.best_epoch + 1, head
+        yield history.best_epoch + 1, _joined(head, whole)
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """Train for that many epochs of the same schedule."""
@@ -586,13 +619,16 @@ class MLPFitter:
             stage=f"{self._stage()}, all rows", stop_after=int(setting), graphs=self.recordable, to_the_end=True,
             progress=self.progress,
         )  # fmt: skip
-        return head
+        return _joined(head)
 
     def _stage(self) -> str:
         return "MLP head" if self.hidden else "linear head"
 
     def _new(self, sample: HeadSample) -> nn.Module:
-        return make_head(sample.s.shape[1], self.n_outputs, self.hidden, self.dropout).to(sample.s)
+        n_inputs = sample.s.shape[1]
+        if self.networks > 1:
+            return SideBySide(n_inputs, self.hidden[0], self.n_outputs, self.networks, self.dropout).to(sample.s)
+        return make_head(n_inputs, self.n_outputs, self.hidden, self.dropout).to(sample.s)
 
     def _loss(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], Tensor]:
         risk, step = self.new_risk(), count()
@@ -605,6 +641,11 @@ class MLPFitter:
 
     def _batches(self, sample: HeadSample) -> IndexBatches:
         return IndexBatches(len(sample.y), self.training.batch_size, self.generator, sample.s.device)
+
+
+def _joined(head: nn.Module, whole: Any = None) -> nn.Module:
+    """Networks side by side as one, where ``whole`` is what an earlier call gave; any other head as it is."""
+    return head.joined(whole) if isinstance(head, SideBySide) else head
 
 
 @dataclass(frozen=True)
