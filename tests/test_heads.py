@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from ecrt import LinearHead, MLPHead
 from ecrt.data import ClassRoles
 from ecrt.losses import LOSS_OPTIONS, cross_entropy, cross_entropy_slopes, log_softmax, loss_rule
-from ecrt.nn import make_head
+from ecrt.nn import SideBySide, make_head
 from ecrt.randomness import seeded
 from ecrt.stages.augmenting import NoAugmentation
-from ecrt.stages.heads import HeadSample, LinearFitter, MLPFitter, SoftmaxGradients, plain_risk
+from ecrt.stages.heads import HeadSample, LinearFitter, MLPFitter, SoftmaxGradients, each_network, plain_risk
 from ecrt.stages.targets import ClassTarget
 from ecrt.training import TrainingConfig, torch_generator
 
@@ -49,6 +49,26 @@ def test_written_gradients_are_those_of_autograd(n_classes, hidden, dropout):
             parts = zip(*(values.chunk(blocks) for values in (s_nd, y_n, weight_n)), strict=True)
             total = sum(written.add(*part) for part in parts)
         torch.testing.assert_close(total, loss.detach())
+        for parameter, gradient in zip(head.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("n_classes", [2, 20])
+def test_written_gradients_of_networks_side_by_side_are_those_of_autograd(n_classes, dropout):
+    s_nd, y_n, weight_n = rows(n_classes)
+    with seeded(0):
+        head = SideBySide(3, 9, n_classes, networks=3, dropout=dropout).double()
+    loss_of = each_network(lambda logits_nm, y_n: cross_entropy(logits_nm + shift(n_classes), y_n))
+    with seeded(1):
+        loss = (loss_of(head(s_nd), y_n) * weight_n).sum()
+    loss.backward()
+    expected = [parameter.grad.clone() for parameter in head.parameters()]
+    written = SoftmaxGradients(head, shift(n_classes))
+    for _ in range(2):
+        written.clear()
+        with seeded(1):
+            torch.testing.assert_close(written.add(s_nd, y_n, weight_n), loss.detach())
         for parameter, gradient in zip(head.parameters(), expected, strict=True):
             torch.testing.assert_close(parameter.grad, gradient)
 
@@ -107,6 +127,7 @@ def test_lbfgs_by_written_gradients_finds_what_autograd_finds():
     ("head", "has"),
     [
         (MLPHead(), True),
+        (MLPHead(networks=4), True),
         (MLPHead(loss="cross-entropy", class_mass="balanced"), True),
         (MLPHead(loss="ldam-drw"), False),
         (MLPHead(mixup=0.2), False),

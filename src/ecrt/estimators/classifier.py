@@ -81,6 +81,9 @@ from ecrt.stages.targets import row_target
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
+NETWORKS = 4
+"""An MLP of the default is the mean of so many networks, which share its hidden units out among them."""
+
 TREES_CLASSES = 3
 """``head="auto"`` grows trees for at most this many classes: with more they cost much and gained nothing."""
 
@@ -394,7 +397,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         n_rows, n_features = z.shape
         demixings, heads, augmentation = self._parts("demixing"), self._parts("head"), self._parts("augmentation")[0]
         few = self._n_sources(n_features) <= MLP_SOURCES or several
-        mlp: list[Head] = [MLPHead() if several else MLPHead(dropout=0.0)] if few else []
+        mlp: list[Head] = [MLPHead() if several else MLPHead(dropout=0.0, networks=NETWORKS)] if few else []
         simple: list[Head] = [LinearHead()] if several else [LinearHead(), GaussianHead()]
         if several and n_rows > MANY_LABELLED_ROWS:
             simple = []

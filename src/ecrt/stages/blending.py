@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import softmax
 from sklearn.base import clone
 from torch import Tensor, nn
 
@@ -39,7 +40,12 @@ Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 SHRINKAGE = 10.0
-"""How many rows equal weights count for, against the rows that choose the weights."""
+"""How many rows the weights that members earn alone count for, against the rows that choose the weights."""
+
+DRAWS = 200
+TRUST = 0.3
+"""Of the rows, drawn anew so many times, and how much of the evidence of all of them is trusted, when members are
+judged alone: with all of it a member that leads by chance would have everything."""
 
 DOUBT = 0.01
 """Share of a uniform guess that is mixed into a prediction before it is judged, so that a few rows do not decide."""
@@ -557,18 +563,39 @@ class _Trial:
         # As many of each class in every fold as can be.
         self.fold = np.empty(len(rows), dtype=np.int64)
         self.fold[np.argsort(target.strata[rows], kind="stable")] = np.arange(len(rows)) % min(FOLDS, len(rows))
+        alone_kn = np.stack([target.losses(logits_nm, rows) for logits_nm in self.logits_knm])
+        self.alone_kn: Array = -np.log((1 - DOUBT) * np.exp(-alone_kn) + DOUBT / target.n_outputs)
+
+    def earned(self, rows: Mask, members: Mask) -> Array:
+        r"""Weights of members by how well each predicts some rows alone, of sum one: level where rows cannot tell.
+
+        With rows drawn anew, by weights that are exponential, members have weights in proportion to
+        :math:`\exp(-t n \ell_k)`: loss :math:`\ell_k`, n rows of equal weight, and a trust t in them. Their mean over
+        the draws is taken.
+
+        References
+        ----------
+        Yao, Vehtari, Simpson, Gelman: Using stacking to average Bayesian predictive distributions, Bayesian
+        Analysis 13 (2018), "pseudo-BMA+".
+        """
+        share, alone_kn = self.weight[rows] / self.weight[rows].sum(), self.alone_kn[members][:, rows]
+        trusted, rng, total_k = TRUST / float(share @ share), np.random.default_rng(0), np.zeros(len(alone_kn))
+        for _ in range(DRAWS):
+            drawn = share * rng.exponential(size=len(share))
+            total_k += softmax(-trusted * (alone_kn @ drawn) / drawn.sum())
+        return total_k / DRAWS
 
     def weights(self, rows: Mask | None = None, members: Mask | None = None, strength: float = 1.0) -> Array:
         """Weights of members, not below zero, that serve some rows best; others are 0.
 
-        ``strength`` multiplies the pull towards equal weights.
+        ``strength`` multiplies the pull towards the weights that they earn alone.
         """
         use = np.ones(len(self.logits_knm), dtype=bool) if members is None else members
         judges = np.ones(len(self.rows), dtype=bool) if rows is None else rows
         share = self.weight[judges] / self.weight[judges].sum()
         logits_knm = self.logits_knm[torch.from_numpy(use)][:, torch.from_numpy(judges)]
         n_members, judged = int(use.sum()), self.rows[judges]
-        equal, pull = 1 / n_members, strength * SHRINKAGE * float(share @ share)
+        earned, pull = self.earned(judges, use), strength * SHRINKAGE * float(share @ share)
         uniform = DOUBT / self.target.n_outputs
 
         def objective(weight_k: Array) -> tuple[float, Array]:
@@ -578,14 +605,12 @@ class _Trial:
             mixed = likelihood + uniform
             slopes_nm = self.target.slopes(logits_nm, judged)
             slopes_nm *= torch.from_numpy(share * likelihood / mixed)[:, None]
-            away = weight_k - equal
+            away = weight_k - earned
             gradient = (logits_knm.flatten(1) @ slopes_nm.flatten()).numpy() + 2 * pull * away
             return float(-share @ np.log(mixed) + pull * away @ away), gradient
 
         with own_draws_only():
-            found = minimize(
-                objective, np.full(n_members, equal), jac=True, bounds=[(0, None)] * n_members, method="L-BFGS-B"
-            )
+            found = minimize(objective, earned, jac=True, bounds=[(0, None)] * n_members, method="L-BFGS-B")
         weights = np.zeros(len(use))
         weights[use] = found.x
         return weights
@@ -597,12 +622,15 @@ class _Trial:
 
     def losses(self, members: Mask | None = None) -> Array:
         """Losses of the rows, each under weights that the others chose: fold by fold."""
-        # To give all members no weight must cost few as much as many, or the many would look better on noise.
-        strength = 1.0 if members is None else float(members.mean())
-        losses = np.empty(len(self.rows))
+        every, losses = np.ones(len(self.logits_knm), dtype=bool), np.empty(len(self.rows))
         for number in np.unique(self.fold):
             mine = self.fold == number
             others = mine if mine.all() else ~mine
+            strength = 1.0
+            if members is not None:
+                # To give all members no weight must cost few as much as many, or the many would look better on noise.
+                all_k, some_k = (self.earned(others, use) for use in (every, members))
+                strength = float(all_k @ all_k) / float(some_k @ some_k)
             weights = self.weights(others, members, strength)
             losses[mine] = self.target.losses(self.logits(weights, mine), self.rows[mine])
         return losses

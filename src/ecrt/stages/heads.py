@@ -27,7 +27,7 @@ from ecrt.losses import (
     mix,
     mixed_loss,
 )
-from ecrt.nn import CELLS_AT_ONCE, ClassGaussians, Trees, make_head
+from ecrt.nn import CELLS_AT_ONCE, ClassGaussians, SideBySide, Trees, make_head
 from ecrt.randomness import Dropout, generator_on, own_draws_only
 from ecrt.stages.parts import (
     BatchSize,
@@ -75,6 +75,9 @@ MANY_CLASSES = 500
 
 MANY_OUTPUTS = 2**21
 """With more rows times outputs a weight decay is tried with fewer steps: the one before it has led near."""
+
+SHORT_PATIENCE = 10
+"""Epochs without a better held-out loss after which several networks stop: the loss of their mean is steadier."""
 
 NODE_COLUMNS = {
     "num_threshold": np.float64, "feature_idx": np.int64, "left": np.int64, "right": np.int64, "value": np.float64,
@@ -167,6 +170,17 @@ def mixup_risk(
     return risk
 
 
+def each_network(loss: HeadLoss) -> HeadLoss:
+    """The loss of networks side by side: the mean of what each has, for each row."""
+
+    def mean(outputs_gnm: Tensor, y_n: Tensor, *rest: float) -> Tensor:
+        n_networks = len(outputs_gnm)
+        y = y_n.repeat(n_networks, *(1 for _ in y_n.shape[1:]))
+        return loss(outputs_gnm.flatten(0, 1), y, *rest).unflatten(0, (n_networks, -1)).mean(0)
+
+    return mean
+
+
 @dataclass(frozen=True, kw_only=True)
 class Networks:
     """How a head that is trained by steps is made for a target where its options are ``None``.
@@ -176,6 +190,7 @@ class Networks:
     hidden, dropout, learning_rate, batch_size : of an MLP; a linear head takes ten times the learning rate and smaller
         batches, because it starts at zero and has far to go.
     patience : epochs without a better held-out loss after which training stops; ``None`` for all epochs.
+    networks : among which the hidden units are divided.
     """
 
     hidden: tuple[int, ...] = (256,)
@@ -183,6 +198,7 @@ class Networks:
     learning_rate: float = 8e-3
     batch_size: int = 256
     patience: int | None = 15
+    networks: int = 1
 
 
 class Target:
@@ -295,11 +311,13 @@ class NetworkHead(Head):
             patience=networks.patience or self.epochs,
         )
         changes = target.one_class and self.class_loss.changes
+        loss = target.loss_of(self)
         return MLPFitter(
-            target.n_outputs, partial(self.risk, target.loss_of(self), target.counts_of(self)), networks.hidden,
-            networks.dropout, training, torch_generator(rng), progress, all_epochs=changes,
+            target.n_outputs,
+            partial(self.risk, each_network(loss) if networks.networks > 1 else loss, target.counts_of(self)),
+            networks.hidden, networks.dropout, training, torch_generator(rng), progress, all_epochs=changes,
             recordable=target.one_class and self.recordable and not changes,
-            shift_m=target.shift_of(self) if self.plain else None,
+            shift_m=target.shift_of(self) if self.plain else None, networks=networks.networks,
         )  # fmt: skip
 
 
@@ -369,6 +387,8 @@ class MLPHead(NetworkHead):
         ``None`` for 0.1, for labels on more than 50,000 rows 0.5, and none for numbers.
     batch_size : int or None, default=None
         ``None`` for 128 to 1,024, by the number of rows.
+    networks : int, default=1
+        Among which the units of one hidden layer are divided. Each learns by itself; what they give is averaged.
     loss, loss_options, class_mass, mixup, weight_decay, epochs, learning_rate
         As in ``LinearHead``.
     """
@@ -378,19 +398,29 @@ class MLPHead(NetworkHead):
     hidden: Sizes | None = None
     dropout: ShareBelowOne | None = None
     batch_size: BatchSize | None = None
+    networks: Count = 1
 
     def check(self) -> None:
         """Raise an error if an option cannot be what it is, or was set and would have no effect."""
         super().check()
-        if self.hidden is not None:
-            whole_numbers("MLPHead: hidden", self.hidden)
+        hidden = None if self.hidden is None else whole_numbers("MLPHead: hidden", self.hidden)
+        if self.networks > 1 and hidden is not None and (len(hidden) > 1 or hidden[0] < self.networks):
+            raise InputError(
+                f"MLPHead: networks={self.networks} divides the units of one hidden layer, at least one for each "
+                f"network; hidden={self.hidden!r} cannot be divided."
+            )
 
     def fitter(self, target: Target, rng: np.random.Generator, progress: Progress | None) -> HeadFitter:
         """Training by steps, stopped early."""
         hidden = None if self.hidden is None else whole_numbers("hidden", self.hidden)
         options = {"hidden": hidden, "dropout": self.dropout, "batch_size": self.batch_size}
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        return self.fitter_by_steps(target, replace(target.networks, **given), rng, progress)
+        networks = replace(target.networks, networks=self.networks, **given)
+        if self.networks > 1:
+            networks = replace(networks, patience=SHORT_PATIENCE)
+            if len(networks.hidden) > 1:  # as for numbers
+                raise InputError(f"MLPHead: networks={self.networks} needs one hidden layer: set hidden=(256,).")
+        return self.fitter_by_steps(target, networks, rng, progress)
 
 
 class GaussianHead(Head):
@@ -492,12 +522,15 @@ class SoftmaxGradients:
 
     Parameters
     ----------
-    head : a linear layer, or an MLP: linear layers, each but the last followed by ReLU and perhaps dropout.
+    head : a linear layer; an MLP: linear layers, each but the last followed by ReLU and perhaps dropout; or networks
+        side by side, whose losses are averaged.
     shift_m : of the logits.
     """
 
     def __init__(self, head: nn.Module, shift_m: Tensor) -> None:
-        self.layers = [head] if isinstance(head, nn.Linear) else list(head.children())
+        layers = list(head.body.children() if isinstance(head, SideBySide) else head.children())
+        self.last = head if isinstance(head, (nn.Linear, SideBySide)) else layers.pop()
+        self.layers = layers
         self.parameters = list(head.parameters())
         self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.shift_m = shift_m.to(self.parameters[0])
@@ -513,37 +546,59 @@ class SoftmaxGradients:
     def add(self, s: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """The loss of some rows; its gradients are added up."""
         values, trace = s, []
-        for place, layer in enumerate(self.layers[:-1]):
+        for place, layer in enumerate(self.layers):
             if isinstance(layer, nn.Linear):
                 trace.append(values)
-                values = torch.addmm(layer.bias, values, layer.weight.T, out=self._array("values", place, len(s)))
+                room = self._array("values", place, len(s), layer.out_features)
+                values = torch.addmm(layer.bias, values, layer.weight.T, out=room)
             elif isinstance(layer, Dropout):
                 trace.append(layer.factors(values))
                 values = values * trace[-1]
             else:
                 trace.append(values.relu_())
-        last = cast(nn.Linear, self.layers[-1])
-        losses, slopes = cross_entropy_slopes(class_logits(values, last.weight, last.bias + self.shift_m), y)
-        slopes.mul_(weight[:, None])
-        for place, before in reversed(list(enumerate([*trace, values]))):
+        last = self._add_networks if isinstance(self.last, SideBySide) else self._add_last
+        loss, slopes = last(values, y, weight)
+        for place, before in reversed(list(enumerate(trace))):
             layer = self.layers[place]
             if isinstance(layer, nn.Linear):
                 _add_gradients(layer, slopes, before)
                 if place:
-                    slopes = torch.mm(slopes, layer.weight, out=self._array("slopes", place, len(s)))
+                    slopes = torch.mm(slopes, layer.weight, out=self._array("slopes", place, len(s), layer.in_features))
             elif isinstance(layer, Dropout):
                 slopes.mul_(before)
             else:
                 threshold_backward(slopes, before, 0, grad_input=slopes)
-        return losses @ weight
+        return loss
 
-    def _array(self, what: str, place: int, n_rows: int) -> Tensor:
+    def _add_last(self, values: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss, and its derivatives by what the last layer is given, if there is a layer before it."""
+        last = cast(nn.Linear, self.last)
+        losses, slopes = cross_entropy_slopes(class_logits(values, last.weight, last.bias + self.shift_m), y)
+        slopes.mul_(weight[:, None])
+        _add_gradients(last, slopes, values)
+        if self.layers:
+            slopes = torch.mm(slopes, last.weight, out=self._array("slopes", -1, len(y), last.in_features))
+        return losses @ weight, slopes
+
+    def _add_networks(self, values: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for the last layers of networks side by side."""
+        last = cast(SideBySide, self.last)
+        n_networks, n_units, n_outputs = last.weight_ghm.shape
+        hidden_gnh = values.unflatten(1, (n_networks, n_units)).transpose(0, 1)
+        logits_gnm = torch.baddbmm(last.bias_g1m + self.shift_m, hidden_gnh, last.weight_ghm)
+        share = (weight / n_networks).repeat(n_networks)
+        losses, slopes = cross_entropy_slopes(logits_gnm.view(-1, n_outputs), y.repeat(n_networks))
+        slopes_gnm = slopes.mul_(share[:, None]).view_as(logits_gnm)
+        cast(Tensor, last.weight_ghm.grad).baddbmm_(hidden_gnh.transpose(1, 2), slopes_gnm)
+        cast(Tensor, last.bias_g1m.grad).add_(slopes_gnm.sum(1, keepdim=True))
+        back_gnh = torch.bmm(slopes_gnm, last.weight_ghm.transpose(1, 2))
+        return losses @ share, back_gnh.transpose(0, 1).reshape(values.shape)
+
+    def _array(self, what: str, place: int, n_rows: int, width: int) -> Tensor:
         """Room for what goes into a layer, or comes out of it, with a row for each of the batch."""
-        layer = cast(nn.Linear, self.layers[place])
         kept = self.space.get((what, place))
         if kept is None or len(kept) < n_rows:
-            width = layer.out_features if what == "values" else layer.in_features
-            kept = self.space[what, place] = layer.weight.new_empty(n_rows, width)
+            kept = self.space[what, place] = self.shift_m.new_empty(n_rows, width)
         return kept[:n_rows]
 
 
@@ -648,6 +703,7 @@ class MLPFitter:
     all_epochs : never stop early; for losses that change in the course of training.
     recordable : whether a step asks nothing of the host, neither how far training is nor a random number.
     shift_m : what is added to logits if the risk is the cross-entropy of these sums; ``None`` if it is not.
+    networks : among which the hidden units are divided; the risk is then of what each gives.
     """
 
     n_outputs: int
@@ -660,6 +716,7 @@ class MLPFitter:
     all_epochs: bool = False
     recordable: bool = False
     shift_m: Tensor | None = None
+    networks: int = 1
 
     @property
     def chooses_on_path(self) -> bool:
@@ -672,12 +729,13 @@ class MLPFitter:
             yield self.training.epochs, self.fit(sample, self.training.epochs)
             return
         head = self._new(sample)
+        whole = _joined(head)
         history = train(
-            head, self._loss(head, sample), self._batches(sample), lambda: watched(head), self.training,
+            head, self._loss(head, sample), self._batches(sample), lambda: watched(_joined(head, whole)), self.training,
             stage=self._stage(), graphs=self.recordable, gradients=self._gradients(head, sample),
             progress=self.progress,
         )  # fmt: skip
-        yield history.best_epoch + 1, head
+        yield history.best_epoch + 1, _joined(head, whole)
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """Train for that many epochs of the same schedule."""
@@ -687,13 +745,16 @@ class MLPFitter:
             stage=f"{self._stage()}, all rows", stop_after=int(setting), graphs=self.recordable, to_the_end=True,
             gradients=self._gradients(head, sample), progress=self.progress,
         )  # fmt: skip
-        return head
+        return _joined(head)
 
     def _stage(self) -> str:
         return "MLP head" if self.hidden else "linear head"
 
     def _new(self, sample: HeadSample) -> nn.Module:
-        return make_head(sample.s.shape[1], self.n_outputs, self.hidden, self.dropout).to(sample.s)
+        n_inputs = sample.s.shape[1]
+        if self.networks > 1:
+            return SideBySide(n_inputs, self.hidden[0], self.n_outputs, self.networks, self.dropout).to(sample.s)
+        return make_head(n_inputs, self.n_outputs, self.hidden, self.dropout).to(sample.s)
 
     def _loss(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], Tensor]:
         risk, step = self.new_risk(), Tally()
@@ -719,6 +780,11 @@ class MLPFitter:
 
     def _batches(self, sample: HeadSample) -> IndexBatches:
         return IndexBatches(len(sample.y), self.training.batch_size, self.generator, sample.s.device)
+
+
+def _joined(head: nn.Module, whole: Any = None) -> nn.Module:
+    """Networks side by side as one, where ``whole`` is what an earlier call gave; any other head as it is."""
+    return head.joined(whole) if isinstance(head, SideBySide) else head
 
 
 @dataclass(frozen=True)
