@@ -382,7 +382,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         }
         if unlabelled is not None:
             tried = {} if found.unlabelled is None else found.unlabelled._asdict()
-            self.history_["unlabelled"] = {"rows": len(unlabelled), **tried}
+            self.history_["unlabelled"] = {"rows": len(unlabelled), "alike": found.alike, **tried}
         return found
 
     def _attempts(self, z: Array, roles: ClassRoles, several: bool) -> list[Attempt]:
@@ -446,7 +446,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         """Whether the members have learned from unlabelled rows as well."""
         check_is_fitted(self)
         told = self.history_.get("unlabelled", {})
-        return "gain" in told and Worth(**{name: told[name] for name in Worth._fields}).certain
+        return "gain" in told and Worth(**{name: told[name] for name in Worth._fields}).pays
 
     @property
     def unlabelled_verdict_(self) -> str:
@@ -456,6 +456,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         if told is None:
             return ""
         rows = f"{told['rows']:,} unlabelled rows"
+        if not told["alike"]:
+            return f"The {rows} are not used: no mixture of the classes has the means of their columns."
         if "gain" not in told:
             return f"The {rows} are not used: there was no time to try them."
         gain, width = told["gain"], 1.96 * told["error"]
@@ -465,7 +467,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         )
         if self.unlabelled_used_:
             return f"The {rows} are used: {figures}."
-        return f"The {rows} are not used, since they do not help beyond noise: {figures}."
+        return f"The {rows} are not used, since they save no more than its standard error, or nothing is predicted: {figures}."
 
     def sample(
         self,
