@@ -248,8 +248,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         y : labels; not given with a Dataset. Where a row may have several labels: an indicator of zeros and ones, dense
             or sparse, one column for each label (of a data frame, its column names are ``classes_``).
         X_unlabelled : rows without a label, as ``predict`` takes them, where a row has one label. The heads are fitted
-            a second time with what these rows are likely to be, and keep it if held-out rows are then predicted better
-            beyond noise; ``unlabelled_verdict_`` says so. A fit takes some three times as long.
+            a second time with what these rows are likely to be, and become members if held-out rows are then predicted
+            better by a standard error; ``unlabelled_verdict_`` says so. A fit takes some four times as long.
         """
         several = has_several_labels(X, y)
         self._check_parts(self._rules(several))
@@ -467,7 +467,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         )
         if self.unlabelled_used_:
             return f"The {rows} are used: {figures}."
-        return f"The {rows} are not used, since they save no more than its standard error, or nothing is predicted: {figures}."
+        chance = told["gain"] > told["error"]
+        why = "rows are predicted no better than by chance" if chance else "that saves no more than its standard error"
+        return f"The {rows} are not used, since {why}: {figures}."
 
     def sample(
         self,

@@ -263,11 +263,11 @@ def _check_classifier(clf: ECRTClassifier) -> None:
         "What transfer was worth is not known.",
         when=not fits or not all(isinstance(one, float) for one in (worth or {}).values()),
     )
-    told = clf.history_.get("unlabelled", {"rows": 0, "alike": True})
-    fits = isinstance(told, dict) and told.keys() in ({"rows", "alike"}, {"rows", "alike", *Worth._fields})
+    told, kinds = clf.history_.get("unlabelled", {"rows": 0, "alike": True}), {"rows": int, "alike": bool}
+    fits = isinstance(told, dict) and told.keys() in (set(kinds), {*kinds, *Worth._fields})
     refuse(
         "What unlabelled rows were worth is not known.",
-        when=not fits or not all(isinstance(told[name], {"rows": int, "alike": bool}.get(name, float)) for name in told),
+        when=not fits or not all(isinstance(told[name], kinds.get(name, float)) for name in told),
     )
     _ = clf.log_class_prior_
 

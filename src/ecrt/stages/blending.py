@@ -383,7 +383,9 @@ def _with_unlabelled(
     """
     weights = _Trial(found, target).weights() if len(found) > 1 else np.ones(1)
     teachers = [
-        (one, float(weight)) for one, weight in zip(found, weights, strict=True) if weight >= LEAST_WEIGHT * weights.sum()
+        (one, float(weight))
+        for one, weight in zip(found, weights, strict=True)
+        if weight >= LEAST_WEIGHT * weights.sum()
     ]
     ways = [
         _Way(one.augmentation, one.demixed, one.choice.head, one.choice.setting, one.choice.temperature, weight)
@@ -499,9 +501,9 @@ def member_of(made: _Candidate, choice: HeadChoice, weight: float, network: nn.M
     demixed = made.demixed
     return Member(
         demixing=made.demixing, augmentation=made.augmentation, head=choice.head, setting=choice.setting,
-        temperature=choice.temperature, held_out=choice.held_out, weight=weight, taught=made.taught, demixer=demixed.demixer,
-        signal_weight=demixed.signal_weight, within_variance=demixed.within_variance, scale=demixed.head_scale,
-        network=network,
+        temperature=choice.temperature, held_out=choice.held_out, weight=weight, taught=made.taught,
+        demixer=demixed.demixer, signal_weight=demixed.signal_weight, within_variance=demixed.within_variance,
+        scale=demixed.head_scale, network=network,
     )  # fmt: skip
 
 

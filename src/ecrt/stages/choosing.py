@@ -111,9 +111,10 @@ def try_heads(
         return target.balanced(module, head, temperature).double().cpu().eval()
 
     known = all_fresh(fresh, demixed.fresh, None if draw is None else draw.fresh)
+    folds = before[0].folds if before else head_folds(target.strata, train_rows, held_out_rows, rng, known)
     views = [
         Fold(view(demixed if demixed.refit is None else demixed.refit(learn), learn), learn, check)
-        for learn, check in (before[0].folds if before else ()) or head_folds(target.strata, train_rows, held_out_rows, rng, known)
+        for learn, check in folds
     ]
     found: list[HeadChoice] = []
     with seeded(int(rng.integers(2**62))):

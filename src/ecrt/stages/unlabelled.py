@@ -165,9 +165,9 @@ class Unlabelled:
         start = z[:, varies].mean(axis=0)
         z, here = ((one[:, varies] - start) / spread[varies] for one in (z, self.z))
         means_md = np.stack([z[y == label].mean(axis=0) for label in np.unique(y)])
-        sure = 1e3  # that the shares of the classes add up to one
-        shares = nnls(np.column_stack([means_md, np.full(len(means_md), sure)]).T, np.append(here.mean(axis=0), sure))[0]
-        shift = float(((here.mean(axis=0) - shares @ means_md) ** 2).mean())
+        mean_d, sure = here.mean(axis=0), 1e3  # that the shares of the classes add up to one
+        shares = nnls(np.vstack([means_md.T, np.full(len(means_md), sure)]), np.append(mean_d, sure))[0]
+        shift = float(((mean_d - shares @ means_md) ** 2).mean())
         return shift <= MOST_SHIFT**2 or shift <= CERTAIN_SHIFT * (1 / len(z) + 1 / len(here))
 
 
