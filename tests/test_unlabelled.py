@@ -119,6 +119,7 @@ def test_rows_are_alike_where_a_mixture_of_the_classes_has_their_means():
     assert not Unlabelled(np.roll(others, 1, axis=1) * 2, CPU).alike(X, y)
     assert Unlabelled(others[:2] + 1, CPU).alike(X, y)  # two rows prove little
     assert Unlabelled(np.ones((4, 2)), CPU).alike(np.ones((3, 2)), np.array([0, 0, 1]))
+    assert Unlabelled(np.full((4, 2), 1e300), CPU).alike(np.eye(3, 2), np.array([0, 0, 1]))  # no spread to measure by
 
 
 @pytest.mark.parametrize(
@@ -222,6 +223,7 @@ def test_a_model_that_learned_from_them_is_saved_and_refitted(used, tmp_path):
     assert "unlabelled rows are used" in card.read_text()
     with pytest.raises(InputError, match="X_unlabelled"):
         kept.refit(X, y)
+    assert [one.taught for one in kept.members_] == [one.taught for one in clf.members_]
     again = kept.refit(X, y, X_unlabelled=unlabelled)
     assert np.abs(again.predict_proba(X_test) - clf.predict_proba(X_test)).mean() < 0.05
 

@@ -158,15 +158,19 @@ class Unlabelled:
 
     def alike(self, z: Array, y: Labels) -> bool:
         """Whether some mixture of the classes of labelled rows may have the column means of these rows."""
-        spread = column_spread(np.concatenate([z, self.z]))
-        varies = spread > 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = column_spread(np.concatenate([z, self.z]))
+        varies = (spread > 0) & np.isfinite(spread)
         if not varies.any():
             return True
         start = z[:, varies].mean(axis=0)
         z, here = ((one[:, varies] - start) / spread[varies] for one in (z, self.z))
         means_md = np.stack([z[y == label].mean(axis=0) for label in np.unique(y)])
         mean_d, sure = here.mean(axis=0), 1e3  # that the shares of the classes add up to one
-        shares = nnls(np.vstack([means_md.T, np.full(len(means_md), sure)]), np.append(mean_d, sure))[0]
+        try:
+            shares = nnls(np.vstack([means_md.T, np.full(len(means_md), sure)]), np.append(mean_d, sure))[0]
+        except RuntimeError:  # too many steps: nothing is known, and held-out rows decide
+            return True
         shift = float(((mean_d - shares @ means_md) ** 2).mean())
         return shift <= MOST_SHIFT**2 or shift <= CERTAIN_SHIFT * (1 / len(z) + 1 / len(here))
 
