@@ -255,8 +255,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         y : labels; not given with a Dataset. Where a row may have several labels: an indicator of zeros and ones, dense
             or sparse, one column for each label (of a data frame, its column names are ``classes_``).
         X_unlabelled : rows without a label, as ``predict`` takes them, where a row has one label. The heads are fitted
-            a second time with what these rows are likely to be, and keep it if held-out rows are then predicted better
-            beyond noise; ``unlabelled_verdict_`` says so. A fit takes some three times as long.
+            a second time with what these rows are likely to be, and become members if held-out rows are then predicted
+            better by a standard error; ``unlabelled_verdict_`` says so. A fit takes some four times as long.
         """
         several = has_several_labels(X, y)
         self._check_parts(self._rules(several))
@@ -389,7 +389,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         }
         if unlabelled is not None:
             tried = {} if found.unlabelled is None else found.unlabelled._asdict()
-            self.history_["unlabelled"] = {"rows": len(unlabelled), **tried}
+            self.history_["unlabelled"] = {"rows": len(unlabelled), "alike": found.alike, **tried}
         return found
 
     def _attempts(self, z: Array, roles: ClassRoles, several: bool) -> list[Attempt]:
@@ -453,7 +453,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         """Whether the members have learned from unlabelled rows as well."""
         check_is_fitted(self)
         told = self.history_.get("unlabelled", {})
-        return "gain" in told and Worth(**{name: told[name] for name in Worth._fields}).certain
+        return "gain" in told and Worth(**{name: told[name] for name in Worth._fields}).pays
 
     @property
     def unlabelled_verdict_(self) -> str:
@@ -463,6 +463,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         if told is None:
             return ""
         rows = f"{told['rows']:,} unlabelled rows"
+        if not told["alike"]:
+            return f"The {rows} are not used: no mixture of the classes has the means of their columns."
         if "gain" not in told:
             return f"The {rows} are not used: there was no time to try them."
         gain, width = told["gain"], 1.96 * told["error"]
@@ -472,7 +474,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         )
         if self.unlabelled_used_:
             return f"The {rows} are used: {figures}."
-        return f"The {rows} are not used, since they do not help beyond noise: {figures}."
+        chance = told["gain"] > told["error"]
+        why = "rows are predicted no better than by chance" if chance else "that saves no more than its standard error"
+        return f"The {rows} are not used, since {why}: {figures}."
 
     def sample(
         self,

@@ -103,7 +103,7 @@ class Members(Kind):
         return {
             "demixing": Value(Any), "augmentation": Value(Any), "head": Value(Any), "setting": Value(float),
             "temperature": Value(Annotated[float, Meta(gt=0)]), "held_out": Value(float), "weight": Value(number),
-            "network": HeadNetwork(self.outputs),
+            "taught": Value(bool), "network": HeadNetwork(self.outputs),
         }  # fmt: skip
 
     def pack(self, value: Any, name: str, store: TensorStore) -> Any:
@@ -263,11 +263,11 @@ def _check_classifier(clf: ECRTClassifier) -> None:
         "What transfer was worth is not known.",
         when=not fits or not all(isinstance(one, float) for one in (worth or {}).values()),
     )
-    told = clf.history_.get("unlabelled", {"rows": 0})
-    fits = isinstance(told, dict) and told.keys() in ({"rows"}, {"rows", *Worth._fields})
+    told, kinds = clf.history_.get("unlabelled", {"rows": 0, "alike": True}), {"rows": int, "alike": bool}
+    fits = isinstance(told, dict) and told.keys() in (set(kinds), {*kinds, *Worth._fields})
     refuse(
         "What unlabelled rows were worth is not known.",
-        when=not fits or not all(isinstance(told[name], int if name == "rows" else float) for name in told),
+        when=not fits or not all(isinstance(told[name], kinds.get(name, float)) for name in told),
     )
     _ = clf.log_class_prior_
 

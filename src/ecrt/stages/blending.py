@@ -90,6 +90,7 @@ class Member:
     setting, temperature : of the head: weight decay, epochs, pseudo-samples or trees, and what logits were divided by.
     held_out : its held-out loss when it predicts alone.
     weight : what its outputs are multiplied by.
+    taught : whether it has learned from unlabelled rows as well.
     demixer, signal_weight, within_variance : the fitted de-mixing, and what the de-mixing classes say of its sources.
     scale, network : what sources are multiplied by, and the head on these, float64 on the CPU.
     """
@@ -101,6 +102,7 @@ class Member:
     temperature: float = 1.0
     held_out: float
     weight: float = 1.0
+    taught: bool = False
     demixer: Demixer = field(repr=False)
     signal_weight: Array = field(repr=False)
     within_variance: Array = field(repr=False)
@@ -110,12 +112,16 @@ class Member:
     @property
     def name(self) -> str:
         """Its de-mixing and its head, such as ``"linear, gaussian"``."""
-        return f"{self.demixing.title}, {self.head.kind}"
+        return _name(self.demixing, self.head, self.taught)
 
     @property
     def transfers(self) -> bool:
         """Whether it predicts from sources, not from plain features."""
         return self.demixing.kind != "none"
+
+
+def _name(demixing: Demixing, head: Head, taught: bool) -> str:
+    return f"{demixing.title}, {head.kind}" + (", unlabelled rows" if taught else "")
 
 
 class Worth(NamedTuple):
@@ -136,9 +142,9 @@ class Worth(NamedTuple):
     skill_error: float
 
     @property
-    def certain(self) -> bool:
-        """Whether rows are predicted better with it than without and than by chance, beyond noise."""
-        return self.gain > 1.96 * self.error and self.skill > 1.96 * self.skill_error
+    def pays(self) -> bool:
+        """Whether rows are predicted better than by chance, beyond noise, and better with it by a standard error."""
+        return self.gain > self.error and self.skill > 1.96 * self.skill_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +158,9 @@ class Blend:
     tried : held-out loss of everything that was tried, by name.
     trial : held-out logits of the members together, and their rows.
     worth : what transfer saves; ``None`` where all members transfer, or none.
-    unlabelled : what unlabelled rows saved; the members have learned from them where that is certain. ``None`` where
-        there were none, or no time to try them.
+    unlabelled : what unlabelled rows saved; some members have learned from them where that pays. ``None`` where there
+        were none, or no time to try them, or where they are not ``alike``.
+    alike : whether unlabelled rows may be a mixture of the classes.
     """
 
     members: tuple[Member, ...]
@@ -163,6 +170,7 @@ class Blend:
     trial: Callable[[], tuple[Array, Labels]]
     worth: Worth | None = None
     unlabelled: Worth | None = None
+    alike: bool = True
 
 
 class _Candidate(NamedTuple):
@@ -172,10 +180,11 @@ class _Candidate(NamedTuple):
     augmentation: Augmentation
     demixed: DemixResult
     choice: HeadChoice
+    taught: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.demixing.title}, {self.choice.head.kind}"
+        return _name(self.demixing, self.choice.head, self.taught)
 
     @property
     def transfers(self) -> bool:
@@ -229,7 +238,7 @@ def transfer(
             z[part], target.y[part], attempts=attempts, fresh=None if fresh is None else fresh[part], seconds=seconds,
             unlabelled=unlabelled, fit=False, **options,
         )  # fmt: skip
-        used = chosen.unlabelled is not None and chosen.unlabelled.certain
+        used = chosen.unlabelled is not None and chosen.unlabelled.pays
         demixed, members = transfer_again(
             z, y, members=chosen.members, unlabelled=unlabelled if used else None, **options
         )  # fmt: skip
@@ -258,16 +267,19 @@ def transfer(
         warn_user(f"The time budget of {seconds:g} s ended the search for members. Tried were: {names}.")
     if unlabelled is None:
         return _blended(found, target, fit=fit)
+    more = Unlabelled(unlabelled, device)
+    if not more.alike(z, target.strata):
+        return replace(_blended(found, target, fit=fit), alike=False)
     worth: Worth | None = None
     before = rng.bit_generator.state
     try:
         with stopped_at(until):
-            again, worth = _with_unlabelled(z, found, target, Unlabelled(unlabelled, device), **options)
+            again, worth = _with_unlabelled(z, found, target, more, **options)
     except StoppedError:
         if seconds is None:
             raise
-    if worth is not None and worth.certain:
-        found = again
+    if worth is not None and worth.pays:
+        found = [*found, *again]
     else:
         rng.bit_generator.state = before  # rows that are not used change nothing
     return replace(_blended(found, target, fit=fit), unlabelled=worth)
@@ -372,20 +384,22 @@ def _with_unlabelled(
     draw_from: Callable[[Array, Labels, Labels, Labels], Draw] | None,
     progress: Progress | None,
 ) -> tuple[list[_Candidate], Worth]:
-    """The same heads on the same folds, with unlabelled rows to learn from, and what these are worth.
+    """Heads that have a weight, fitted on the same folds with unlabelled rows as well, and what these are worth.
 
-    Gaussians and trees stay as they are: they gain from being of another mind than the heads that teach and are taught.
-    What the rows of a fold are thought to be comes from heads that have learned from the labelled rows of that fold
-    alone, under the settings and weights that were found before.
+    They join those that have learned from labelled rows alone. Gaussians and trees are not taught: they gain from being
+    of another mind than the heads that teach. What the rows of a fold are thought to be comes from heads that have
+    learned from the labelled rows of that fold alone, under the settings and weights that were found before.
     """
     weights = _Trial(found, target).weights() if len(found) > 1 else np.ones(1)
-    ways = [
-        _Way(
-            one.augmentation, one.demixed, one.choice.head, one.choice.setting, one.choice.temperature, float(weight)
-        )
+    teachers = [
+        (one, float(weight))
         for one, weight in zip(found, weights, strict=True)
         if weight >= LEAST_WEIGHT * weights.sum()
-    ]  # fmt: skip
+    ]
+    ways = [
+        _Way(one.augmentation, one.demixed, one.choice.head, one.choice.setting, one.choice.temperature, weight)
+        for one, weight in teachers
+    ]
     known: dict[bytes, SoftRows] = {}
 
     def soft(learn: Labels) -> SoftRows:
@@ -395,22 +409,20 @@ def _with_unlabelled(
         return known[key]
 
     again: list[_Candidate] = []
-    for _, group in groupby(found, key=lambda one: (id(one.demixed), isinstance(one.choice.head, NetworkHead))):
+    pupils = [one for one, _ in teachers if isinstance(one.choice.head, NetworkHead)]
+    for _, group in groupby(pupils, key=lambda one: id(one.demixed)):
         same = list(group)
-        if not isinstance(same[0].choice.head, NetworkHead):
-            again += same
-            continue
         draw = None if draw_from is None else draw_from(z, target.strata, *split)
         choices = try_heads(
             replace(target, augmentation=same[0].augmentation), same[0].demixed, [one.choice.head for one in same],
             train_rows=split[0], held_out_rows=split[1], progress=progress, draw=draw, fresh=fresh,
-            folds=same[0].choice.folds, soft=soft,
+            before=[one.choice for one in same], soft=soft,
         )  # fmt: skip
         if len(choices) < len(same):
             raise StoppedError("unlabelled rows")
-        again += [one._replace(choice=choice) for one, choice in zip(same, choices, strict=True)]
-    before = np.arange(2 * len(found)) < len(found)
-    return again, _Trial([*found, *again], target).worth(before, ~before)
+        again += [one._replace(choice=choice, taught=True) for one, choice in zip(same, choices, strict=True)]
+    both = [*found, *again]
+    return again, _Trial(both, target).worth(np.arange(len(both)) < len(found), np.ones(len(both), dtype=bool))
 
 
 def _quick(attempt: Attempt) -> Attempt:
@@ -486,7 +498,7 @@ def transfer_again(
                     one.setting,
                     one.temperature,
                     progress,
-                    soft=soft if isinstance(one.head, NetworkHead) else None,
+                    soft=soft if one.taught else None,
                 ),
             )
         )
@@ -498,9 +510,9 @@ def member_of(made: _Candidate, choice: HeadChoice, weight: float, network: nn.M
     demixed = made.demixed
     return Member(
         demixing=made.demixing, augmentation=made.augmentation, head=choice.head, setting=choice.setting,
-        temperature=choice.temperature, held_out=choice.held_out, weight=weight, demixer=demixed.demixer,
-        signal_weight=demixed.signal_weight, within_variance=demixed.within_variance, scale=demixed.head_scale,
-        network=network,
+        temperature=choice.temperature, held_out=choice.held_out, weight=weight, taught=made.taught,
+        demixer=demixed.demixer, signal_weight=demixed.signal_weight, within_variance=demixed.within_variance,
+        scale=demixed.head_scale, network=network,
     )  # fmt: skip
 
 
