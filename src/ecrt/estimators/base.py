@@ -241,6 +241,10 @@ class FitBase(Composed):
         check_class_counts(self.classes_, labels)
         return items, labels
 
+    def _class_counts(self, labels: NDArray[np.int64], weight: Array | None) -> NDArray[Any]:
+        """How often each class occurs; ``weight`` of the rows, ``None`` where all count for one."""
+        return np.bincount(labels, weight, minlength=len(self.classes_))
+
     def _learn_rows(self, X: Any, y: Any) -> tuple[Array, NDArray[Any]]:
         """X as numbers and y checked; how X is read is learned on the way."""
         rows, y = self._validated(X, y, reset=True)
@@ -407,7 +411,7 @@ class ClassProbabilities(ClassifierMixin):
 
     class_prior: Any
     classes_: NDArray[Any]
-    class_counts_: NDArray[np.int64]
+    class_counts_: NDArray[Any]
     multilabel_: bool
     label_log_odds_: Array
     thresholds_: Array | None
@@ -434,7 +438,7 @@ class ClassProbabilities(ClassifierMixin):
         """How often each class occurs in training."""
         return np.asarray(self.class_counts_ / self.class_counts_.sum())
 
-    def _keep_counts(self, counts: NDArray[np.int64], *, multilabel: bool) -> None:
+    def _keep_counts(self, counts: NDArray[Any], *, multilabel: bool) -> None:
         """Keep how often each class occurs, and refuse a class prior that does not fit, before the work begins."""
         self.class_counts_, self.multilabel_ = counts, multilabel
         if not isinstance(self.class_prior, str):
