@@ -680,7 +680,8 @@ class TreesFitter:
         s, y, weight = (values.cpu().numpy() for values in (sample.s, sample.y, sample.weight))
         _, first, classes, counts = np.unique(y, return_index=True, return_inverse=True, return_counts=True)
         if not np.array_equal(weight, weight[first][classes]):
-            return model.fit(s, y, sample_weight=weight * len(y))
+            n_rows = len(y) if sample.times is None else sample.times.sum().item() + len(y) - len(sample.times)
+            return model.fit(s, y, sample_weight=weight * n_rows)
         # Weights of whole classes are a prior, which can be put in afterwards: bins under weights take long to find.
         model.fit(s, y)
         shift = np.log(weight[first] * counts.sum()).astype(np.float64)
