@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 import sklearn
 import torch
+import yaml
 from imblearn.over_sampling import RandomOverSampler
 from imblearn.pipeline import make_pipeline
 from scipy import sparse
@@ -17,10 +19,12 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from torch.utils.data import TensorDataset
+from typer.testing import CliRunner
 
 import ecrt
 from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, Flow, Linear, LinearHead, MLPHead
 from ecrt.augmentation import ClassSources
+from ecrt.cli import app
 from ecrt.data import ClassRoles
 from ecrt.errors import InputError
 from ecrt.estimators import weights
@@ -333,3 +337,89 @@ class TestRouting:
         )  # fmt: skip
         with pytest.raises(InputError, match="a number for each of the"):
             steps.fit(X, y, sample_weight=times)
+
+
+def invoke(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.filterwarnings("ignore")
+class TestCommand:
+    QUICK = ("--target", "kind", "--set", "model.demixing=linear", "--set", "model.head=linear")
+
+    @pytest.fixture
+    def table(self) -> pd.DataFrame:
+        X, y, times = problem(120)
+        return pd.DataFrame(X, columns=list("abcde")).assign(times=times, kind=np.array(["x", "y", "z"])[y])
+
+    def test_the_weights_are_used_and_the_column_is_not_learned_from(self, table: pd.DataFrame, tmp_path: Any) -> None:
+        table.to_csv(tmp_path / "t.csv", index=False)
+        result = invoke("fit", tmp_path / "t.csv", *self.QUICK, "--weight", "times", "-o", tmp_path / "fit")
+        assert result.exit_code == 0, result.output
+        assert "rows of weight 0 are left out" in result.output
+        assert yaml.safe_load((tmp_path / "fit" / "config.yaml").read_text())["weight"] == "times"
+        subject = json.loads((tmp_path / "fit" / "metrics.json").read_text())["subject"]
+        assert "Rows had the weights of the column 'times' in the fit; each test row counts once." in subject
+        assert "each test row counts once" in (tmp_path / "fit" / "report.html").read_text()
+        model = ecrt.load(tmp_path / "fit" / "model")
+        assert list(model.feature_names_in_) == list("abcde")
+        np.testing.assert_array_equal(model.class_counts_, table.groupby("kind")["times"].sum())
+        other = invoke("evaluate", tmp_path / "fit", tmp_path / "t.csv")
+        assert other.exit_code == 0, other.output
+        new = tmp_path / "new.csv"
+        table.drop(columns=["times", "kind"]).to_csv(new, index=False)
+        assert invoke("predict", tmp_path / "fit", new, "-o", tmp_path / "p.csv").exit_code == 0
+
+    def test_fractions_and_a_rival(self, table: pd.DataFrame, tmp_path: Any) -> None:
+        table.assign(times=table["times"] / 2 + 0.1).to_csv(tmp_path / "t.csv", index=False)
+        for number, method in enumerate(("ecrt", "logit-adjusted")):
+            quick = self.QUICK if method == "ecrt" else ("--target", "kind", "--method", method)
+            folder = tmp_path / str(number)
+            result = invoke("fit", tmp_path / "t.csv", *quick, "--weight", "times", "-o", folder)
+            assert result.exit_code == 0, result.output
+            model = ecrt.load(folder / "model")
+            np.testing.assert_allclose(
+                model.class_counts_, table.groupby("kind")["times"].agg(lambda w: (w / 2 + 0.1).sum())
+            )
+            assert (folder / "report.html").is_file()
+
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [
+            (-1, "row 3 (line 4 of a text file with a header) has the weight -1"),
+            ("", "row 3 (line 4"),
+            ("much", "row 3"),
+        ],
+    )
+    def test_a_weight_that_means_nothing_is_named(
+        self, table: pd.DataFrame, tmp_path: Any, value: Any, message: str
+    ) -> None:
+        table["times"] = table["times"].astype(object)
+        table.loc[2, "times"] = value
+        table.to_csv(tmp_path / "t.csv", index=False)
+        result = invoke("fit", tmp_path / "t.csv", *self.QUICK, "--weight", "times", "-o", tmp_path / "fit")
+        assert result.exit_code == 1
+        assert message in " ".join(result.output.split())
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--weight", "tims"], "has no column 'tims'"),
+            (["--weight", "times", "--drop", "times"], "'times' is given as group, time, seen or weight and dropped"),
+            (["--weight", "times", "--types", "times=category"], "--types times has no effect"),
+        ],
+    )
+    def test_options_that_cannot_be_meant(
+        self, table: pd.DataFrame, tmp_path: Any, options: list[str], message: str
+    ) -> None:
+        table.to_csv(tmp_path / "t.csv", index=False)
+        result = invoke("fit", tmp_path / "t.csv", *self.QUICK, *options, "-o", tmp_path / "fit")
+        assert result.exit_code == 1
+        assert message in " ".join(result.output.split())
+
+    def test_only_tables_have_a_column_of_weights(self, tmp_path: Any) -> None:
+        X, y, _ = problem()
+        np.savez(tmp_path / "e.npz", X=X, y=y)
+        result = invoke("fit", tmp_path / "e.npz", "--weight", "w", "-o", tmp_path / "fit")
+        assert result.exit_code == 1
+        assert "names a column of a table" in result.output

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from sklearn.utils import _safe_indexing, check_array
 from torch.utils.data import Dataset
 
@@ -109,8 +108,8 @@ def whole_weights_only(rows: WeightedRows, who: str) -> tuple[Any, Any]:
 def _as_rows(values: Any) -> Any:
     """What rows can be taken from."""
     values = in_pandas(values)
-    if sparse.issparse(values):
-        return sparse.csr_array(values)
+    if hasattr(values, "tocsr"):
+        return values.tocsr()
     return values if isinstance(values, pd.DataFrame | pd.Series) else np.asarray(values)
 
 
@@ -130,14 +129,14 @@ def _hashes_of(X: Any, y: Any) -> Hashes | None:
 
 def _row_hashes(values: Any) -> Hashes:
     if isinstance(values, pd.DataFrame | pd.Series):
-        return pd.util.hash_pandas_object(values, index=False).to_numpy()
-    if sparse.issparse(values):
-        rows = sparse.csr_array(values, copy=True)
+        return np.asarray(pd.util.hash_pandas_object(values, index=False), dtype=np.uint64)
+    if hasattr(values, "tocsr"):
+        rows = values.tocsr(copy=True)
         rows.sum_duplicates()
         rows.eliminate_zeros()
         hashes = _mixed(rows.data) * (_mixed(np.arange(rows.shape[1])) | np.uint64(1))[rows.indices]
         ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes)])  # sums of numbers of 64 bits, modulo 2^64
-        return ends[rows.indptr[1:]] - ends[rows.indptr[:-1]]
+        return np.asarray(ends[rows.indptr[1:]] - ends[rows.indptr[:-1]], dtype=np.uint64)
     return _row_hashes(pd.DataFrame(values.reshape(len(values), -1)))
 
 
