@@ -22,12 +22,23 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 import ecrt
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, Flow, Linear, LinearHead, MLPHead
+from ecrt import (
+    BaselineClassifier,
+    ECRTClassifier,
+    ECRTRegressor,
+    ECRTSampler,
+    ECRTTransformer,
+    Flow,
+    Linear,
+    LinearHead,
+    MLPHead,
+)
 from ecrt.augmentation import ClassSources
 from ecrt.cli import app
 from ecrt.data import ClassRoles
 from ecrt.errors import InputError
 from ecrt.estimators import weights
+from ecrt.estimators.classifier import _by_weight
 from ecrt.estimators.weights import weighted_rows
 from ecrt.flows import class_moments
 from ecrt.nn import column_spread
@@ -166,6 +177,10 @@ class TestFractions:
         np.testing.assert_allclose(np.bincount(rows.y, rows.weight), np.bincount(y, times * 100))
         clf = ECRTClassifier(demixing="linear", head=LINEAR, random_state=0).fit(X, y, sample_weight=times * 100)
         assert clf.class_counts_.sum() == times.sum() * 100
+
+    def test_rows_that_are_kept_to_draw_from_are_kept_as_often_as_they_weigh(self) -> None:
+        weight = np.array([0.2, 9.0, 3.0, 0.5, 3.0])
+        np.testing.assert_array_equal(_by_weight(np.array([1, 2, 4]), weight), [1, 1, 4])
 
     def test_weights_that_add_up_to_little_are_warned_of(self) -> None:
         X, y, _ = problem()
@@ -337,6 +352,10 @@ class TestRouting:
         )  # fmt: skip
         with pytest.raises(InputError, match="a number for each of the"):
             steps.fit(X, y, sample_weight=times)
+        sampler = ECRTSampler(random_state=0)
+        more = sampler.fit_resample(X, y)
+        clf = clone(self.clf).fit(*more, sample_weight=times[sampler.sample_indices_])
+        assert clf.class_counts_.sum() == times[sampler.sample_indices_].sum()
 
 
 def invoke(*arguments: Any) -> Any:
