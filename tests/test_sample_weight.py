@@ -167,6 +167,8 @@ class TestFractions:
         np.testing.assert_array_equal(clf.class_counts_, again.class_counts_)
         np.testing.assert_array_equal(clf.predict_proba(X), again.predict_proba(X))
         assert clf.sample(3, random_state=0)[0].shape == (9, 5)
+        before = clf.class_counts_
+        np.testing.assert_array_equal(clf.add_classes(X[:4] + 5, [7, 7, 8, 8]).class_counts_, [*before, 2, 2])
 
     def test_weights_that_make_too_many_rows_are_shared_by_copies(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(weights, "MOST_COPIES", 200)
@@ -235,6 +237,15 @@ class TestStages:
         scaled = torch.from_numpy(demixed.sources(X) * demixed.head_scale)
         setting = {"linear": 1e-2, "gaussian": 10.0, "trees": 4}[head.kind]
         return demixed, fit_head(target, demixed, head, setting, 1.0)(scaled).detach().numpy()
+
+    def test_a_class_of_hardly_any_weight_hides_no_more_of_the_others_than_one_row_would(self) -> None:
+        X, y, _ = problem(150)
+        one_row, hardly_any = (
+            self.fitted(X, y, np.where(y == 2, weight, 1.0), Linear(), LINEAR, X)[0].signal_weight
+            for weight in (1 / (y == 2).sum(), 1e-4)
+        )
+        np.testing.assert_allclose(hardly_any, one_row, atol=0.02)
+        assert one_row.max() > 0.15
 
     def test_temperature(self) -> None:
         X, y, times = problem()

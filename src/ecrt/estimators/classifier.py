@@ -605,7 +605,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         z = self._features(X)
         classes = _all_classes(self.classes_, names)
         old, new = np.searchsorted(classes, self.classes_), np.searchsorted(classes, names)
-        counts = np.bincount(new, minlength=len(classes))
+        counts = np.bincount(new, minlength=len(classes)).astype(self.class_counts_.dtype)
         counts[old] = self.class_counts_
         minority = ~np.isin(classes, self.classes_) | np.isin(classes, self.minority_classes_)
         demixed_on = np.isin(classes, self.demixed_on_)

@@ -100,7 +100,7 @@ def whole_weights_only(rows: WeightedRows, who: str) -> tuple[Any, Any]:
     if rows.weight is not None:
         raise InputError(
             f"{who} takes whole numbers as sample_weight, which repeat rows, up to {MOST_COPIES:,} rows in all; yet "
-            f"rows have weights such as {rows.weight[rows.weight != 1][0]:g}."
+            f"rows have weights such as {rows.weight[rows.weight != 1][0]:g}. Round the weights, or do without that."
         )
     return rows.X, rows.y
 

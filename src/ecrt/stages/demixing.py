@@ -395,6 +395,8 @@ def _result(
     else:
         moments = within_label_moments(s, row[used], y[used], pairs.weight[used], _size(pairs, used))
         means, mass, within = moments.means, moments.mass, np.diag(moments.covariance)
+        if pairs.row_weight is not None:  # a class of hardly any weight must not hide what the others say
+            mass = np.maximum(mass, 1.0)
     # A source that hardly varies in the de-mixing classes would otherwise be blown up wherever another class varies.
     within = np.maximum(within, VARIANCE_SHARE * within.mean()) if within.mean() > ROUNDING else np.ones_like(within)
     if config.source_prior == "per-class":  # of all classes, those that took no part in de-mixing included
