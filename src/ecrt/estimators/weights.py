@@ -1,8 +1,8 @@
 """Weights of rows: a row of weight two counts as one that occurs twice.
 
-A fit splits rows, folds them and draws from them, so what it finds depends on how often a row occurs and on the order
-of rows. Where rows have weights, or occur more than once, they are therefore brought into a form that depends on
-neither: equal rows together, as often as their weights say, in an order of their contents.
+A fit splits rows, folds them and draws from them, so what it finds depends on the order of rows and on how copies are
+written. Where whole weights repeat rows, or rows occur more than once, they are therefore brought into a form that
+depends on neither: equal rows together, in an order of their contents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
 
 MOST_COPIES = 100_000
-"""Rows that weights may make of fewer; with larger weights each copy stands for several."""
+"""Rows that whole weights may make of fewer; with larger weights rows stay single."""
 
 
 class WeightedRows(NamedTuple):
@@ -34,38 +34,38 @@ class WeightedRows(NamedTuple):
 
 
 def weighted_rows(X: Any, y: Any, sample_weight: ArrayLike | None = None) -> WeightedRows:
-    """Rows repeated as their weights say, in an order that depends on what they hold alone.
+    """Rows that are repeated as whole weights say, in an order that depends on what they hold alone.
 
-    Rows that are all different and all weigh 1 stay as they are; those of weight 0 are left out. A weight that is no
-    whole number, or too large, is shared equally by copies of the row.
+    Rows that are all different and weigh 1 stay as they are, as do those with weights that are no whole numbers or make
+    too many rows, which are given back. The weights of equal rows are added up first; rows of weight 0 are left out.
     """
     if isinstance(X, Dataset):
         if sample_weight is not None:
             raise InputError("sample_weight needs rows, not a Dataset: repeat its items instead.")
         return WeightedRows(X, y)
     X = in_pandas(X)
-    hashes = None if y is None else _hashes_of(X, y)
-    if sample_weight is None:
-        if hashes is None or len(np.unique(hashes)) == len(hashes):
-            return WeightedRows(X, y)
-        weight = np.ones(len(hashes))
-    elif hashes is None:
-        return WeightedRows(X, y)  # what is wrong with them is said where they are read
-    else:
-        weight = checked_weights(sample_weight, len(hashes))
+    try:
+        hashes = None if y is None else _hashes_of(X, y)
+    except (TypeError, ValueError) as error:
+        if sample_weight is not None:
+            raise InputError(f"sample_weight: rows cannot be compared with each other. {error}") from error
+        hashes = None
+    if hashes is None or (sample_weight is None and len(np.unique(hashes)) == len(hashes)):
+        return WeightedRows(X, y)  # what is wrong with them, if anything is, will be said where they are read
+    weight = np.ones(len(hashes)) if sample_weight is None else checked_weights(sample_weight, len(hashes))
     order = np.lexsort((weight, hashes))
     order = order[weight[order] > 0]
-    found, first = np.unique(hashes[order], return_index=True)
+    first = np.unique(hashes[order], return_index=True)[1]
     total = np.add.reduceat(weight[order], first)
-    if (total == 1).all():
-        rows = np.sort(order)
-        return WeightedRows(*(_safe_indexing(_as_rows(values), rows) for values in (X, y)))
-    most = max(MOST_COPIES, 2 * len(found), 0 if sample_weight is not None else len(hashes))
-    copies = np.maximum(np.rint(total / max(1.0, total.sum() / most)), 1).astype(np.int64)
-    rows = np.repeat(order[first], copies)
-    each = np.repeat(total / copies, copies)
-    X, y = (_safe_indexing(_as_rows(values), rows) for values in (X, y))
-    return WeightedRows(X, y, None if (each == 1).all() else each)
+    copies, most = (
+        np.rint(total).astype(np.int64),
+        np.inf if sample_weight is None else max(MOST_COPIES, 2 * len(first)),
+    )
+    if copies.sum() > most or not np.allclose(total, copies, rtol=1e-9, atol=0):
+        rows = np.flatnonzero(weight)
+        return WeightedRows(*_taken(rows, X, y), weight[rows])
+    rows = np.sort(order[first]) if (copies == 1).all() else np.repeat(order[first], copies)
+    return WeightedRows(*_taken(rows, X, y))
 
 
 def checked_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
@@ -105,6 +105,10 @@ def whole_weights_only(rows: WeightedRows, who: str) -> tuple[Any, Any]:
     return rows.X, rows.y
 
 
+def _taken(rows: NDArray[np.int64], X: Any, y: Any) -> tuple[Any, Any]:
+    return _safe_indexing(_as_rows(X), rows), _safe_indexing(_as_rows(y), rows)
+
+
 def _as_rows(values: Any) -> Any:
     """What rows can be taken from."""
     values = in_pandas(values)
@@ -117,14 +121,10 @@ def _hashes_of(X: Any, y: Any) -> Hashes | None:
     """A number for each row that depends on what it holds, and its y; ``None`` for what are no rows."""
     if np.ma.is_masked(X) or np.ma.is_masked(y):
         return None
-    try:
-        X = _as_rows(X)
-        rows, targets = _row_hashes(X), _row_hashes(_as_rows(y))
-    except (TypeError, ValueError):
+    X, y = _as_rows(X), _as_rows(y)
+    if X.ndim < 2 or y.ndim == 0 or X.shape[0] != y.shape[0] or X.shape[0] == 0:
         return None
-    if X.ndim < 2 or len(rows) != len(targets) or len(rows) == 0:
-        return None
-    return _mixed(rows) * np.uint64(3) + _mixed(targets)
+    return _mixed(_row_hashes(X)) * np.uint64(3) + _mixed(_row_hashes(y))
 
 
 def _row_hashes(values: Any) -> Hashes:
