@@ -224,6 +224,9 @@ def fit(
     ] = None,
     ids: Ids = None,
     drop: Drop = None,
+    weight: Annotated[
+        str | None, Option(metavar="COL", help="Column that says how often each row occurs; for the fit alone.")
+    ] = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
     na: Missing = None,
@@ -257,7 +260,8 @@ def fit(
     target = target or (["y"] if file.suffix == ".npz" else None)
     limit = [] if budget is None else [f"model.time_budget={budget}"]
     chosen = read_config(
-        config, [*(settings or []), *limit], target=target, task=task, preset=preset, id=ids, drop=drop, method=method,
+        config, [*(settings or []), *limit], target=target, task=task, preset=preset, id=ids, drop=drop, weight=weight,
+        method=method,
         seed=seed, device=device,
         encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
         class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),

@@ -193,7 +193,7 @@ def focal(logits_nm: Tensor, y_n: Tensor, gamma: float = 2.0) -> Tensor:
 
 def ldam_margins(counts_m: Tensor, largest: float = 0.5) -> Tensor:
     """Margins as n_m^(-1/4), scaled so that the rarest class has the largest (Cao et al., 2019, Eq. 13)."""
-    margin_m = counts_m.double().clamp(min=1) ** -0.25
+    margin_m = _counted(counts_m) ** -0.25
     return margin_m * (largest / margin_m.max())
 
 
@@ -214,9 +214,15 @@ def ldam(logits_nm: Tensor, y_n: Tensor, margin_m: Tensor) -> Tensor:
     return cross_entropy(logits_nm.scatter(1, y_n[:, None], lowered_n1.to(logits_nm.dtype)), y_n)
 
 
+def _counted(counts_m: Tensor) -> Tensor:
+    """Counts in double precision; a class without samples counts as one, whatever weights the others have."""
+    n_m = counts_m.double()
+    return torch.where(n_m > 0, n_m, 1.0)
+
+
 def importance_weights(counts_m: Tensor) -> Tensor:
     """n / (M n_m): every class has the same weight in all, and the mean weight of a sample is one."""
-    n_m = counts_m.double().clamp(min=1)
+    n_m = _counted(counts_m)
     return n_m.sum() / (len(n_m) * n_m)
 
 
@@ -230,7 +236,7 @@ def effective_number_weights(counts_m: Tensor, beta: float = 0.9999) -> Tensor:
     ----------
     Cui, Jia, Lin, Song, Belongie: Class-balanced loss based on effective number of samples, CVPR 2019, Eq. 2.
     """
-    n_m = counts_m.double().clamp(min=1)
+    n_m = _counted(counts_m)
     if not 0 <= beta < 1:
         raise InputError(f"beta={beta!r}: the class-balanced weights need a number from 0 up to, but not including, 1.")
     weight_m = (1 - beta) / (1 - beta**n_m)
@@ -287,7 +293,7 @@ def make_class_loss(name: LossName, counts_m: Tensor, **options: float) -> Class
         that of a cosine head whose logits LDAM is given.
     """
     chosen = check_loss(name, options)
-    n_m = counts_m.double().clamp(min=1)
+    n_m = _counted(counts_m)
     if name == "cross-entropy":
         return _BoundLoss(cross_entropy)
     if name == "hinge":
@@ -312,7 +318,7 @@ def make_class_loss(name: LossName, counts_m: Tensor, **options: float) -> Class
 
 def training_prior(counts_m: Tensor) -> Tensor:
     """Class frequencies; a class without samples counts as one."""
-    n_m = counts_m.double().clamp(min=1)
+    n_m = _counted(counts_m)
     return n_m / n_m.sum()
 
 

@@ -151,8 +151,8 @@ class Standardise(nn.Module):
         return standard_nd * self.spread_d + self.center_d
 
 
-def column_spread(z: Array) -> Array:
-    """Standard deviation of each column, exactly 0 where it varies by rounding alone.
+def column_spread(z: Array, weight: Array | None = None) -> Array:
+    """Standard deviation of each column, exactly 0 where it varies by rounding alone; ``weight`` of the rows, if any.
 
     >>> column_spread(np.array([[1.0, 1e10, 0.1], [2.0, 1e10 + 1, 0.1]])).tolist()
     [0.5, 0.5, 0.0]
@@ -164,7 +164,11 @@ def column_spread(z: Array) -> Array:
     if tiny.any():
         exponent = np.frexp(width)[1]
         shifted[:, tiny] = np.ldexp(shifted[:, tiny], -exponent[tiny])
-    spread = shifted.std(axis=0)
+    if weight is None:
+        spread = shifted.std(axis=0)
+    else:
+        share = weight / weight.sum()
+        spread = np.sqrt(share @ (shifted - share @ shifted) ** 2)
     if tiny.any():
         spread[tiny] = np.ldexp(spread[tiny], exponent[tiny])
     largest = np.maximum(np.abs(low), np.abs(high))

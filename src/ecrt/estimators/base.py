@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from importlib.metadata import version
+from inspect import BoundArguments, signature
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -126,7 +127,7 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
         before = learned_attributes(self) if learn.__name__ == "fit" else {}
         vars(working).update({name: value for name, value in vars(self).items() if name not in before})
         folder = None if self.checkpoint is None else Path(self.checkpoint) / learn.__name__
-        with kept_in(folder, partial(identity_of, self, args, kwargs)) as seed:
+        with kept_in(folder, partial(identity_of, self, signature(learn).bind, args, kwargs)) as seed:
             if seed is not None:
                 working.random_state = seed
             learn(working, *args, **kwargs)
@@ -137,7 +138,9 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
     return learn_all
 
 
-def identity_of(estimator: Composed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, str]:
+def identity_of(
+    estimator: Composed, bind: Callable[..., BoundArguments], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, str]:
     """What a fit is of: if all this is the same, so is its result."""
     options = estimator.get_params()
     if options.get("time_budget") is not None:
@@ -149,8 +152,8 @@ def identity_of(estimator: Composed, args: tuple[Any, ...], kwargs: dict[str, An
     if not isinstance(options["random_state"], (int, np.integer, type(None))):
         raise InputError("checkpoint needs a number, or None, as random_state.")
     options = {name: _described(value) for name, value in options.items() if name not in ("checkpoint", "verbose")}
-    given = {("X", "y", "X_unlabelled")[place]: value for place, value in enumerate(args)} | kwargs
-    data = {name: digest_of(value) for name, value in given.items() if value is not None}
+    given = bind(estimator, *args, **kwargs).arguments
+    data = {name: digest_of(value) for name, value in given.items() if name != "self" and value is not None}
     return {"ecrt": version("ecrt"), "torch": torch.__version__, "estimator": type(estimator).__name__} | options | data
 
 
@@ -275,6 +278,10 @@ class FitBase(Composed):
             items = array_items(rows, labels)
         check_class_counts(self.classes_, labels)
         return items, labels
+
+    def _class_counts(self, labels: NDArray[np.int64], weight: Array | None) -> NDArray[Any]:
+        """How often each class occurs; ``weight`` of the rows, ``None`` where all count for one."""
+        return np.bincount(labels, weight, minlength=len(self.classes_))
 
     def _learn_rows(self, X: Any, y: Any) -> tuple[Array, NDArray[Any]]:
         """X as numbers and y checked; how X is read is learned on the way."""
@@ -505,7 +512,7 @@ class ClassProbabilities(ClassifierMixin):
 
     class_prior: Any
     classes_: NDArray[Any]
-    class_counts_: NDArray[np.int64]
+    class_counts_: NDArray[Any]
     multilabel_: bool
     label_log_odds_: Array
     thresholds_: Array | None
@@ -532,7 +539,7 @@ class ClassProbabilities(ClassifierMixin):
         """How often each class occurs in training."""
         return np.asarray(self.class_counts_ / self.class_counts_.sum())
 
-    def _keep_counts(self, counts: NDArray[np.int64], *, multilabel: bool) -> None:
+    def _keep_counts(self, counts: NDArray[Any], *, multilabel: bool) -> None:
         """Keep how often each class occurs, and refuse a class prior that does not fit, before the work begins."""
         self.class_counts_, self.multilabel_ = counts, multilabel
         if not isinstance(self.class_prior, str):

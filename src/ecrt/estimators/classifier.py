@@ -43,6 +43,7 @@ from ecrt.estimators.inputs import (
     read_target_arrays,
 )
 from ecrt.estimators.preset import paper_options
+from ecrt.estimators.weights import WeightedRows, weighted_rows, whole_weights_only
 from ecrt.flows import ClassPrior, Demixer, SourcePrior, class_moments
 from ecrt.metrics import best_thresholds
 from ecrt.selection import SELECTION, Problem, PseudoMinority
@@ -59,6 +60,7 @@ from ecrt.stages import (
     Flow,
     GaussianHead,
     Head,
+    Kernel,
     LabelTarget,
     Linear,
     LinearHead,
@@ -173,7 +175,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     classes_ : labels.
     multilabel_ : whether a row may have several.
     table_ : how columns are read, ``None`` for images and Datasets.
-    class_counts_ : samples of each class.
+    class_counts_ : samples of each class, or the sum of their weights.
     minority_classes_, demixed_on_ : labels called minority; labels that de-mixing learned from.
     members_ : what predicts together: de-mixing, head, weight and held-out loss of each, with the fitted modules. The
         first is the one with the best transfer: ``transform``, ``sample``, the diagnostics and all that follows are of
@@ -244,6 +246,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         X: ArrayLike | Dataset[Any],
         y: ArrayLike | None = None,
         X_unlabelled: ArrayLike | Dataset[Any] | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> ECRTClassifier:
         """Learn encoder, de-mixing and head.
 
@@ -257,17 +260,25 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         X_unlabelled : rows without a label, as ``predict`` takes them, where a row has one label. The heads are fitted
             a second time with what these rows are likely to be, and become members if held-out rows are then predicted
             better by a standard error; ``unlabelled_verdict_`` says so. A fit takes some four times as long.
+        sample_weight : how often each row occurs. Whole numbers are as good as rows that are repeated, in any order,
+            and 0 as good as rows that are left out. Other weights, and those that make more than 100,000 rows, weigh in
+            every count, mean, variance and loss; they go with one label for each row, and neither with an encoder that
+            is trained, nor with ``selection``, ``X_unlabelled``, or augmentation by ``Borrowed`` or ``Kernel``.
         """
+        rows = weighted_rows(X, y, sample_weight)
+        X, y, weight = rows
         several = has_several_labels(X, y)
         self._check_parts(self._rules(several))
+        self._check_weights(rows, several, X_unlabelled)
         if several:
             if self.selection is not None:
                 raise InputError("selection needs one label for each row: use selection=None for multi-label data.")
             if X_unlabelled is not None:
                 raise InputError("X_unlabelled needs one label for each row: leave it out for multi-label data.")
             return self._fit_labels(X, y)
-        fit = self._fit_classes if self.selection is None else self._fit_selected
-        return fit(X, y, X_unlabelled)
+        if self.selection is not None:
+            return self._fit_selected(X, y, X_unlabelled)
+        return self._fit_classes(X, y, X_unlabelled, weight=weight)
 
     @all_or_nothing
     def refit(
@@ -275,6 +286,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         X: ArrayLike | Dataset[Any],
         y: ArrayLike | None = None,
         X_unlabelled: ArrayLike | Dataset[Any] | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> ECRTClassifier:
         """Fit on other rows with the members, settings and weights of the last fit: what was tested is then used.
 
@@ -283,14 +295,30 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         X, y : as ``fit`` takes them; y is not used with a Dataset.
         X_unlabelled : rows without a label; needed where the last fit used such rows, and not used otherwise. The
             members, fitted without them first, say what they are likely to be.
+        sample_weight : how often each row occurs, as in ``fit``.
         """
         before = self._settled()
         if self.unlabelled_used_ and X_unlabelled is None:
             raise InputError("The last fit used unlabelled rows: give refit X_unlabelled as well, or fit again.")
-        y = None if isinstance(X, Dataset) else y
+        rows = weighted_rows(X, None if isinstance(X, Dataset) else y, sample_weight)
+        X_unlabelled = X_unlabelled if self.unlabelled_used_ else None
+        self._check_weights(rows, self.multilabel_, X_unlabelled)
         if self.multilabel_:
-            return self._fit_labels(X, y, before)
-        return self._fit_classes(X, y, X_unlabelled if self.unlabelled_used_ else None, before)
+            return self._fit_labels(rows.X, rows.y, before)
+        return self._fit_classes(rows.X, rows.y, X_unlabelled, before, rows.weight)
+
+    def _check_weights(self, rows: WeightedRows, several: bool, X_unlabelled: Any) -> None:
+        """Refuse weights that are no repetition of rows where some part cannot use them."""
+        lends = isinstance(self._parts("augmentation")[0], Borrowed | Kernel)
+        cannot = {
+            "Multi-label data": several,
+            "An encoder that is trained": self._encoder.trains,
+            "selection": self.selection is not None,
+            "X_unlabelled": X_unlabelled is not None,
+            f"augmentation={self.augmentation!r}": lends,
+        }
+        for who in (name for name, true in cannot.items() if true):
+            whole_weights_only(rows, who)
 
     def _rules(self, several: bool | None = None) -> Iterator[Rule]:
         """Options that have an effect only with some others; ``several``: whether rows have several labels."""
@@ -313,12 +341,19 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         yield "augmentation", bool(trained) or not from_prior, needs
         yield "thresholds", several is not False, "rows with several labels"
 
-    def _fit_classes(self, X: Any, y: Any, X_unlabelled: Any = None, before: tuple[Member, ...] = ()) -> ECRTClassifier:
+    def _fit_classes(
+        self,
+        X: Any,
+        y: Any,
+        X_unlabelled: Any = None,
+        before: tuple[Member, ...] = (),
+        weight: Array | None = None,
+    ) -> ECRTClassifier:
         """Learn encoder, de-mixing and head, with one label for each row; ``before``: members to fit again."""
         items, labels = self._read_classes(X, y)
         unlabelled = None if X_unlabelled is None else self._read_unlabelled(X_unlabelled)
         rare = self._known_minority if before else self.minority
-        counts = np.bincount(labels, minlength=len(self.classes_))
+        counts = self._class_counts(labels, weight)
         self._keep_counts(counts, multilabel=False)
         roles = assign_roles(counts, self.classes_, minority=rare, **self._learners)
         lenders = counts[~roles.augmented]
@@ -334,8 +369,11 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             more = None if unlabelled is None else self._encoded(unlabelled)
             if more is not None and more.shape[1] != z.shape[1]:
                 raise InputError(f"X_unlabelled has {more.shape[1]} features for each row, X has {z.shape[1]}.")
-            self._transfer(z, y_rows, encoded, roles, session, before, more)
+            mine = None if weight is None else weight[encoded.learn_rows]
+            self._transfer(z, y_rows, encoded, roles, session, before, more, mine)
         keep = thin_out(y_rows, dict.fromkeys(range(len(counts)), EXAMPLES_PER_CLASS), session.rng)
+        if mine is not None:  # as often as they weigh
+            keep = np.concatenate([_by_weight(keep[y_rows[keep] == label], mine) for label in range(len(counts))])
         self._keep_examples(z[keep], y_rows[keep], y_rows[keep], self.classes_, roles.demixed_on)
         return self
 
@@ -363,12 +401,14 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         session: Session,
         before: tuple[Member, ...],
         unlabelled: Array | None = None,
+        weight: Array | None = None,
     ) -> Blend | None:
         """Find members, or fit those of before again, and keep them; the trial of those that were found."""
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on & (self.class_counts_ > 0)]
         options: dict[str, Any] = {
-            "roles": roles, "validation": self.validation_fraction, "unlabelled": unlabelled, **vars(session),
+            "roles": roles, "validation": self.validation_fraction, "unlabelled": unlabelled, "weight": weight,
+            **vars(session),
         }  # fmt: skip
         if before:
             known = {name: value for name, value in self.history_.items() if name not in ("encoder", "restarts")}
@@ -576,7 +616,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         z = self._features(X)
         classes = _all_classes(self.classes_, names)
         old, new = np.searchsorted(classes, self.classes_), np.searchsorted(classes, names)
-        counts = np.bincount(new, minlength=len(classes))
+        counts = np.bincount(new, minlength=len(classes)).astype(self.class_counts_.dtype)
         counts[old] = self.class_counts_
         minority = ~np.isin(classes, self.classes_) | np.isin(classes, self.minority_classes_)
         demixed_on = np.isin(classes, self.demixed_on_)
@@ -691,6 +731,12 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         gaussian = any(isinstance(head, GaussianHead) for head in self._parts("head"))
         tags.classifier_tags.multi_label = not gaussian and self.selection is None
         return tags
+
+
+def _by_weight(rows: Labels, weight: Array) -> Labels:
+    """As many rows, each about as often as its weight says."""
+    end = np.cumsum(weight[rows])
+    return rows[np.searchsorted(end, (np.arange(len(rows)) + 0.5) / len(rows) * end[-1])]
 
 
 def _one_unit(z: Array) -> bool:

@@ -32,6 +32,7 @@ from ecrt.estimators.base import (
 from ecrt.estimators.export import NumberOutcome
 from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays, targets_to_score
 from ecrt.estimators.preset import paper_options
+from ecrt.estimators.weights import weighted_rows, whole_weights_only
 from ecrt.flows import SourcePrior
 from ecrt.stages import (
     TARGET_AUGMENTATION,
@@ -148,7 +149,9 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
-    def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTRegressor:
+    def fit(
+        self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> ECRTRegressor:
         """Learn encoder, de-mixing and head.
 
         Parameters
@@ -156,8 +159,10 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         X : array, sparse matrix or data frame of shape (n_samples, n_features), or images for an encoder that takes
             them, or a torch Dataset of (x, y). A table may hold categories, dates and missing values.
         y : whole or real numbers, (n_samples,) or (n_samples, n_outputs); not given with a Dataset.
+        sample_weight : how often each row occurs, whole numbers; see ``ECRTClassifier.fit``.
         """
         self._check_parts(self._rules())
+        X, y = whole_weights_only(weighted_rows(X, y, sample_weight), "ECRTRegressor")
         inputs, targets = self._read_targets(X, y)
         regions = TargetRegions.learn(targets)
         n_inputs = torch.as_tensor(item_of(X, 0)[0]).numel() if isinstance(X, Dataset) else inputs.shape[1]
@@ -298,18 +303,18 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         chosen = {"demixing": member.demixing, "augmentation": member.augmentation, "head": member.head}
         return chosen | {"region_mass": float(self.region_mass_), "weighted": bool(self.weighted_)}
 
-    def refit(self, X: Any, y: Any = None) -> None:
+    def refit(self, X: Any, y: Any = None, sample_weight: Any = None) -> None:
         """Fit on other rows with the parts that the last fit chose, so that what was tested is what is then used.
 
         Options stay what they are.
 
         Parameters
         ----------
-        X, y : as ``fit`` takes them; y is not used with a Dataset.
+        X, y, sample_weight : as ``fit`` takes them; y is not used with a Dataset.
         """
         asked = self.get_params(deep=False)
         self.set_params(**self._fitted_choices())
         try:
-            self.fit(X) if isinstance(X, Dataset) else self.fit(X, y)
+            self.fit(X, None if isinstance(X, Dataset) else y, sample_weight)
         finally:
             self.set_params(**asked)

@@ -75,7 +75,7 @@ DEMIXED: Attributes = {"demixer_": DemixerNetwork(), "encoder_": EncoderNetwork(
 
 CLASSES: Attributes = {
     "classes_": Labels("classes"),
-    "class_counts_": Array("classes", int, least=0),
+    "class_counts_": Array("classes", int, least=0, fractions=True),
     "minority_classes_": Subset("classes_"),
 }
 """Of every estimator that knows classes."""
@@ -224,7 +224,7 @@ def check_classes(clf: EstimatorBase) -> None:
         in_order = False
     bad = not in_order or (classes.dtype.kind == "f" and not np.isfinite(classes).all())
     refuse("The classes are not at least two different labels in order.", when=bad)
-    refuse("A class has no samples.", when=clf.class_counts_.min() < 1)
+    refuse("A class has no samples.", when=clf.class_counts_.min() <= 0)
 
 
 def _check_labels(clf: ECRTClassifier) -> None:

@@ -20,7 +20,9 @@ from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, Minority, all_or_nothing, input_errors
 from ecrt.estimators.export import ServedModel
+from ecrt.estimators.weights import weighted_rows, whole_weights_only
 from ecrt.stages import Demixing, Flow, Linear, NoDemixing, Role, demix
+from ecrt.stages.demixing import Incidences
 from ecrt.stages.parts import Rule, changed_options
 from ecrt.stages.scoring import Way
 
@@ -72,11 +74,20 @@ class ECRTTransformer(ECRTBase):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
-    def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTTransformer:
-        """Learn encoder and de-mixing from rows (or a torch Dataset of (x, y)) and their class labels."""
+    def fit(
+        self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> ECRTTransformer:
+        """Learn encoder and de-mixing from rows (or a torch Dataset of (x, y)) and their class labels.
+
+        ``sample_weight`` says how often each row occurs, see ``ECRTClassifier.fit``.
+        """
         self._check_parts(self._rules())
+        found = weighted_rows(X, y, sample_weight)
+        if self._encoder.trains:
+            whole_weights_only(found, "An encoder that is trained")
+        X, y, weight = found
         items, labels = self._read_classes(X, y)
-        counts = np.bincount(labels, minlength=len(self.classes_))
+        counts = self._class_counts(labels, weight)
         roles = assign_roles(counts, self.classes_, minority=self.minority, **self._learners)
         with self._session() as session:
             encoded = self._encode(items, labels, roles, session)
@@ -84,9 +95,11 @@ class ECRTTransformer(ECRTBase):
             train_rows, held_out_rows = stratified_holdout(
                 y_rows, self.validation_fraction, session.rng, eligible=encoded.fresh[encoded.learn_rows]
             )
+            mine = None if weight is None else weight[encoded.learn_rows]
             result = demix(
                 z, y_rows, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=roles.demixed_on,
-                config=self._parts("demixing")[0], **vars(session),
+                config=self._parts("demixing")[0],
+                incidences=None if mine is None else Incidences(np.arange(len(z)), mine, counted=True), **vars(session),
             )  # fmt: skip
         self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
@@ -99,7 +112,7 @@ class ECRTTransformer(ECRTBase):
         self._diagnosis = diagnose_sources(self.demixer_, rows, self.classes_, roles.demixed_on)
         spread = z.std(axis=0)
         lost = (z - self.inverse_transform(rows.s)) / np.where(spread > 0, spread, 1.0)
-        self.reconstruction_error_ = float(np.sqrt((lost**2).mean()))
+        self.reconstruction_error_ = float(np.sqrt(np.average((lost**2).mean(axis=1), weights=mine)))
         return self
 
     def _rules(self) -> Iterator[Rule]:

@@ -21,6 +21,7 @@ from ecrt.errors import InputError
 from ecrt.estimators.base import ClassProbabilities, EstimatorBase, Minority, Prior, Session, all_or_nothing
 from ecrt.estimators.export import ServedModel
 from ecrt.estimators.saved import CLASSES, DEMIXED, INPUT, check_classes, declare, refuse
+from ecrt.estimators.weights import weighted_rows, whole_weights_only
 from ecrt.flows import Demixer, LinearDemixing, SharedPrior
 from ecrt.io import attributes as saved
 from ecrt.losses import LossName, LossRule
@@ -279,6 +280,9 @@ def known_rivals() -> dict[str, type[Rival]]:
     return cast(dict[str, type[Rival]], known_parts(Rival))
 
 
+ROWS_COUNT_EQUALLY = ("risk", "synthetic", "draw_from", "second_step", "fit_model")
+"""Hooks that know nothing of weights of rows."""
+
 METHOD, HEAD = Role((), open_to=Rival), Role((LinearHead, MLPHead))
 """What the parameters ``method`` and ``head`` of ``BaselineClassifier`` take."""
 
@@ -350,11 +354,21 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
-    def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> BaselineClassifier:
-        """Learn from X and y, which may be all that ``ECRTClassifier`` takes, with one label for each row."""
+    def fit(
+        self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> BaselineClassifier:
+        """Learn from X and y, which may be all that ``ECRTClassifier`` takes, with one label for each row.
+
+        ``sample_weight`` says how often each row occurs, as in ``ECRTClassifier``; methods that are more than a loss,
+        and encoders that are trained, take whole numbers.
+        """
         self._check_parts(self._rules())
+        found = weighted_rows(X, y, sample_weight)
+        if self._encoder.trains or any(self.rival.overrides(hook) for hook in ROWS_COUNT_EQUALLY):
+            whole_weights_only(found, f"method={self.rival!r}, or an encoder that is trained,")
+        X, y, weight = found
         items, labels = self._read_classes(X, y)
-        counts = np.bincount(labels, minlength=len(self.classes_))
+        counts = self._class_counts(labels, weight)
         everyone = np.ones(len(counts), dtype=bool)
         minority = minority_mask(counts, self.classes_, self.minority)
         roles = ClassRoles(
@@ -380,7 +394,8 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
             if rival.overrides("fit_model"):
                 self._fit_model(z, labels[rows], roles, session)
             else:
-                self._fit_head(z, labels[rows], encoded.fresh[rows], roles, session)
+                mine = None if weight is None else weight[rows]
+                self._fit_head(z, labels[rows], encoded.fresh[rows], roles, session, mine)
         return self
 
     @property
@@ -459,10 +474,12 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         self.model_ = model
         self.model_counts_ = np.bincount(y, minlength=len(roles.counts))
 
-    def _fit_head(self, z: Array, y: Labels, fresh: NDArray[np.bool_], roles: ClassRoles, session: Session) -> None:
+    def _fit_head(
+        self, z: Array, y: Labels, fresh: NDArray[np.bool_], roles: ClassRoles, session: Session, weight: Array | None
+    ) -> None:
         rival = self.rival
         result = transfer(
-            z, y, roles=roles, validation=self.validation_fraction, fresh=fresh,
+            z, y, roles=roles, validation=self.validation_fraction, fresh=fresh, weight=weight,
             attempts=[Attempt(NoDemixing(scaling=self.scaling), [self.network], rival.synthetic_mass)],
             draw_from=partial(rival.draw_from, roles=roles, session=session) if rival.draws else None, **vars(session),
         )  # fmt: skip

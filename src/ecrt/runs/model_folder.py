@@ -63,6 +63,7 @@ from ecrt.runs.config import (
     read_target,
     unlabelled,
     warn_of_copies,
+    with_weights,
 )
 from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate, measure
 from ecrt.stages import Encoder
@@ -192,12 +193,20 @@ def fit_file(
     resolve_device(config.device)  # before the file is read, which may take long
     if config.image_size != FitConfig.image_size and not path.is_dir():
         raise InputError(f"image_size={config.image_size} is for a folder of images, which {path.name} is not.")
+    aside = [] if config.weight is None else [config.weight]
+    if aside and (path.is_dir() or path.suffix == ".npz"):
+        raise InputError(f"--weight {config.weight} names a column of a table, which {path.name} is not.")
+    if config.weight in config.types:
+        raise InputError(f"--types {config.weight} has no effect: the column holds weights, which are numbers.")
     data = read_data(
-        path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size,
-        options=config,
+        path, target=config.target, ids=config.id, drop=config.drop, aside=aside, image_size=config.image_size,
+        options=replace(config, types={**config.types, **dict.fromkeys(aside, "number")}),
     )  # fmt: skip
     more = {"X_unlabelled": unlabelled(data)} if config.use_unlabelled else {}
     data = labelled(data, others_used=config.use_unlabelled)
+    weight: NDArray[np.float64] | None = None
+    if config.weight is not None:
+        data, weight = with_weights(data, config.weight)
     warn_of_copies(data)
     target = read_target(data, config.target, config.task)
     say(_summary(path, data, target))
@@ -224,7 +233,8 @@ def fit_file(
             _warn_of_untested(target.y, test_rows)
     else:
         say(f"Fitting on all {len(target.y)} rows.")
-    _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows], **more)
+    of_train: dict[str, Any] = {} if weight is None else {"sample_weight": weight[train_rows]}
+    _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows], **more, **of_train)
     interrupted = STOPPED if stop_requested() else ""
     if len(test_rows):
         tested, truth = data.take(test_rows).X, replace(target, y=target.y[test_rows])
@@ -232,16 +242,19 @@ def fit_file(
         if target.task == "classification" and not interrupted:
             say("Fitting plain logit adjustment on the same rows, for comparison.")
             plain = _plain(model)
-            _fit(plain, data.take(train_rows).X, target.y[train_rows])
+            _fit(plain, data.take(train_rows).X, target.y[train_rows], **of_train)
             found = replace(found, plain=beside_plain(found, evaluate(plain, tested, truth.y)))
         again = config.refit and not interrupted
         if again:
             say(f"Fitting on all {len(target.y)} rows.")
-            again = _refitted(model, data.X, target.y, **more)
+            of_all: dict[str, Any] = {} if weight is None else {"sample_weight": weight}
+            again = _refitted(model, data.X, target.y, **more, **of_all)
             interrupted = "" if again else NOT_REFITTED.format(len(train_rows))
         title = f"{found.title} ({interrupted})" if interrupted else found.title
         kept = "members and options" if config.method == OURS else "options"
         subject = _subject(len(train_rows), len(target.y), again=again, kept=kept)
+        if weight is not None:
+            subject += f" Rows had the weights of the column {config.weight!r} in the fit; each test row counts once."
         found = replace(found, title=title, subject=subject, columns=tuple(column_rows(columns)))
         model.metrics_, model.metrics_of_ = _card_figures(found, config)
     model.columns_read_ = tuple(column_rows(columns))
@@ -345,7 +358,7 @@ def _check_decision(target: Target, config: FitConfig) -> None:
 
 
 def _fit(model: Any, X: Any, y: Any, *, again: bool = False, **more: Any) -> None:
-    """Fit; ``again`` with what the last fit has chosen, where there are members to keep; ``more``: unlabelled rows."""
+    """Fit; ``again`` with what the last fit has chosen, where there are members to keep; ``more``: of the fit."""
     learn = model.refit if again and hasattr(model, "refit") else model.fit
     if isinstance(X, Images):
         learn(X, **more)

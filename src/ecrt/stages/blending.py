@@ -210,6 +210,7 @@ def transfer(
     seconds: float | None = None,
     unlabelled: Array | None = None,
     fit: bool = True,
+    weight: Array | None = None,
 ) -> Blend:
     """De-mix, try every head, and weigh what came of it.
 
@@ -225,10 +226,11 @@ def transfer(
     seconds : after which nothing more is tried; the members are then fitted on all rows. ``None`` for no limit.
     unlabelled : features of rows without a class, to learn from as well if held-out rows are then predicted better.
     fit : whether members are fitted on all rows; otherwise they have no heads, for ``transfer_again`` to fit.
+    weight : how often each row occurs, ``None`` for once.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
-    target = row_target(y, roles, attempts[0].augmentation, rng, device)
+    target = row_target(y, roles, attempts[0].augmentation, rng, device, weight)
     if isinstance(target, ClassTarget) and len(z) > MOST_ROWS and draw_from is None:
         part = _some(target.strata, np.arange(len(z)), MOST_ROWS, rng)
         options: dict[str, Any] = {
@@ -236,11 +238,11 @@ def transfer(
         }  # fmt: skip
         chosen = transfer(
             z[part], target.y[part], attempts=attempts, fresh=None if fresh is None else fresh[part], seconds=seconds,
-            unlabelled=unlabelled, fit=False, **options,
+            unlabelled=unlabelled, weight=None if weight is None else weight[part], fit=False, **options,
         )  # fmt: skip
         used = chosen.unlabelled is not None and chosen.unlabelled.pays
         demixed, members = transfer_again(
-            z, y, members=chosen.members, unlabelled=unlabelled if used else None, **options
+            z, y, members=chosen.members, unlabelled=unlabelled if used else None, weight=weight, **options
         )  # fmt: skip
         return replace(chosen, demixed=demixed, members=members)
     train_rows, held_out_rows = target.split(validation, fresh)
@@ -460,15 +462,16 @@ def transfer_again(
     device: torch.device,
     progress: Progress | None = None,
     unlabelled: Array | None = None,
+    weight: Array | None = None,
 ) -> tuple[DemixResult, tuple[Member, ...]]:
     """The same members, with the same settings and weights, on other rows; and the de-mixing of the first.
 
     Parameters
     ----------
-    z, y, roles, validation : as for ``transfer``; rows are held out to stop the training of a flow.
+    z, y, roles, validation, weight : as for ``transfer``; rows are held out to stop the training of a flow.
     unlabelled : features of rows without a class, if the members learned from such rows.
     """
-    target = row_target(y, roles, members[0].augmentation, rng, device)
+    target = row_target(y, roles, members[0].augmentation, rng, device, weight)
     train_rows, held_out_rows = target.split(validation, None)
     demixed: dict[int, DemixResult] = {}
     for one in members:

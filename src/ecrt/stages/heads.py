@@ -105,6 +105,7 @@ class HeadSample:
     Targets are class indices, codes of all labels where a row may have several, or standardised numbers. ``variance``
     and ``between``, for Gaussian heads: of the scaled sources within classes, and of class means. ``draw`` makes other
     synthetic sources for rows of the sample, for heads that are trained by steps; ``None`` where they stay as they are.
+    ``times`` says how often each real row occurs, ``None`` for once.
     """
 
     s: Tensor
@@ -114,6 +115,7 @@ class HeadSample:
     variance: Tensor | None = None
     between: Tensor | None = None
     draw: Callable[[Tensor], Tensor] | None = None
+    times: Tensor | None = None
 
     def inputs(self, rows: Tensor) -> Tensor:
         """Scaled sources of rows, the synthetic ones drawn anew."""
@@ -814,12 +816,13 @@ class GaussianFitter:
         if sample.variance is None or sample.between is None:
             raise InputError("A Gaussian head needs the variance of sources within and between classes.")
         variance_d, between_d = sample.variance.to(s_nd), sample.between.to(s_nd)
-        n_m1 = torch.bincount(y_n, minlength=self.n_classes).to(s_nd)[:, None]
+        times_n1 = s_nd.new_ones(len(s_nd), 1) if sample.times is None else sample.times[:, None].to(s_nd)
 
         def class_sums(values_nd: Tensor) -> Tensor:
-            return values_nd.new_zeros(self.n_classes, values_nd.shape[1]).index_add_(0, y_n, values_nd)
+            return values_nd.new_zeros(self.n_classes, values_nd.shape[1]).index_add_(0, y_n, values_nd * times_n1)
 
-        mean_md = class_sums(s_nd) / n_m1.clamp(min=1)
+        n_m1 = class_sums(s_nd.new_ones(len(s_nd), 1))
+        mean_md = class_sums(s_nd) / torch.where(n_m1 > 0, n_m1, 1.0)
         squares_md = class_sums((s_nd - mean_md[y_n]) ** 2)
         variance_md = (squares_md + setting * variance_d) / ((n_m1 - 1).clamp(min=0) + setting)
         error_md = variance_d / n_m1.clamp(min=1e-9)
@@ -861,7 +864,8 @@ class TreesFitter:
         s, y, weight = (values.cpu().numpy() for values in (sample.s, sample.y, sample.weight))
         _, first, classes, counts = np.unique(y, return_index=True, return_inverse=True, return_counts=True)
         if not np.array_equal(weight, weight[first][classes]):
-            return model.fit(s, y, sample_weight=weight * len(y))
+            n_rows = len(y) if sample.times is None else sample.times.sum().item() + len(y) - len(sample.times)
+            return model.fit(s, y, sample_weight=weight * n_rows)
         # Weights of whole classes are a prior, which can be put in afterwards: bins under weights take long to find.
         model.fit(s, y)
         shift = np.log(weight[first] * counts.sum()).astype(np.float64)
