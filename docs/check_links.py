@@ -1,4 +1,4 @@
-"""Follow every link inside the built documentation: ``python docs/check_links.py build/docs``, part of ``make docs``."""
+"""Follow every link inside the built documentation: ``python docs/check_links.py build/docs``."""
 
 from __future__ import annotations
 

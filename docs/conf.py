@@ -1,8 +1,8 @@
 """How Sphinx builds the documentation: ``make docs``.
 
-A link to a file of the repository leads to the address in the variable ``ECRT_REPOSITORY``, such as that of a branch on a
-forge; without one, it is plain text. The name of a function with its file, as on the page How it works, is a link to the
-API reference.
+A link to a file of the repository leads to the address in the variable ``ECRT_REPOSITORY``, such as that of a branch on
+a forge; without one, it is plain text. The name of a function with its file, as on the page How it works, is a link to
+the API reference.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from importlib import metadata
 from pathlib import Path
 
 from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
 
 DOCS = Path(__file__).resolve().parent
 REPOSITORY = os.environ.get("ECRT_REPOSITORY", "").rstrip("/")
 
 project = "ecrt"
 author = "The ecrt authors"
+copyright = author
 release = metadata.version("ecrt")
 
 extensions = [
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
 ]
@@ -37,6 +39,7 @@ html_title = "ecrt"
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_math_renderer = "mathml"
 copybutton_prompt_text = "$ "
 copybutton_copy_empty_lines = False
 
@@ -79,7 +82,15 @@ def without_routing(app: Sphinx, what: str, name: str, thing: object, skip: bool
     return True if re.fullmatch(r"set_\w+_request", name) else None
 
 
+def draw_math(page: HTML5Translator, node: nodes.Element) -> None:
+    """Formulas as MathML, which browsers draw by themselves: the site fetches nothing from elsewhere."""
+    formula = str(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    page.body.append(f'<div class="math">{formula}</div>' if isinstance(node, nodes.math_block) else formula)
+    raise nodes.SkipNode
+
+
 def setup(app: Sphinx) -> None:
+    app.add_html_math_renderer("mathml", inline_renderers=(draw_math, None), block_renderers=(draw_math, None))
     app.connect("autodoc-skip-member", without_routing)
     app.connect("doctree-read", repository_links)
     app.connect("doctree-read", function_links)

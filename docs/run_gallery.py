@@ -25,7 +25,7 @@ def run(script: Path, folder: Path) -> tuple[str, bool]:
     done = subprocess.run(
         [sys.executable, script],
         cwd=folder,
-        env=os.environ | {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"MPLBACKEND": "agg"},
         capture_output=True,
         text=True,
     )

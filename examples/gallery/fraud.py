@@ -24,14 +24,16 @@ fraud = rng.random(n) < 0.02
 habit = np.where(fraud, rng.integers(1, 4, n), 0)
 hour = np.where(habit == 1, rng.normal(3, 2, n), rng.normal(15, 5, n)) % 24
 abroad = rng.random(n) < np.where(habit == 2, 0.8, 0.1)
-table = pd.DataFrame({
-    "hour": hour.round(1),
-    "amount": np.exp(rng.normal(3.4, 0.9, n) + np.select([habit == 1, habit == 2], [-1.2, 1.6])).round(2),
-    "shop": rng.choice(["food", "fuel", "games", "travel"], n),
-    "country": np.where(abroad, rng.choice(["BR", "US"], n), rng.choice(["DE", "FR"], n)),
-    "payments_last_hour": rng.poisson(np.where(habit == 3, 2.8, 0.3)),
-    "card_age": np.where(rng.random(n) < 0.1, np.nan, rng.exponential(np.where(habit == 1, 0.3, 3))).round(2),
-}).astype({"shop": "category", "country": "category"})  # fmt: skip
+table = pd.DataFrame(
+    {
+        "hour": hour.round(1),
+        "amount": np.exp(rng.normal(3.4, 0.9, n) + np.select([habit == 1, habit == 2], [-1.2, 1.6])).round(2),
+        "shop": rng.choice(["food", "fuel", "games", "travel"], n),
+        "country": np.where(abroad, rng.choice(["BR", "US"], n), rng.choice(["DE", "FR"], n)),
+        "payments_last_hour": rng.poisson(np.where(habit == 3, 2.8, 0.3)),
+        "card_age": np.where(rng.random(n) < 0.1, np.nan, rng.exponential(np.where(habit == 1, 0.3, 3))).round(2),
+    }
+).astype({"shop": "category", "country": "category"})
 train, test = slice(0, n // 2), slice(n // 2, n)
 print(f"{fraud[train].sum()} frauds in {n // 2} rows to learn from, {fraud[test].sum()} in as many to test on")
 
@@ -46,8 +48,10 @@ for name, clf in {
     cost = 5 * checked.sum() + 200 * (fraud[test] & ~checked).sum()
     precision, recall, _ = precision_recall_curve(fraud[test], p)
     axes.step(recall, precision, where="post", label=name)
-    print(f"{name:20} average precision {average_precision_score(fraud[test], p):.3f}, "
-          f"log-loss {log_loss(fraud[test], p):.4f}, cost {cost}")  # fmt: skip
+    print(
+        f"{name:20} average precision {average_precision_score(fraud[test], p):.3f}, "
+        f"log-loss {log_loss(fraud[test], p):.4f}, cost {cost}"
+    )
 print(f"{'nobody is checked':20} cost {200 * fraud[test].sum()}")
 axes.set(xlabel="share of all fraud that is found", ylabel="share of fraud among the rows checked")
 axes.legend()

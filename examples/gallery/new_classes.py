@@ -41,9 +41,13 @@ for size in sizes:
             draws[name].append((right[new].mean(), right[~new].mean()))
     for name, values in draws.items():
         figures[name].append(np.mean(values, axis=0))
-    print(f"{size:2} images of each: " + ", ".join(
-        f"{name} {values[-1][0]:.2f} of new and {values[-1][1]:.2f} of old digits" for name, values in figures.items()
-    ))  # fmt: skip
+    print(
+        f"{size:2} images of each: "
+        + ", ".join(
+            f"{name} {values[-1][0]:.2f} of new and {values[-1][1]:.2f} of old digits"
+            for name, values in figures.items()
+        )
+    )
 
 figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
 for (name, values), line in zip(figures.items(), ("o-", "s--"), strict=True):

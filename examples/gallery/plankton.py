@@ -44,8 +44,10 @@ for name, clf in {
 }.items():
     found = clf.fit(X[train], y[train]).predict(X[test])
     recalls[name] = recall_score(y[test], found, labels=by_size[::3], average=None)
-    print(f"{name:17} balanced accuracy {balanced_accuracy_score(y[test], found):.3f}, "
-          f"recall of species under 20 images {recalls[name][few].mean():.3f}")  # fmt: skip
+    print(
+        f"{name:17} balanced accuracy {balanced_accuracy_score(y[test], found):.3f}, "
+        f"recall of species under 20 images {recalls[name][few].mean():.3f}"
+    )
 print(clf.verdict_)
 
 figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")

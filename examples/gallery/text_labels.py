@@ -46,8 +46,10 @@ for name, clf in {
     clf.fit(X_train, Y_train)
     precision[name] = average_precision_score(Y_test, clf.predict_proba(X_test), average=None)
     f1 = f1_score(Y_test, clf.predict(X_test), average=None, zero_division=0)
-    print(f"{name:20} average precision {precision[name].mean():.3f}, macro F1 {f1.mean():.3f}, "
-          f"of rare topics {f1[few].mean():.3f}")  # fmt: skip
+    print(
+        f"{name:20} average precision {precision[name].mean():.3f}, macro F1 {f1.mean():.3f}, "
+        f"of rare topics {f1[few].mean():.3f}"
+    )
 
 figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
 for (name, values), marker in zip(precision.items(), "xso", strict=True):

@@ -44,12 +44,17 @@ for name, clf in {
 }.items():
     proba = clf.fit(X[train], y[train]).predict_proba(X[test])
     top, right = proba.max(axis=1), clf.classes_[proba.argmax(axis=1)] == y[test]
-    print(f"{name:20} accuracy {right.mean():.3f}, of rare classes {right[rare].mean():.3f}, "
-          f"log-loss {log_loss(y[test], proba):.3f}")  # fmt: skip
+    print(
+        f"{name:20} accuracy {right.mean():.3f}, of rare classes {right[rare].mean():.3f}, "
+        f"log-loss {log_loss(y[test], proba):.3f}"
+    )
     for ax, rows, title in zip(axes, (~rare, rare), ("150 training images", "20 training images"), strict=True):
         tenths = np.digitize(top[rows], np.linspace(0, 1, 9)[1:-1])
-        points = [(top[rows][tenths == t].mean(), right[rows][tenths == t].mean())
-                  for t in range(8) if (tenths == t).sum() >= 20]  # fmt: skip
+        points = [
+            (top[rows][tenths == t].mean(), right[rows][tenths == t].mean())
+            for t in range(8)
+            if (tenths == t).sum() >= 20
+        ]
         ax.plot(*zip(*points, strict=True), "o-", label=name)
         ax.set(title=f"classes with {title}", xlabel="probability given to the answer")
 for ax in axes:
