@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from PIL import Image
 
 import ecrt
@@ -73,6 +74,21 @@ def test_a_script_without_its_data_says_so_and_one_that_fails_is_not_excused(tmp
         GALLERY.run(wrong, tmp_path)
 
 
+# --- README ------------------------------------------------------------------------------------------------------
+
+
+def test_readme_is_short_and_in_the_order_in_which_visitors_read():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 120
+    order = ["# ecrt\n", "\n## Install\n", "make demo", "make test", "\n```python\n", "\n```text\n", "\n![",
+             "\n| --- |", "\n## Documentation\n"]  # fmt: skip
+    places = [text.index(mark) for mark in order]
+    assert places == sorted(places)
+    assert text.count("\n| --- |") == 1
+    code = text.partition("```python\n")[2].partition("```")[0]
+    assert len([line for line in code.splitlines() if line]) == 6
+
+
 # --- the API reference -------------------------------------------------------------------------------------------
 
 
@@ -119,3 +135,47 @@ def test_a_missing_anchor_is_found(tmp_path):
     (tmp_path / "a.html").write_text('<a href="b.html#here">x</a><a href="b.html#there">x</a>', encoding="utf-8")
     (tmp_path / "b.html").write_text('<p id="here">x</p>', encoding="utf-8")
     assert LINKS.broken_links(tmp_path) == ["a.html: b.html#there"]
+
+
+# --- workflows of a forge ----------------------------------------------------------------------------------------
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_runs_what_is_there(path):
+    text = path.read_text(encoding="utf-8")
+    jobs = yaml.safe_load(text)["jobs"]
+    assert all({"runs-on", "timeout-minutes", "steps"} <= set(job) for job in jobs.values())
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert [word for word in re.findall(r"\bmake ([a-z-]+)", text) if word not in targets] == []
+    for used in re.findall(r"uses: (\S+)", text):
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", used), f"{used} may change under our feet"
+    assert re.findall(r"https?://|pypi\.org|pytorch\.org", text) == []
+    if "make " in text:  # which installs torch
+        assert "PIP_EXTRA_INDEX_URL: ${{ vars.TORCH_INDEX }}" in text
+
+
+def test_the_workflows_test_every_python_and_publish_without_a_token():
+    tests, docs, release = (
+        yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8"))["jobs"]
+        for name in ("tests", "docs", "release")
+    )
+    assert tests["tests"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    assert {"check", "floor", "wheel"} <= set(tests)
+    assert docs["publish"]["needs"] == release["publish"]["needs"] == "build"
+    assert release["publish"]["permissions"] == {"id-token": "write"}
+    assert "secrets." not in (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=lambda path: path.stem
+)
+def test_an_issue_template_has_what_a_forge_asks_for(path):
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert form["name"]
+    assert form["description"]
+    for field in form["body"]:
+        assert field["type"] in {"textarea", "input", "dropdown", "checkboxes", "markdown"}
+        assert field["attributes"]["label"]
+    assert len({field["id"] for field in form["body"]}) == len(form["body"])
