@@ -22,9 +22,10 @@ from sklearn.metrics import balanced_accuracy_score, recall_score
 
 from ecrt import BaselineClassifier, ECRTClassifier
 
-if "ECRT_DATA" not in os.environ:
-    sys.exit("Set ECRT_DATA to the folder with plankton/effnet_lite0_pca512.npz.")
-with np.load(Path(os.environ["ECRT_DATA"]) / "plankton" / "effnet_lite0_pca512.npz") as data:
+path = Path(os.environ.get("ECRT_DATA", "")) / "plankton" / "effnet_lite0_pca512.npz"
+if not path.is_file():
+    sys.exit(f"There is no {path}: set ECRT_DATA to the folder that holds it.")
+with np.load(path) as data:
     X, y = data["x"] * data["scale"], data["y"]
 
 rng = np.random.default_rng(0)

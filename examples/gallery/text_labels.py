@@ -25,9 +25,10 @@ from sklearn.multiclass import OneVsRestClassifier
 
 from ecrt import ECRTClassifier
 
-if "ECRT_DATA" not in os.environ:
-    sys.exit("Set ECRT_DATA to the folder with arxiv/minilm384.npz.")
-with np.load(Path(os.environ["ECRT_DATA"]) / "arxiv" / "minilm384.npz") as data:
+path = Path(os.environ.get("ECRT_DATA", "")) / "arxiv" / "minilm384.npz"
+if not path.is_file():
+    sys.exit(f"There is no {path}: set ECRT_DATA to the folder that holds it.")
+with np.load(path) as data:
     rows = np.random.default_rng(0).permutation(len(data["x"]))[:12000]
     X = data["x"][rows] * data["scale"]
     Y = np.unpackbits(data["y_packed"][rows], axis=1)[:, : int(data["n_labels"])]

@@ -27,9 +27,10 @@ from sklearn.preprocessing import StandardScaler
 
 from ecrt import ECRTClassifier
 
-if "ECRT_DATA" not in os.environ:
-    sys.exit("Set ECRT_DATA to the folder with tiny_imagenet/effnet_lite0_pca512.npz.")
-with np.load(Path(os.environ["ECRT_DATA"]) / "tiny_imagenet" / "effnet_lite0_pca512.npz") as data:
+path = Path(os.environ.get("ECRT_DATA", "")) / "tiny_imagenet" / "effnet_lite0_pca512.npz"
+if not path.is_file():
+    sys.exit(f"There is no {path}: set ECRT_DATA to the folder that holds it.")
+with np.load(path) as data:
     wanted = np.isin(data["y"], [*range(30), *range(100, 130)])
     X, y, test = (data["x"][wanted] * data["scale"]), data["y"][wanted], data["test"][wanted] > 0
 train = np.concatenate([np.flatnonzero((y == c) & ~test)[: 150 if c < 100 else 20] for c in np.unique(y)])
