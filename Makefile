@@ -21,7 +21,7 @@ FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,comparison demo embedding
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-paper test-floor check format bench docs fuzz paper-NAME clean
+.PHONY: help setup demo test test-paper test-floor check format bench docs gallery fuzz paper-NAME clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-zA-Z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -74,11 +74,15 @@ bench: setup ## run every benchmarks/bench_*.py
 	done
 	$(BIN)/python benchmarks/speed_table.py
 
-docs: setup ## build the documentation with its API reference into build/docs
+docs: setup ## build the documentation into build/docs, without a warning, and follow its links
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
 	$(BIN)/typer ecrt.cli utils docs --name ecrt --title "The command ecrt" --output docs/cli.md
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	$(BIN)/python docs/check_links.py build/docs
 	@echo "Open build/docs/index.html"
+
+gallery: setup ## run the scripts of examples/gallery and write their pages and pictures into docs/gallery
+	$(ONE_THREAD) $(BIN)/python docs/run_gallery.py
 
 fuzz: setup ## read crafted runs and 100,000 mutated model files: only our own error may come of it
 	$(BIN)/python benchmarks/fuzz_model_files.py

@@ -1,6 +1,6 @@
 """Run the code on the pages of the documentation and write what it prints into them.
 
-``python docs/run_pages.py`` does so for every page, ``python docs/run_pages.py quickstart`` for one. The tests use the
+``python docs/run_pages.py`` does so for every page, ``python docs/run_pages.py tour`` for one. The tests use the
 same functions and compare instead of writing.
 
 A block of text right after a block of Python is what that Python prints. In a console block, lines after ``$ command``
@@ -28,7 +28,7 @@ ROOT = DOCS.parent
 PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.glob("*.md")) if page.name != "cli.md")]
 BLOCK = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
-SET_UP = ("make", "python3", "python", ".venv/bin/python", "pip")
+SET_UP = ("make", "python3", "python", ".venv/bin/python", "pip", "source")
 """Programs whose lines are not run here: they install, or run examples that have a test of their own."""
 LONG = {"make demo": "ecrt demo"}
 """Commands that take minutes: run when pages are written, but not in the tests."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,11 +126,3 @@ def test_summary_table_takes_any_rows() -> None:
     wide = summary_table("x", [{"what": "A"} | {f"measure {i}": float(i) for i in range(9)}, {"what": "B"}])
     assert [str(column.header) for column in wide.columns] == ["what", "A", "B"]
     assert wide.row_count == 9
-
-
-def test_readme_code_runs() -> None:
-    readme = Path(__file__).parents[1] / "README.md"
-    (code,) = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
-    names: dict[str, object] = {}
-    exec(compile(code, str(readme), "exec"), names)
-    assert np.shape(names["synthetic"]) == (20, 64)

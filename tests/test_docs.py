@@ -142,7 +142,7 @@ def slug(heading):
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=page_ids)
+@pytest.mark.parametrize("page", [*PAGES, *sorted(DOCS.glob("gallery/*.md")), ROOT / "README.md"], ids=page_ids)
 def test_relative_links_lead_somewhere(page):
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -221,7 +221,7 @@ def test_the_api_reference_has_every_public_name():
 
 
 def test_every_page_is_in_the_contents():
-    contents = (DOCS / "index.md").read_text().split()
+    contents = re.findall(r"^(?:.* <)?([\w-]+)>?$", (DOCS / "index.md").read_text(), re.M)
     assert [page.stem for page in PAGES if page.stem not in (*contents, "index")] == []
 
 

@@ -208,6 +208,25 @@ def test_figures_of_the_rivals_are_those_of_the_results():
         assert f"| {row['what']} | {own} | {either} | {row['nll']:.2f} | {row['macro_f1']:.3f} |" in text
 
 
+def test_figures_beside_imbalanced_learn_are_those_of_the_results():
+    text = " ".join((DOCS / "imbalanced-learn.md").read_text(encoding="utf-8").split("\n"))
+    shown = [line for line in table_lines() if re.match(r"\| (ECRT|MLP|SMOTE \+ MLP|balanced random forest) \|", line)]
+    assert len(shown) == 4
+    for row in summary_of("tinyimagenet-rivals"):
+        if row["what"] in ("ECRT", "linear LA, by NLL", "SMOTE of features"):
+            figures = f"{100 * row['top1']:.2f} ± {100 * row['top1_half_width']:.2f} | {row['nll']:.3f}"
+            shown.append(f"| {row['what']} | {figures} |")
+    assert len(shown) == 7
+    bench = json.loads((ROOT / "results" / "bench_sampler.json").read_text(encoding="utf-8"))
+    for other, words in (("SMOTE", "than with SMOTE's"), ("none", "than without synthetic rows")):
+        mean, half = (float(part) for part in bench["forest"][f"ECRT less {other}"].split(" ± "))
+        shown.append(f"{mean:.3f} ± {half:.3f} {words}")
+    assert [line for line in shown if line not in text] == []
+    mmd = {name: found["mmd"] for name, found in bench["real"].items()}
+    assert all(mmd[name]["ECRT"] < mmd[name]["SMOTE"] for name in ("plankton", "tiny_imagenet"))
+    assert mmd["mnist"]["ECRT"] > 1.5 * mmd["mnist"]["SMOTE"]
+
+
 def test_figures_on_several_labels_are_those_of_the_results():
     text = (DOCS / "multilabel.md").read_text(encoding="utf-8")
     for row in summary_of("arxiv-tuning"):
@@ -220,8 +239,8 @@ def test_figures_on_several_labels_are_those_of_the_results():
 
 def test_figures_are_those_of_the_results():
     text = (DOCS / "when-not-to-use-it.md").read_text(encoding="utf-8")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [figure for figure in re.findall(r"[\d.]+ ± [\d.]+\d", text) if figure not in readme] == []
+    demonstration = (DOCS / "compare.md").read_text(encoding="utf-8")
+    assert [figure for figure in re.findall(r"[\d.]+ ± [\d.]+\d", text) if figure not in demonstration] == []
     tiny = results_of("tinyimagenet")
     for row in tiny["summary"]:
         assert f"| {row['what']} | {row['top1']:.3f} | {row['nll']:.3f} |".lower() in text.lower(), row["what"]

@@ -564,7 +564,7 @@ REGRESSION_LOSS_OPTIONS: dict[str, dict[str, float]] = {"squared": {}, "absolute
 
 
 def regression_loss(name: RegressionLoss, predicted_nk: Tensor, y_nk: Tensor, delta: float = 1.0) -> Tensor:
-    """(f - y)^2, |f - y| or Huber's loss (1964), the mean over outputs.
+    """(f - y)^2, the absolute difference or Huber's loss (1964), the mean over outputs.
 
     Huber's is half the square up to ``delta``, and a straight line of slope ``delta`` beyond.
     """
