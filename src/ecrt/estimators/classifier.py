@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -121,10 +121,12 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         is the first two (from 16 columns of one unit on, plain features also under one scale), and the flow where it
         promises a gain: on up to 64 columns, at least 500 rows and more than two classes, if a curved head has been
         better than a linear one.
-    augmentation : {"parametric", "permutation", "borrowed", "kernel", "pairs", "none"} or a part, default="parametric"
-        Synthetic sources of the minority classes: from a Gaussian (``Parametric``), by shuffling coordinates within the
-        class (``Permutation``), around the class's mean with residuals of the majority classes (``Borrowed``), near
-        its samples (``Kernel``) or between two of them (``Pairs``).
+    augmentation : str, part or callable, default="parametric"
+        Synthetic sources of the minority classes: from a Gaussian (``"parametric"``), by shuffling coordinates within
+        the class (``"permutation"``), around the class's mean with residuals of the majority classes (``"borrowed"``),
+        near its samples (``"kernel"``), between two of them (``"pairs"``), or ``"none"``. Parts such as ``Parametric``
+        have their options. A function of the sources of a class, a number and a generator draws as many itself
+        (``ByFunction``).
     head : {"auto", "linear", "mlp", "gaussian", "trees"}, a part of these or a sequence of them, default="auto"
         Classifier on the features or sources. Several predict together, weighed as de-mixings are. ``"auto"`` is linear
         and Gaussian heads; on up to 128 columns also an MLP and, with up to three classes, boosted trees, both on the
@@ -196,7 +198,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     """
 
     _roles = ECRTPredictor._roles | {"augmentation": AUGMENTATION, "head": HEAD, "selection": SELECTION}
-    augmentation: str | Augmentation = "parametric"
+    augmentation: str | Augmentation | Callable[..., Any] = "parametric"
     head: str | Head | Sequence[str | Head] = "auto"
     minority: Minority = "auto"
     class_prior: Prior = "balanced"
