@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -35,6 +35,7 @@ from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.tables import MOST_NAMED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.errors import InputError, warn_user
+from ecrt.estimators.decisions import Decision, Saving, choose_offsets, cost_matrix, lowest_cost
 from ecrt.estimators.inputs import (
     array_items,
     check_class_counts,
@@ -79,6 +80,9 @@ Minority = Annotated[
 
 Prior = Annotated[str | ArrayLike, StrOptions({"balanced", "training"}), "array-like"]
 """What the option ``class_prior`` may be."""
+
+Costs = Annotated[ArrayLike | Mapping[str, Mapping[str, float]], "array-like", dict] | None
+"""What the option ``costs`` may be."""
 
 Space = Literal["source", "feature", "input"]
 """Where samples are drawn: as sources, as features of the encoder, or as its inputs."""
@@ -406,6 +410,9 @@ class ClassProbabilities(ClassifierMixin):
     """Predictions of classes, or of labels of which a row may have several, under a class prior."""
 
     class_prior: Any
+    costs: Any
+    history_: dict[str, Any]
+    decision_: Decision
     classes_: NDArray[Any]
     class_counts_: NDArray[np.int64]
     multilabel_: bool
@@ -439,6 +446,48 @@ class ClassProbabilities(ClassifierMixin):
         self.class_counts_, self.multilabel_ = counts, multilabel
         if not isinstance(self.class_prior, str):
             _ = self.log_class_prior_
+        _ = self.cost_matrix_
+
+    @property
+    def cost_matrix_(self) -> Array | None:
+        """Costs in the order of ``classes_``, true classes in rows and predicted ones in columns; ``None`` for none."""
+        return None if self.costs is None else cost_matrix(self.costs, self.classes_)
+
+    def _decide(self, trial: Callable[[], tuple[Array, NDArray[np.int64]]] | None, y: NDArray[np.int64]) -> None:
+        """With costs, let held-out rows move the cuts between classes; ``trial`` gives their balanced logits."""
+        costs = self.cost_matrix_
+        if costs is None:
+            return
+        logits, rows = (np.zeros((0, len(costs))), y[:0]) if trial is None else trial()
+        offsets, saving = choose_offsets(logits + self.log_class_prior_, y[rows], costs, softmax(self.log_class_prior_))
+        prior = self.class_prior if isinstance(self.class_prior, str) else np.asarray(self.class_prior).tolist()
+        self.decision_ = Decision(offsets, costs, prior)
+        self.history_["costs"] = saving._asdict()
+
+    def _forget_decision(self) -> None:
+        """Classes are others now, and the cuts between them must be, too."""
+        if hasattr(self, "decision_"):
+            del self.decision_
+        self.history_ = {name: value for name, value in self.history_.items() if name != "costs"}
+
+    @property
+    def _offsets(self) -> Array | None:
+        """What held-out rows add to expected costs; nothing under other costs or another prior than theirs."""
+        decision, prior, costs = getattr(self, "decision_", None), self.class_prior, self.cost_matrix_
+        if decision is None or costs is None:
+            return None
+        prior = prior if isinstance(prior, str) else np.asarray(prior).tolist()
+        same = decision.class_prior == prior and np.array_equal(decision.costs, costs)
+        return decision.offsets if same else None
+
+    @property
+    def decision_verdict_(self) -> str:
+        """How ``predict`` decides under costs, and what moved cuts saved on held-out rows; empty without costs."""
+        check_is_fitted(self)
+        if self.costs is None:
+            return ""
+        nothing = Saving(0, 0.0, 0.0, 0.0, 0.0)
+        return (nothing if self._offsets is None else Saving(**self.history_["costs"])).sentence
 
     @in_blocks
     def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
@@ -466,10 +515,14 @@ class ClassProbabilities(ClassifierMixin):
 
     @in_blocks
     def predict(self, X: ArrayLike | Dataset[Any]) -> NDArray[Any]:
-        """The most probable label under ``class_prior``; for multi-label data, an indicator of those predicted."""
+        """The most probable label under ``class_prior``, or with ``costs`` that of the lowest expected cost.
+
+        For multi-label data, an indicator of the labels that are predicted.
+        """
         scores = self._scores(X)
         if not self.multilabel_:
-            return self.classes_[scores.argmax(axis=1)]
+            costs = self.cost_matrix_
+            return self.classes_[scores.argmax(axis=1) if costs is None else lowest_cost(scores, costs, self._offsets)]
         cuts = 0.0 if self.thresholds_ is None else self.thresholds_ + self.log_class_prior_
         found = ((scores >= cuts) & (self.class_counts_ > 0)).astype(np.int64)
         return sparse.csr_matrix(found) if self.sparse_output_ else found  # type: ignore[return-value]

@@ -16,6 +16,9 @@ from ecrt.io.model_files import package_versions
 MOST_CLASSES = 50
 """Classes that are listed one by one."""
 
+MOST_COSTS = 12
+"""Classes whose costs are listed one by one."""
+
 SPECIAL = re.compile(r"[&<>|`*\[\]!\\~$@#]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])", re.IGNORECASE)
 
 
@@ -65,6 +68,7 @@ def model_card(estimator: EstimatorBase, *, own_encoder: bool) -> str:
         classes=classes
         if len(classes) <= MOST_CLASSES
         else classes[: MOST_CLASSES // 2] + classes[-MOST_CLASSES // 2 :],
+        costs=_costs(estimator),
         headings=headings,
         columns=columns,
         encoder=type(estimator.encoder_).__name__ if own_encoder else estimator._encoder.network,
@@ -90,6 +94,14 @@ def _classes(estimator: EstimatorBase) -> list[tuple[Any, int, bool, bool]]:
         names = [f"bin {number} of the target" for number in labels]
     demixed = np.isin(labels, getattr(estimator, "demixed_on_", labels[:0]))
     return list(zip(names, counts.tolist(), np.isin(labels, minority), demixed, strict=True))
+
+
+def _costs(estimator: EstimatorBase) -> list[tuple[Any, list[tuple[Any, float]]]]:
+    """Of each class that may be listed, what it costs to predict each."""
+    if getattr(estimator, "costs", None) is None or len(estimator.classes_) > MOST_COSTS:
+        return []
+    names, matrix = estimator.classes_.tolist(), estimator.cost_matrix_.tolist()
+    return [(name, list(zip(names, row, strict=True))) for name, row in zip(names, matrix, strict=True)]
 
 
 def _columns(estimator: EstimatorBase) -> tuple[list[str], list[list[str]]]:
