@@ -40,8 +40,10 @@ from ecrt.estimators.inputs import (
     array_items,
     check_class_counts,
     class_indices,
+    in_numpy,
     in_pandas,
     labelled_items,
+    like_input,
     plain_labels,
     read_dataset,
     resolve_device,
@@ -108,7 +110,7 @@ MLP_SOURCES = 128
 
 def learned_attributes(estimator: Composed) -> dict[str, Any]:
     """All that a fit has learned, by name."""
-    private = ("_diagnosis", "_examples")
+    private = ("_diagnosis", "_examples", "_report")
     return {name: value for name, value in vars(estimator).items() if name.endswith("_") or name in private}
 
 
@@ -116,15 +118,15 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
     """Let a method that learns work on a copy, whose attributes the estimator takes together when it has succeeded.
 
     A call that fails or is interrupted leaves the estimator as it was. ``fit`` begins with nothing learned before;
-    other methods go on from it.
+    other methods go on from it, and a report of it is no longer theirs. Tensors become arrays.
     """
 
     @wraps(learn)
     def learn_all(self: Any, *args: Any, **kwargs: Any) -> Any:
         working = object.__new__(type(self))
-        before = learned_attributes(self) if learn.__name__ == "fit" else {}
+        before = {"_report", *(learned_attributes(self) if learn.__name__ == "fit" else ())}
         vars(working).update({name: value for name, value in vars(self).items() if name not in before})
-        learn(working, *args, **kwargs)
+        learn(working, *map(in_numpy, args), **{name: in_numpy(value) for name, value in kwargs.items()})
         self.__dict__ = vars(working)
         return self
 
@@ -134,11 +136,14 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
 def in_blocks(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Let a method that maps rows one by one see no more than ``ROWS_AT_ONCE`` rows of an array of numbers.
 
-    The array may be a memory-mapped file larger than memory. Tables, sparse matrices and Datasets go through whole.
+    The array may be a memory-mapped file larger than memory. Tables, sparse matrices and Datasets go through whole. A
+    tensor becomes an array and, under scikit-learn's array-API dispatch, what is found a tensor on its device.
     """
 
     @wraps(method)
     def by_blocks(self: Any, X: Any) -> Any:
+        if isinstance(X, torch.Tensor):
+            return like_input(by_blocks(self, in_numpy(X)), X)
         if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "fiub" or len(X) <= ROWS_AT_ONCE:
             return method(self, X)
         start = method(self, X[:ROWS_AT_ONCE])
@@ -332,6 +337,12 @@ class EstimatorBase(FitBase):
 
         check_is_fitted(self)
         save_estimator(self, path)
+
+    def _html_repr(self) -> str:
+        """What notebooks show: scikit-learn's own view and, of a fitted model, what it is."""
+        from ecrt.estimators.card import summary_html
+
+        return str(super()._html_repr()) + summary_html(self)
 
     def _encode(
         self,
@@ -560,11 +571,12 @@ class ClassProbabilities(ClassifierMixin):
         For multi-label data, the share of rows with all labels right. A Dataset has y in its items.
         """
         check_is_fitted(self)
+        X, y = in_numpy(X), in_numpy(y)
         y = targets_to_score(X, y, one_label=not self.multilabel_)
         unknown = [] if self.multilabel_ else np.setdiff1d(np.asarray(y), self.classes_).tolist()
         if unknown:
             warn_user(f"Labels that were not in training count as wrong: {unknown}.")
-        return float(super().score(X, y, sample_weight))
+        return float(super().score(X, y, in_numpy(sample_weight)))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else

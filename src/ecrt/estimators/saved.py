@@ -409,6 +409,9 @@ def load(path: str | PathLike[str], encoder: nn.Module | None = None) -> Any:
                 tensors.verify()
             raise error.of_file(Path(path)) from error
         tensors.verify()
+    report = Path(path).absolute().parent / "report.html"
+    if report.is_file():  # of a run of the command, whose model this is
+        estimator._report = report
     return estimator
 
 
