@@ -17,7 +17,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClas
 from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from torch import nn
 
 import ecrt
@@ -54,6 +54,11 @@ def test_classifiers_of_ones_own_are_compared_beside_ours_on_any_number_of_proce
     assert alone.label("trees") == "trees"
     assert alone.methods["trees"].trials == [{"finished": 1, "failed": 0, "cut": 0}] * 2  # there is nothing to tune
     assert "n_estimators=20" in alone.settings["own"]["trees"]
+
+
+def test_functions_in_a_pipeline_go_to_other_processes(rows):
+    squares = make_pipeline(FunctionTransformer(lambda table: table**2), GaussianNB())
+    assert compare(*rows, {"squares": squares}, seeds=2, jobs=2).sound == ["squares"]
 
 
 def test_a_mapping_alone_is_enough_and_a_given_seed_stays(rows):
@@ -176,6 +181,15 @@ def test_options_of_a_function_are_those_of_the_other_parts(rows):
     X, _ = rows
     light = fitted(rows, ByFunction(function=jitter, weight=0.01)).predict_proba(X)
     assert not np.allclose(light, fitted(rows).predict_proba(X))
+
+
+def test_a_function_serves_several_labels(rows):
+    X, y = rows
+    CALLS.clear()
+    labels = np.column_stack([y == 0, y == 2, X[:, 0] > 1.5]).astype(int)
+    clf = fitted((X, labels))
+    assert CALLS
+    assert clf.sample(4, random_state=0)[0].shape == (12, 6)
 
 
 @pytest.mark.parametrize(
