@@ -497,8 +497,7 @@ class ClassProbabilities(ClassifierMixin):
         check_is_fitted(self)
         if self.costs is None:
             return ""
-        nothing = Saving(0, 0.0, 0.0, 0.0, 0.0)
-        return (nothing if self._offsets is None else Saving(**self.history_["costs"])).sentence
+        return (Saving() if self._offsets is None else Saving(**self.history_["costs"])).sentence
 
     @in_blocks
     def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:

@@ -142,7 +142,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     costs : array, data frame, mapping or None, default=None
         What each mistake costs, where a row has one label: a row for each true class and a column for each predicted
         one, in the order of the sorted labels, or by name. ``predict`` then takes the class of lowest expected cost
-        under ``class_prior``. Held-out rows may move the cuts between classes, where that saves costs beyond noise;
+        under ``class_prior``. Held-out rows may move the cuts between classes, where that saves costs for certain;
         ``decision_verdict_`` says so.
     thresholds : {"half", "validation"}, default="half"
         For multi-label data, a label is predicted from a probability of one half on, or from where its F1 is highest on

@@ -100,18 +100,23 @@ class Decision:
 
 
 class Saving(NamedTuple):
-    """What offsets save, on rows that did not choose them: cost of a row under either rule, gain and its error."""
+    """What offsets save, on rows that did not choose them: cost of a row under either rule, gain and its error.
 
-    rows: int
-    plain: float
-    moved: float
-    gain: float
-    error: float
+    ``caution`` is what one more row of each class would cost if it were the worst that there can be: a mistake that
+    none of a few rows shows may still come.
+    """
+
+    rows: int = 0
+    plain: float = 0.0
+    moved: float = 0.0
+    gain: float = 0.0
+    error: float = 0.0
+    caution: float = 0.0
 
     @property
     def certain(self) -> bool:
-        """Whether they save something beyond noise."""
-        return self.gain > 1.96 * self.error
+        """Whether they save something beyond noise, and beyond what caution asks."""
+        return self.gain - 1.96 * self.error > self.caution
 
     @property
     def sentence(self) -> str:
@@ -123,13 +128,13 @@ class Saving(NamedTuple):
         width = 1.96 * self.error
         figures = (
             f"{self.moved:.3f} a row with them, {self.plain:.3f} without (saved {self.gain:+.3f}, 95 % interval "
-            f"{self.gain - width:+.3f} to {self.gain + width:+.3f})"
+            f"{self.gain - width:+.3f} to {self.gain + width:+.3f}; needed is more than {self.caution:.3f})"
         )
         if self.certain:
             return f"The class of lowest expected cost is predicted, with cuts moved by held-out rows: {figures}."
         return (
-            "The class of lowest expected cost is predicted. Cuts that held-out rows would move save no more than "
-            f"chance: {figures}."
+            "The class of lowest expected cost is predicted. Cuts that held-out rows would move do not save enough "
+            f"for certain: {figures}."
         )
 
 
@@ -137,7 +142,7 @@ def choose_offsets(log_proba: Array, y: Labels, costs: Array, prior: Array) -> t
     """Offsets of expected costs that make held-out rows cheapest; all 0, the plain rule, if they do not help for sure.
 
     Probabilities that are right need no offsets. So these are chosen on some of the rows and tried on the others, fold
-    by fold, and kept only if they save there more than noise.
+    by fold, and kept only if they save there more than noise and caution.
 
     Parameters
     ----------
@@ -150,7 +155,7 @@ def choose_offsets(log_proba: Array, y: Labels, costs: Array, prior: Array) -> t
     log_proba, y = log_proba[order], y[order]
     counts = np.bincount(y, minlength=n_classes)
     if n_classes > MOST_CLASSES or (counts >= 2).sum() < 2:
-        return np.zeros(n_classes), Saving(0, 0.0, 0.0, 0.0, 0.0)
+        return np.zeros(n_classes), Saving()
     expected, paid = softmax(log_proba, axis=1) @ costs, costs[y]
     share = np.where(counts > 0, prior, 0.0)
     weight = (share / share.sum() / np.maximum(counts, 1))[y]
@@ -168,7 +173,8 @@ def choose_offsets(log_proba: Array, y: Labels, costs: Array, prior: Array) -> t
     around = np.where(counts[y] > 1, saved - mean[y], saved)  # of a single row nobody knows how it varies
     inflated = (counts / np.maximum(counts - 1, 1))[y]
     error = float(np.sqrt((weight**2 * around**2 * inflated).sum()))
-    saving = Saving(len(y), float(weight @ cost), float(weight @ cheaper), float(weight @ saved), error)
+    caution = float((share / share.sum()) @ ((costs.max(axis=1) - costs.min(axis=1)) / (counts + 1)))
+    saving = Saving(len(y), float(weight @ cost), float(weight @ cheaper), float(weight @ saved), error, caution)
     return _cheapest(expected, paid, weight) if saving.certain else np.zeros(n_classes), saving
 
 
@@ -195,7 +201,9 @@ def _cheapest(expected: Array, paid: Array, weight: Array) -> Array:
             if total[best] < total[now] - 1e-12:
                 low = edges[best] if best < len(edges) else edges[-1] - 1e-9
                 high = edges[best - 1] if best else edges[0] + 1e-9
-                offsets[label] = (low + high) / 2
+                # No farther than these rows ask for: between two of them there may be a long way.
+                near = low + 0.1 * (high - low) if low >= 0 else high - 0.1 * (high - low)
+                offsets[label] = 0.0 if low < 0 < high else near
         if np.array_equal(offsets, before):
             break
     return offsets
