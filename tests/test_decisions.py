@@ -16,9 +16,10 @@ from sklearn.naive_bayes import GaussianNB
 from typer.testing import CliRunner
 
 import ecrt
-from ecrt import BaselineClassifier, ECRTClassifier, InputError
+from ecrt import BaselineClassifier, ECRTClassifier, InputError, LinearHead
 from ecrt.cli import app
 from ecrt.estimators.decisions import choose_offsets, cost_matrix, lowest_cost
+from ecrt.losses import LossRule, cross_entropy
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.ECRTWarning")
 
@@ -199,6 +200,24 @@ def test_a_fit_asks_held_out_rows_under_its_prior(rows, monkeypatch):
     balanced = ECRTClassifier(costs=COSTS, class_prior="balanced", **QUICK).fit(*rows)
     assert balanced.decision_.class_prior == "balanced"
     assert log_proba - asked[1][0] == pytest.approx(np.broadcast_to(np.log(prior), log_proba.shape))
+
+
+def exaggerated(counts_m):
+    """A loss whose logits come out four times too large, though it says that they are log-probabilities."""
+    return lambda logits_nm, y_n, done=1.0: cross_entropy(logits_nm / 4, y_n)
+
+
+def test_a_fit_with_wrong_probabilities_moves_its_cuts_and_new_rows_cost_less(tmp_path):
+    X, y = make_classification(
+        4000, n_informative=4, n_features=4, n_redundant=0, weights=[0.8], flip_y=0.3, random_state=0
+    )
+    head = LinearHead(loss=LossRule(bind=exaggerated), weight_decay=1e-4)
+    options = {"demixing": "linear", "augmentation": "none", "class_prior": "training", "random_state": 0}
+    clf = ECRTClassifier(head=head, costs=[[0, 1], [12, 0]], **options).fit(X[:3000], y[:3000])
+    assert "with cuts moved by held-out rows" in clf.decision_verdict_
+    scores, truth = clf.predict_log_proba(X[3000:]), y[3000:]
+    decided = clf.cost_matrix_[truth, clf.predict(X[3000:])].mean()
+    assert decided < 0.95 * clf.cost_matrix_[truth, lowest_cost(scores, clf.cost_matrix_)].mean()
 
 
 def test_moved_cuts_serve_under_their_own_prior_and_costs_alone(rows):
