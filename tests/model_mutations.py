@@ -63,7 +63,14 @@ def originals(folder: Path) -> list[Original]:
     names = np.array(["x", "y", "z", "rare"])
     fits = [
         (ECRTClassifier(demixing=Flow(**SMALL), head="linear", random_state=0), table, names[y], None),
-        (ECRTClassifier(demixing=Linear(source_prior="shared"), head="gaussian", random_state=0), X, y, None),
+        (
+            ECRTClassifier(
+                demixing=Linear(source_prior="shared"), head="gaussian", costs=2 * (1 - np.eye(4)), random_state=0
+            ),
+            X,
+            y,
+            None,
+        ),
         (
             ECRTClassifier(demixing="none", head=MLPHead(loss="cross-entropy", epochs=2), random_state=0),
             X,
@@ -387,6 +394,7 @@ def use(model: Any, X: Any) -> Any:
         model.sample(1, y=predicted[:2], random_state=0)
         return predicted
     model.predict(X)
+    _ = model.decision_verdict_
     model.sample(2, random_state=0)
     probabilities = model.predict_proba(X)
     if probabilities.shape[1] != len(model.classes_):

@@ -72,6 +72,7 @@ HEAD = {
     "loss": ["focal"], "loss_options": [{"tau": 1.5}], "class_mass": ["balanced"], "mixup": [0.5],
     "weight_decay": [1.0], "learning_rate": [2e-2],
 }  # fmt: skip
+COSTS = [[0, 9, 9, 9, 9, 9], *([1, 0, 1, 1, 1, 1] for _ in range(5))]
 COMMON = {"encoder": ["mlp"], "validation_fraction": [0.4]}
 VALUES: dict[type, dict[str, list[Any]]] = {
     Encoder: {
@@ -106,7 +107,8 @@ VALUES: dict[type, dict[str, list[Any]]] = {
     ECRTClassifier: COMMON | {
         "demixing": ["none"], "augmentation": ["permutation", "borrowed", "kernel", "pairs", "none"],
         "head": ["gaussian", "linear"],
-        "minority": [[0]], "class_prior": ["training"], "thresholds": ["validation"], "precision": ["float32"],
+        "minority": [[0]], "class_prior": ["training"], "costs": [COSTS], "thresholds": ["validation"],
+        "precision": ["float32"],
     },
     ECRTTransformer: COMMON | {"demixing": ["none"], "minority": [[0]], "precision": ["float32"]},
     ECRTRegressor: COMMON | {
@@ -115,6 +117,7 @@ VALUES: dict[type, dict[str, list[Any]]] = {
     },
     BaselineClassifier: COMMON | {
         "method": ["lda"], "scaling": ["one"], "head": ["mlp"], "minority": [[0]], "class_prior": ["training"],
+        "costs": [COSTS],
     },
 }  # fmt: skip
 """Other values than the defaults; those of rivals are made from the defaults."""

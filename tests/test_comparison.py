@@ -86,9 +86,9 @@ def test_probabilities_assume_the_prior_that_the_method_names() -> None:
 
 
 def test_methods_are_chosen_by_name_and_unknown_ones_listed() -> None:
-    assert choose_methods("default") == DEFAULT_METHODS
-    assert choose_methods("all") == tuple(METHODS)
-    assert choose_methods(["lda", "erm", "lda"]) == ("lda", "erm")
+    assert tuple(choose_methods("default")) == DEFAULT_METHODS
+    assert choose_methods("all") == METHODS
+    assert tuple(choose_methods(["lda", "erm", "lda"])) == ("lda", "erm")
     with pytest.raises(InputError, match=r"'ecrd'; did you mean 'ecrt'\? Known: default, all, erm, "):
         choose_methods("erm,ecrd")
     with pytest.raises(InputError, match="No method is named"):

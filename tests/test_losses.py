@@ -260,7 +260,16 @@ def test_logit_adjusted_is_its_loop(scores_bm, prior_m, dtype):
     expected = []
     for row, y in zip(scores_bm.tolist(), Y.tolist(), strict=True):
         expected.append(naive_cross_entropy([value + math.log(p[m]) for m, value in enumerate(row)], y))
-    assert_equal(logit_adjusted(scores_bm, Y, prior_m.log()), expected, dtype)
+    assert_equal(logit_adjusted(scores_bm, Y, prior_m), expected, dtype)
+    twice = logit_adjusted(scores_bm, Y, prior_m, tau=2.0)
+    assert_equal(twice, logit_adjusted(scores_bm + prior_m.log(), Y, prior_m).tolist(), dtype)
+
+
+@both_dtypes
+def test_exact_losses_take_a_prior_in_the_same_form(scores_bm, prior_m, dtype):
+    """Donsker-Varadhan is the adjusted cross-entropy but for a constant, both with the same probabilities."""
+    constant = dv_exact(scores_bm, Y, prior_m) - logit_adjusted(scores_bm, Y, prior_m)
+    assert_equal(constant, prior_m[Y].log().tolist(), dtype)
 
 
 @both_dtypes

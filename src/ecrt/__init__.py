@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ecrt.selection import PseudoMinority
     from ecrt.stages import (
         Borrowed,
+        ByFunction,
         Donors,
         Encoder,
         Flow,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BaselineClassifier",
     "Borrowed",
+    "ByFunction",
     "DivergenceError",
     "Donors",
     "ECRTAugmenter",

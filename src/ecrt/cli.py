@@ -148,7 +148,9 @@ ClassColumn = Annotated[str | None, Option(help="Column with the class (NPZ: an 
 Model = Annotated[Path, Argument(metavar="DIR", help="Folder that ecrt fit has written.")]
 Prior = Annotated[str | None, Option(metavar="PRIOR", help="balanced, training, or a number for each class: 0.9,0.1.")]
 Threshold = Annotated[float | None, Option(help="Two classes: probability from which the rarer one is predicted.")]
-Costs = Annotated[str | None, Option(metavar="MISS:FALSE_ALARM", help="Two classes: costs of mistakes, such as 10:1.")]
+Costs = Annotated[
+    str | None, Option(metavar="COSTS", help="MISS:FALSE_ALARM, such as 10:1; or a CSV file: true by predicted class.")
+]
 Jobs = Annotated[int | None, Option(min=1, help="Processes; one on each core if not given.")]
 NewFolder = Annotated[Path, Option("--output", "-o", metavar="DIR", help="Folder to write.")]
 KeptFolder = Annotated[Path, Option("--output", "-o", metavar="DIR", help="Folder; the same command resumes there.")]
@@ -365,8 +367,8 @@ def evaluate(
     with nullcontext() if output is None else open_report(output) as new:
         run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
         options = _reading(encoding, decimal)
-        found, decided = run.evaluate(file, options=options, allow_unreadable=allow_unreadable)
-        _print_metrics(found, decided)
+        found = run.evaluate(file, options=options, allow_unreadable=allow_unreadable)
+        _print_metrics(found)
         if new is not None:
             found.write(new.path)
             write_model_page(found, new.path)
@@ -568,7 +570,7 @@ def _fit_command(file: Path, target: str | None, method: str, **options: str | l
     return shlex.join(words)
 
 
-def _print_metrics(found: Evaluation, decided: dict[str, float] | None = None) -> None:
+def _print_metrics(found: Evaluation) -> None:
     """Print the figures of an evaluation as a table."""
     from ecrt.report import summary_table
 
@@ -582,12 +584,13 @@ def _print_metrics(found: Evaluation, decided: dict[str, float] | None = None) -
     if found.unknown_labels:
         named = ", ".join(f"{label} ({rows})" for label, rows in list(found.unknown_labels.items())[:8])
         tell(f"Labels that the model does not know count as errors: {named}.")
-    if decided:
-        Terminal().print(summary_table("With the threshold", [dict(decided)]))
+    if found.decided:
+        title = "With the threshold" if "threshold" in found.decided else "With the costs"
+        Terminal().print(summary_table(title, [dict(found.decided)]))
     if found.plain:
         gains: list[dict[str, object]] = [{"metric": name, **figures} for name, figures in found.plain.items()]
         Terminal().print(summary_table("Beside plain logit adjustment: balanced prior, gain from low to high", gains))
-    for sentence in (found.verdict, found.unlabelled):
+    for sentence in (found.verdict, found.unlabelled, found.decision):
         if sentence:
             tell(sentence)
 

@@ -171,9 +171,9 @@ def hinge(logits_nm: Tensor, y_n: Tensor) -> Tensor:
     return torch.relu(1 + wrong_nm.amax(1) - true_n)
 
 
-def logit_adjusted(logits_nm: Tensor, y_n: Tensor, log_prior_m: Tensor) -> Tensor:
-    """Cross-entropy of logits + log prior (Menon et al., 2021), so that the logits themselves are balanced ones."""
-    return cross_entropy(logits_nm + log_prior_m, y_n)
+def logit_adjusted(logits_nm: Tensor, y_n: Tensor, label_prior_m: Tensor, tau: float = 1.0) -> Tensor:
+    """Cross-entropy of logits + tau log p (Menon et al., 2021), so that the logits themselves are balanced ones."""
+    return cross_entropy(logits_nm + _like(tau * torch.log(label_prior_m), logits_nm), y_n)
 
 
 def focal(logits_nm: Tensor, y_n: Tensor, gamma: float = 2.0) -> Tensor:
@@ -312,8 +312,8 @@ def make_class_loss(name: LossName, counts_m: Tensor, **options: float) -> Class
             weight_m,
             chosen.get("reweight_from", 0.0),
         )
-    shift_m = _log_prior(counts_m, chosen["tau"])
-    return _BoundLoss(lambda logits_nm, y_n: logit_adjusted(logits_nm, y_n, _like(shift_m, logits_nm)))
+    prior_m, tau = training_prior(counts_m), chosen["tau"]
+    return _BoundLoss(lambda logits_nm, y_n: logit_adjusted(logits_nm, y_n, prior_m, tau))
 
 
 def training_prior(counts_m: Tensor) -> Tensor:

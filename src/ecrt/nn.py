@@ -298,16 +298,36 @@ class LabelNetworkCritic(Critic):
         return scores_nm if labels_k is None else scores_nm[:, labels_k]
 
 
-def make_critic(name: CriticName, n_coordinates: int, n_labels: int, width: int = 64) -> Critic:
-    """Build a critic by name."""
+def make_critic(
+    name: CriticName | Callable[[int, int, int], nn.Module], n_coordinates: int, n_labels: int, width: int = 64
+) -> nn.Module:
+    """Build a critic by name, or by a class or function of one's own."""
     kinds: dict[str, type[Critic]] = {
         "additive": AdditiveCritic,
         "cosine": CosineCritic,
         "label-network": LabelNetworkCritic,
     }
+    if callable(name):
+        return _own_critic(name, n_coordinates, n_labels, width)
     if name not in kinds:
-        raise InputError(f"critic={name!r}: choose one of {sorted(kinds)}.")
+        raise InputError(f"critic={name!r}: choose one of {sorted(kinds)}, or a class of yours.")
     return kinds[name](n_coordinates, n_labels, width)
+
+
+def _own_critic(make: Callable[[int, int, int], nn.Module], n_coordinates: int, n_labels: int, width: int) -> nn.Module:
+    """A critic of the user's own, tried on two rows: the trouble is better found here than in training."""
+    critic, s_nd = make(n_coordinates, n_labels, width), torch.zeros(2, n_coordinates)
+    who = f"critic={getattr(make, '__name__', make)}"
+    if not isinstance(critic, nn.Module):
+        raise InputError(f"{who}: it must give a torch module, not {type(critic).__name__}.")
+    for labels_k, wanted in ((None, n_labels), (torch.zeros(1, dtype=torch.int64), 1)):
+        with torch.no_grad():
+            found = tuple(critic(s_nd, labels_k).shape)
+        if found != (2, wanted):
+            raise InputError(
+                f"{who}: of 2 rows and {wanted} labels it gave scores of shape {found}, not (2, {wanted})."
+            )
+    return critic
 
 
 # --- heads -------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 every method on every split and keeps the runs on disk. ``results`` tests the differences.
 """
 
-from ecrt.comparison.methods import DEFAULT_METHODS, METHODS, Method, choose_methods
+from ecrt.comparison.methods import DEFAULT_METHODS, METHODS, Method, TableReader, choose_methods
 from ecrt.comparison.protocol import compare, dask_cluster
 from ecrt.comparison.results import MEASURES, SHOWN, Comparison, MethodResult
 
@@ -16,6 +16,7 @@ __all__ = [
     "Comparison",
     "Method",
     "MethodResult",
+    "TableReader",
     "choose_methods",
     "compare",
     "dask_cluster",

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone, is_classifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
+from sklearn.model_selection._search import BaseSearchCV
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ecrt.data import TableEncoder
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier
+from ecrt.estimators.base import ClassProbabilities, FitBase
 from ecrt.rivals import BaselineClassifier, Rival, known_rivals
 from ecrt.rivals.base import Choice, Number, Space
 from ecrt.stages import LinearHead, MLPHead, Parametric
@@ -160,20 +164,97 @@ METHODS: dict[str, Method] = {name: (OTHERS | RIVALS)[name] for name in DEFAULT_
 """By the name that ``--methods`` takes; rivals have the name that they have in ``BaselineClassifier``."""
 
 
-def choose_methods(names: str | Sequence[str]) -> tuple[str, ...]:
-    """Names of methods, ``"default"`` or ``"all"``; a list, or text with commas. None twice, in the order given.
+OWN_NAME = re.compile(r"[A-Za-z0-9][\w .+-]{0,59}")
+"""What a method of the user's own may be called: its name is that of a folder, too."""
 
-    >>> choose_methods("ecrt, erm,ecrt")
-    ('ecrt', 'erm')
+Asked = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
+"""Methods to compare: names, and estimators of one's own by name."""
+
+
+def choose_methods(asked: Asked) -> dict[str, Method]:
+    """Methods by name, in the order given and none twice.
+
+    Parameters
+    ----------
+    asked : names of methods, ``"default"`` or ``"all"``, in a list or in text with commas; and mappings from names of
+        your own to classifiers, or to a :class:`Method` of yours.
+
+    Examples
+    --------
+    >>> list(choose_methods("ecrt, erm,ecrt"))
+    ['ecrt', 'erm']
+    >>> list(choose_methods(["erm", {"logistic": LogisticRegression()}]))
+    ['erm', 'logistic']
     """
-    parts = [part.strip() for part in names.split(",")] if isinstance(names, str) else list(names)
-    chosen: dict[str, None] = {}
-    for part in filter(None, parts):
-        if part not in METHODS and part not in ("all", "default"):
-            close = difflib.get_close_matches(part, METHODS, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else "."
-            raise InputError(f"No method is called {part!r}{hint} Known: default, all, {', '.join(METHODS)}.")
-        chosen |= dict.fromkeys(METHODS if part == "all" else DEFAULT_METHODS if part == "default" else (part,))
+    listed = asked.split(",") if isinstance(asked, str) else [asked] if isinstance(asked, Mapping) else list(asked)
+    chosen: dict[str, Method] = {}
+    for one in listed:
+        if isinstance(one, Mapping):
+            for name, given in one.items():
+                if name in chosen:
+                    raise InputError(f"methods: {name!r} is there twice. Give one of them another name.")
+                chosen[name] = _own_method(name, given)
+        elif not isinstance(one, str):
+            raise InputError(f"methods: {one!r} has no name. Give it one: {{'my method': {type(one).__name__}(...)}}.")
+        elif one.strip():
+            chosen |= {name: METHODS[name] for name in _names(one.strip())}
     if not chosen:
         raise InputError(f"No method is named. Known: default, all, {', '.join(METHODS)}.")
-    return tuple(chosen)
+    return chosen
+
+
+def _names(name: str) -> Sequence[str]:
+    """Names of our methods that one name stands for."""
+    if name not in METHODS and name not in ("all", "default"):
+        close = difflib.get_close_matches(name, METHODS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise InputError(f"No method is called {name!r}{hint} Known: default, all, {', '.join(METHODS)}.")
+    return tuple(METHODS) if name == "all" else DEFAULT_METHODS if name == "default" else (name,)
+
+
+def _own_method(name: Any, given: Any) -> Method:
+    """A classifier of the user's own as a method without anything to tune; a ``Method`` as it is."""
+    if not isinstance(name, str) or not OWN_NAME.fullmatch(name):
+        raise InputError(f"methods: {name!r} cannot be a name. Use up to 60 letters, digits, spaces and - _ . +.")
+    if name in METHODS:
+        raise InputError(f"methods: {name!r} is one of our methods. Give yours another name.")
+    if isinstance(given, Method):
+        return given
+    kind = getattr(given, "__name__", type(given).__name__)
+    if isinstance(given, type) or not hasattr(given, "get_params") or not is_classifier(given):
+        raise InputError(
+            f"methods: {name!r} ({kind}) is not a scikit-learn classifier, such as ExtraTreesClassifier()."
+        )
+    if not hasattr(given, "predict_proba"):
+        raise InputError(
+            f"methods: {name!r} ({kind}) gives no probabilities. Wrap it: sklearn.calibration.CalibratedClassifierCV."
+        )
+    final = given
+    while isinstance(final, Pipeline | BaseSearchCV):
+        final = final.steps[-1][1] if isinstance(final, Pipeline) else final.estimator
+    weighted = str(final.get_params().get("class_weight")).startswith("balanced")
+    prior: Literal["balanced", "training"] = "balanced"
+    if isinstance(final, ClassProbabilities):
+        prior = "training" if isinstance(final.class_prior, str) and final.class_prior == "training" else "balanced"
+        if not isinstance(final.class_prior, str):
+            raise InputError(f"methods: {name!r} has class_prior={final.class_prior!r}: use 'balanced' or 'training'.")
+    elif not weighted:
+        prior = "training"
+    return Method(label=name, build=partial(_built, given), space={}, prior=prior, reference=_shown(given))
+
+
+def _built(given: Any, parameters: Parameters, seed: int) -> Any:
+    """A copy with seeds where none were set; what is neither a pipeline nor ours reads a table as numbers."""
+    model = clone(given)
+    seeds = {path: seed for path, value in model.get_params().items() if _is_seed(path) and value is None}
+    model.set_params(**seeds)
+    return model if isinstance(model, Pipeline | FitBase) else make_pipeline(TableReader(), model)
+
+
+def _is_seed(path: str) -> bool:
+    return path.rpartition("__")[2] == "random_state"
+
+
+def _shown(estimator: Any) -> str:
+    """An estimator with all that was set, the same in every process: no addresses in memory."""
+    return re.sub(r" at 0x[0-9a-f]+", "", " ".join(estimator.__repr__(N_CHAR_MAX=10**6).split()))

@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ecrt.comparison.methods import METHODS, Method, choose_methods
+from ecrt.comparison.methods import METHODS, Asked, Method, choose_methods
 from ecrt.comparison.results import MEASURES, Comparison, MethodResult, choose_measure
 from ecrt.comparison.splits import Split, make_splits, warnings_of
 from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows
@@ -71,7 +71,7 @@ def compare(
     X: Any,
     y: ArrayLike,
     *,
-    methods: str | Sequence[str] = "default",
+    methods: Asked = "default",
     metric: str = "balanced_accuracy",
     prior: PriorName = "balanced",
     seeds: int = 5,
@@ -96,7 +96,9 @@ def compare(
     Parameters
     ----------
     X, y : a table or an array (also sparse), and the class of each row.
-    methods : names of ``ecrt.comparison.METHODS``, ``"default"`` or ``"all"``.
+    methods : names of ``ecrt.comparison.METHODS``, ``"default"`` or ``"all"``; classifiers of your own by name, such as
+        ``{"trees": ExtraTreesClassifier()}``; or a list of both. Pipelines are given the table as it is, other
+        classifiers the numbers that ECRT reads it as. Classes are numbered from 0 on, in order.
     metric, prior : what tuning aims at and the verdict is about, under which class prior. All metrics are measured
         under both priors in any case.
     seeds : number of outer splits.
@@ -122,7 +124,8 @@ def compare(
     """
     optuna_library()  # before the work begins, not in a worker
     table, labels, codes, columns = _read(X, y)
-    names = choose_methods(methods)
+    compared = choose_methods(methods)
+    names = list(compared)
     chosen = reference or (REFERENCE if REFERENCE in names else names[0])
     if chosen not in names:
         raise InputError(f"The reference {chosen!r} is not among the methods: {', '.join(names)}.")
@@ -134,12 +137,14 @@ def compare(
         raise InputError(f"trials={trials}, budget={budget}: at least one trial, or a time above 0, is needed.")
     splits = make_splits(codes, groups=groups, times=times, n_seeds=seeds, test_size=test_size)
     settings = {
-        "title": title, "methods": list(names), "reference": chosen, "metric": choose_measure(metric, len(labels)),
+        "title": title, "methods": names, "reference": chosen, "metric": choose_measure(metric, len(labels)),
         "prior": prior, "seeds": seeds, "test_size": test_size, "budget": budget,
         "splits": "grouped" if groups is not None else "timed" if times is not None else "stratified",
         "trials": TRIALS if trials is None and budget is None else trials,
         "data": fingerprint(table, codes, groups, times), "versions": package_versions(),
     }  # fmt: skip
+    own = {name: method.reference for name, method in compared.items() if METHODS.get(name) is not method}
+    settings |= {"own": own} if own else {}  # the same folder is for the same estimators
     tested = [np.bincount(codes[split.test], minlength=len(labels)) for split in splits]
     data = {
         "rows": len(table), "columns": table.shape[1], "classes": labels, "counts": np.bincount(codes).tolist(),
@@ -154,8 +159,9 @@ def compare(
         store.claim(settings)
         for sentence in remarks:
             warn_user(sentence)
-        _run_all(store, table, codes, splits, settings, jobs, progress or Progress())
-        found = collect(store, settings, data, remarks, codes, splits)
+        _run_all(store, compared, table, codes, splits, settings, jobs, progress or Progress())
+        labels_of = {name: method.label for name, method in compared.items()}
+        found = collect(store, settings, data, remarks, codes, splits, labels_of)
         found.write(store.folder)
     return found
 
@@ -202,8 +208,8 @@ def fingerprint(X: pd.DataFrame, *columns: ArrayLike | None) -> str:
 
 
 def _run_all(
-    store: Store, X: pd.DataFrame, y: Rows, splits: Sequence[Split], settings: Mapping[str, Any], jobs: int | None,
-    progress: Progress,
+    store: Store, methods: Mapping[str, Method], X: pd.DataFrame, y: Rows, splits: Sequence[Split],
+    settings: Mapping[str, Any], jobs: int | None, progress: Progress,
 ) -> None:  # fmt: skip
     """Every run that is not on disk yet; each is written as soon as it is done."""
     runs = [(name, seed) for seed in range(len(splits)) for name in settings["methods"]]
@@ -215,7 +221,8 @@ def _run_all(
         for name, seed in tasks:  # joblib takes a task when a process is free for it
             folder = store.run_folder(name, seed)
             folder.mkdir(parents=True, exist_ok=True)
-            yield joblib.delayed(run)(name, seed, X, y, splits[seed], settings, folder)
+            own = None if METHODS.get(name) is methods[name] else methods[name]  # ours are known in every process
+            yield joblib.delayed(run)(name, seed, X, y, splits[seed], settings, folder, own)
 
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
     for done in parallel(calls()):
@@ -247,9 +254,12 @@ def dask_cluster(address: str | None) -> Iterator[None]:
 
 def collect(
     store: Store, settings: dict[str, Any], data: dict[str, Any], warnings: list[str], y: NDArray[np.int64],
-    splits: Sequence[Split],
+    splits: Sequence[Split], labels: Mapping[str, str],
 ) -> Comparison:  # fmt: skip
-    """Measure the predictions on disk; their columns are the classes of the training rows of their split."""
+    """Measure the predictions on disk; their columns are the classes of the training rows of their split.
+
+    ``labels`` are those of the methods for readers.
+    """
     methods: dict[str, MethodResult] = {}
     times: dict[str, list[dict[str, float]]] = {}
     for name in settings["methods"]:
@@ -266,7 +276,7 @@ def collect(
             for row, one, split in zip(recalls[prior], found, splits, strict=True):
                 row[np.unique(y[split.train])[one["by_class"]["class"]]] = one["by_class"]["recall"]
         methods[name] = MethodResult(
-            label=METHODS[name].label,
+            label=labels[name],
             error=error,
             parameters=[one.parameters for one in tuned],
             validation=[one.validation for one in tuned],
@@ -280,9 +290,15 @@ def collect(
 # --- one run: a method on one split -----------------------------------------------------------------------------------
 
 
-def run(name: str, seed: int, X: pd.DataFrame, y: Rows, split: Split, settings: Mapping[str, Any], folder: Path) -> Run:
-    """Tune a method on one split, fit it on all training rows and predict; a run that fails has no predictions."""
-    method, started = METHODS[name], time.perf_counter()
+def run(
+    name: str, seed: int, X: pd.DataFrame, y: Rows, split: Split, settings: Mapping[str, Any], folder: Path,
+    own: Method | None = None,
+) -> Run:  # fmt: skip
+    """Tune a method on one split, fit it on all training rows and predict; a run that fails has no predictions.
+
+    ``own`` : the method, where it is not one of ours.
+    """
+    method, started = own or METHODS[name], time.perf_counter()
     # A worker that outlived its parent may still be at it, and keep trials in the same folder.
     alone = locked(folder, wait=True) if folder.is_dir() else nullcontext()
     with alone, one_thread(), warnings.catch_warnings():
@@ -392,7 +408,8 @@ def tune(
     done: list[Trial] = []
     best: tuple[Trial, Validation | None] | None = None
     left = math.inf if budget is None else budget
-    while len(done) < (trials or MOST_TRIALS) and left > 0:
+    most = trials or MOST_TRIALS if space else 1  # without anything to tune all trials are the same
+    while len(done) < most and left > 0:
         began = time.perf_counter()  # drawing a setting is part of tuning
         sampler_seed = seed_from(seed, len(done))
         study.sampler = optuna.samplers.TPESampler(seed=sampler_seed, n_startup_trials=STARTUP_TRIALS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class ECRTAugmenter(nn.Module):
         Whether weights give every class the same mass, instead of the one that it has among training rows.
     demixing : {"auto", "linear", "flow", "none"}, Linear, Flow or NoDemixing, default="auto"
         As in ``ECRTSampler``.
-    augmentation : {"auto", "kernel", "pairs", "parametric", "permutation", "borrowed"} or a part, default="auto"
+    augmentation : {"auto", "kernel", "pairs", "parametric", "permutation", "borrowed"}, part, callable, default="auto"
         How sources are drawn, as in ``ECRTSampler``. Its ``weight``, one half unless you set it, is the share of the
         mass of a rare class that is synthetic.
     minority : "auto", "all", int, labels or callable, default="auto"
@@ -80,7 +81,7 @@ class ECRTAugmenter(nn.Module):
         n_synthetic: int = 8,
         balanced: bool = False,
         demixing: str | Demixing = "auto",
-        augmentation: str | Augmentation = "auto",
+        augmentation: str | Augmentation | Callable[..., Any] = "auto",
         minority: MinorityRule = "auto",
         random_state: int = 0,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -39,14 +39,17 @@ from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.tables import MOST_NAMED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.errors import InputError, warn_user
+from ecrt.estimators.decisions import Decision, Saving, choose_offsets, cost_matrix, lowest_cost
 from ecrt.estimators.export import ClassOutcome, LabelOutcome, ServedModel, write_onnx
 from ecrt.estimators.inputs import (
     array_items,
     check_class_counts,
     class_indices,
+    in_numpy,
     in_pandas,
     item_of,
     labelled_items,
+    like_input,
     plain_labels,
     read_dataset,
     resolve_device,
@@ -86,6 +89,9 @@ Minority = Annotated[
 Prior = Annotated[str | ArrayLike, StrOptions({"balanced", "training"}), "array-like"]
 """What the option ``class_prior`` may be."""
 
+Costs = Annotated[ArrayLike | Mapping[str, Mapping[str, float]], "array-like", dict] | None
+"""What the option ``costs`` may be."""
+
 Space = Literal["source", "feature", "input"]
 """Where samples are drawn: as sources, as features of the encoder, or as its inputs."""
 
@@ -110,7 +116,7 @@ MLP_SOURCES = 128
 
 def learned_attributes(estimator: Composed) -> dict[str, Any]:
     """All that a fit has learned, by name."""
-    private = ("_diagnosis", "_examples")
+    private = ("_diagnosis", "_examples", "_report")
     return {name: value for name, value in vars(estimator).items() if name.endswith("_") or name in private}
 
 
@@ -118,19 +124,19 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
     """Let a method that learns work on a copy, whose attributes the estimator takes together when it has succeeded.
 
     A call that fails or is interrupted leaves the estimator as it was. ``fit`` begins with nothing learned before;
-    other methods go on from it.
+    other methods go on from it, and a report of it is no longer theirs. Tensors become arrays.
     """
 
     @wraps(learn)
     def learn_all(self: Any, *args: Any, **kwargs: Any) -> Any:
         working = object.__new__(type(self))
-        before = learned_attributes(self) if learn.__name__ == "fit" else {}
+        before = {"_report", *(learned_attributes(self) if learn.__name__ == "fit" else ())}
         vars(working).update({name: value for name, value in vars(self).items() if name not in before})
         folder = None if self.checkpoint is None else Path(self.checkpoint) / learn.__name__
         with kept_in(folder, partial(identity_of, self, signature(learn).bind, args, kwargs)) as seed:
             if seed is not None:
                 working.random_state = seed
-            learn(working, *args, **kwargs)
+            learn(working, *map(in_numpy, args), **{name: in_numpy(value) for name, value in kwargs.items()})
         working.random_state = self.random_state
         self.__dict__ = vars(working)
         return self
@@ -168,11 +174,14 @@ def _described(value: Any) -> str:
 def in_blocks(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Let a method that maps rows one by one see no more than ``ROWS_AT_ONCE`` rows of an array of numbers.
 
-    The array may be a memory-mapped file larger than memory. Tables, sparse matrices and Datasets go through whole.
+    The array may be a memory-mapped file larger than memory. Tables, sparse matrices and Datasets go through whole. A
+    tensor becomes an array and, under scikit-learn's array-API dispatch, what is found a tensor on its device.
     """
 
     @wraps(method)
     def by_blocks(self: Any, X: Any) -> Any:
+        if isinstance(X, torch.Tensor):
+            return like_input(by_blocks(self, in_numpy(X)), X)
         if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "fiub" or len(X) <= ROWS_AT_ONCE:
             return method(self, X)
         start = method(self, X[:ROWS_AT_ONCE])
@@ -434,6 +443,12 @@ class EstimatorBase(FitBase):
     def _served(self) -> ServedModel:
         raise NotImplementedError
 
+    def _html_repr(self) -> str:
+        """What notebooks show: scikit-learn's own view and, of a fitted model, what it is."""
+        from ecrt.estimators.card import summary_html
+
+        return str(super()._html_repr()) + summary_html(self)
+
     def _encode(
         self,
         items: Dataset[Any],
@@ -511,6 +526,9 @@ class ClassProbabilities(ClassifierMixin):
     """Predictions of classes, or of labels of which a row may have several, under a class prior."""
 
     class_prior: Any
+    costs: Any
+    history_: dict[str, Any]
+    decision_: Decision
     classes_: NDArray[Any]
     class_counts_: NDArray[Any]
     multilabel_: bool
@@ -544,6 +562,47 @@ class ClassProbabilities(ClassifierMixin):
         self.class_counts_, self.multilabel_ = counts, multilabel
         if not isinstance(self.class_prior, str):
             _ = self.log_class_prior_
+        _ = self.cost_matrix_
+
+    @property
+    def cost_matrix_(self) -> Array | None:
+        """Costs in the order of ``classes_``, true classes in rows and predicted ones in columns; ``None`` for none."""
+        return None if self.costs is None else cost_matrix(self.costs, self.classes_)
+
+    def _decide(self, trial: Callable[[], tuple[Array, NDArray[np.int64]]] | None, y: NDArray[np.int64]) -> None:
+        """With costs, let held-out rows move the cuts between classes; ``trial`` gives their balanced logits."""
+        costs = self.cost_matrix_
+        if costs is None:
+            return
+        logits, rows = (np.zeros((0, len(costs))), y[:0]) if trial is None else trial()
+        offsets, saving = choose_offsets(logits + self.log_class_prior_, y[rows], costs, softmax(self.log_class_prior_))
+        prior = self.class_prior if isinstance(self.class_prior, str) else np.asarray(self.class_prior).tolist()
+        self.decision_ = Decision(offsets, costs, prior)
+        self.history_["costs"] = saving._asdict()
+
+    def _forget_decision(self) -> None:
+        """Classes are others now, and the cuts between them must be, too."""
+        if hasattr(self, "decision_"):
+            del self.decision_
+        self.history_ = {name: value for name, value in self.history_.items() if name != "costs"}
+
+    @property
+    def _offsets(self) -> Array | None:
+        """What held-out rows add to expected costs; nothing under other costs or another prior than theirs."""
+        decision, prior, costs = getattr(self, "decision_", None), self.class_prior, self.cost_matrix_
+        if decision is None or costs is None:
+            return None
+        prior = prior if isinstance(prior, str) else np.asarray(prior).tolist()
+        same = decision.class_prior == prior and np.array_equal(decision.costs, costs)
+        return decision.offsets if same else None
+
+    @property
+    def decision_verdict_(self) -> str:
+        """How ``predict`` decides under costs, and what moved cuts saved on held-out rows; empty without costs."""
+        check_is_fitted(self)
+        if self.costs is None:
+            return ""
+        return (Saving() if self._offsets is None else Saving(**self.history_["costs"])).sentence
 
     @in_blocks
     def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:
@@ -571,10 +630,14 @@ class ClassProbabilities(ClassifierMixin):
 
     @in_blocks
     def predict(self, X: ArrayLike | Dataset[Any]) -> NDArray[Any]:
-        """The most probable label under ``class_prior``; for multi-label data, an indicator of those predicted."""
+        """The most probable label under ``class_prior``, or with ``costs`` that of the lowest expected cost.
+
+        For multi-label data, an indicator of the labels that are predicted.
+        """
         scores = self._scores(X)
         if not self.multilabel_:
-            return self.classes_[scores.argmax(axis=1)]
+            costs = self.cost_matrix_
+            return self.classes_[scores.argmax(axis=1) if costs is None else lowest_cost(scores, costs, self._offsets)]
         cuts = 0.0 if self.thresholds_ is None else self.thresholds_ + self.log_class_prior_
         found = ((scores >= cuts) & (self.class_counts_ > 0)).astype(np.int64)
         return sparse.csr_matrix(found) if self.sparse_output_ else found  # type: ignore[return-value]
@@ -583,7 +646,7 @@ class ClassProbabilities(ClassifierMixin):
         """From balanced logits to labels and probabilities, under the class prior as it is now."""
         prior = self.log_class_prior_
         if not self.multilabel_:
-            return ClassOutcome(prior, dtype)
+            return ClassOutcome(prior, dtype, self.cost_matrix_, self._offsets)
         cuts = np.zeros(len(prior)) if self.thresholds_ is None else self.thresholds_ + prior
         return LabelOutcome(prior, cuts, self.class_counts_ == 0, self.label_log_odds_[0], dtype)
 
@@ -620,11 +683,12 @@ class ClassProbabilities(ClassifierMixin):
         For multi-label data, the share of rows with all labels right. A Dataset has y in its items.
         """
         check_is_fitted(self)
+        X, y = in_numpy(X), in_numpy(y)
         y = targets_to_score(X, y, one_label=not self.multilabel_)
         unknown = [] if self.multilabel_ else np.setdiff1d(np.asarray(y), self.classes_).tolist()
         if unknown:
             warn_user(f"Labels that were not in training count as wrong: {unknown}.")
-        return float(super().score(X, y, sample_weight))
+        return float(super().score(X, y, in_numpy(sample_weight)))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # writes __init__, and nothing else

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,12 @@ from ecrt.io.model_files import package_versions
 
 MOST_CLASSES = 50
 """Classes that are listed one by one."""
+
+MOST_NAMED = 8
+"""Rare classes that a summary names."""
+
+MOST_COSTS = 12
+"""Classes whose costs are listed one by one."""
 
 SPECIAL = re.compile(r"[&<>|`*\[\]!\\~$@#]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])", re.IGNORECASE)
 
@@ -65,6 +72,7 @@ def model_card(estimator: EstimatorBase, *, own_encoder: bool) -> str:
         classes=classes
         if len(classes) <= MOST_CLASSES
         else classes[: MOST_CLASSES // 2] + classes[-MOST_CLASSES // 2 :],
+        costs=_costs(estimator),
         headings=headings,
         columns=columns,
         encoder=type(estimator.encoder_).__name__ if own_encoder else estimator._encoder.network,
@@ -79,6 +87,35 @@ def model_card(estimator: EstimatorBase, *, own_encoder: bool) -> str:
     )
 
 
+def summary_html(estimator: EstimatorBase) -> str:
+    """Members, verdicts and the report of a fitted model, for a notebook; nothing of one that is not fitted."""
+    if not hasattr(estimator, "history_"):
+        return ""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(loader=PackageLoader("ecrt.estimators"), autoescape=True, undefined=StrictUndefined)
+    names = ("verdict_", "unlabelled_verdict_", "decision_verdict_", "interrupted_")
+    report: Path | None = getattr(estimator, "_report", None)
+    link = ""
+    if report is not None and report.is_file():
+        near = report.is_relative_to(Path.cwd())
+        link = report.relative_to(Path.cwd()).as_posix() if near else report.as_uri()
+    classes, unit = _classes(estimator), "classes" if hasattr(estimator, "classes_") else "bins of the target"
+    rare = [f"{name} ({count:,})" for name, count, minority, _ in classes if minority]
+    samples = f"{sum(row[1] for row in classes):,} samples in "
+    return templates.get_template("summary.html").render(
+        kind=type(estimator).__name__,
+        fitted_on=f"{len(classes)} labels"
+        if getattr(estimator, "multilabel_", False)
+        else f"{samples}{len(classes)} {unit}",
+        rare=", ".join(rare[:MOST_NAMED]) + (" and more" if len(rare) > MOST_NAMED else ""),
+        members=getattr(estimator, "members_", ()),
+        method=estimator.rival.label if hasattr(estimator, "rival") else "",
+        sentences=[sentence for name in names if (sentence := getattr(estimator, name, ""))],
+        link=link,
+    )
+
+
 def _classes(estimator: EstimatorBase) -> list[tuple[Any, float, bool, bool]]:
     """Of each class, or bin of the target: label, training samples, whether it is minority and was de-mixed on."""
     if hasattr(estimator, "classes_"):
@@ -90,6 +127,14 @@ def _classes(estimator: EstimatorBase) -> list[tuple[Any, float, bool, bool]]:
         names = [f"bin {number} of the target" for number in labels]
     demixed = np.isin(labels, getattr(estimator, "demixed_on_", labels[:0]))
     return list(zip(names, counts.round(1).tolist(), np.isin(labels, minority), demixed, strict=True))
+
+
+def _costs(estimator: EstimatorBase) -> list[tuple[Any, list[tuple[Any, float]]]]:
+    """Of each class that may be listed, what it costs to predict each."""
+    if getattr(estimator, "costs", None) is None or len(estimator.classes_) > MOST_COSTS:
+        return []
+    names, matrix = estimator.classes_.tolist(), estimator.cost_matrix_.tolist()
+    return [(name, list(zip(names, row, strict=True))) for name, row in zip(names, matrix, strict=True)]
 
 
 def _columns(estimator: EstimatorBase) -> tuple[list[str], list[list[str]]]:

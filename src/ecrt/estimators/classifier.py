@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from ecrt.estimators.base import (
     FLOW_SOURCES,
     MLP_SOURCES,
     ClassProbabilities,
+    Costs,
     ECRTPredictor,
     Minority,
     Prior,
@@ -126,10 +127,12 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         is the first two (from 16 columns of one unit on, plain features also under one scale), and the flow where it
         promises a gain: on up to 64 columns, at least 500 rows and more than two classes, if a curved head has been
         better than a linear one.
-    augmentation : {"parametric", "permutation", "borrowed", "kernel", "pairs", "none"} or a part, default="parametric"
-        Synthetic sources of the minority classes: from a Gaussian (``Parametric``), by shuffling coordinates within the
-        class (``Permutation``), around the class's mean with residuals of the majority classes (``Borrowed``), near
-        its samples (``Kernel``) or between two of them (``Pairs``).
+    augmentation : str, part or callable, default="parametric"
+        Synthetic sources of the minority classes: from a Gaussian (``"parametric"``), by shuffling coordinates within
+        the class (``"permutation"``), around the class's mean with residuals of the majority classes (``"borrowed"``),
+        near its samples (``"kernel"``), between two of them (``"pairs"``), or ``"none"``. Parts such as ``Parametric``
+        have their options. A function of the sources of a class, a number and a generator draws as many itself
+        (``ByFunction``).
     head : {"auto", "linear", "mlp", "gaussian", "trees"}, a part of these or a sequence of them, default="auto"
         Classifier on the features or sources. Several predict together, weighed as de-mixings are. ``"auto"`` is linear
         and Gaussian heads; on up to 128 columns also an MLP and, with up to three classes, boosted trees, both on the
@@ -141,6 +144,11 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         Prior that ``predict_proba``, ``decision_function`` and ``predict`` assume. For multi-label data: the frequency
         of each label, between 0 and 1; ``"balanced"`` is what it would be if a label were drawn first, each with the
         same probability, and then a row that has it (labels that accompany others stay more frequent).
+    costs : array, data frame, mapping or None, default=None
+        What each mistake costs, where a row has one label: a row for each true class and a column for each predicted
+        one, in the order of the sorted labels, or by name. ``predict`` then takes the class of lowest expected cost
+        under ``class_prior``. Held-out rows may move the cuts between classes, where that saves costs for certain;
+        ``decision_verdict_`` says so.
     thresholds : {"half", "validation"}, default="half"
         For multi-label data, a label is predicted from a probability of one half on, or from where its F1 is highest on
         held-out rows (labels with fewer than two such rows keep one half).
@@ -181,6 +189,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         first is the one with the best transfer: ``transform``, ``sample``, the diagnostics and all that follows are of
         it.
     verdict_ : what transfer was worth on held-out rows, in one sentence.
+    cost_matrix_, decision_, decision_verdict_ : with ``costs``: these in the order of ``classes_``, what held-out rows
+        chose, and a sentence on it.
     unlabelled_verdict_, unlabelled_used_ : what unlabelled rows were worth, in one sentence; whether they are used.
     encoder_, demixer_, head_ : the fitted modules.
     demixing_, head_name_ : kinds of its de-mixing and its head.
@@ -205,10 +215,11 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     """
 
     _roles = ECRTPredictor._roles | {"augmentation": AUGMENTATION, "head": HEAD, "selection": SELECTION}
-    augmentation: str | Augmentation = "parametric"
+    augmentation: str | Augmentation | Callable[..., Any] = "parametric"
     head: str | Head | Sequence[str | Head] = "auto"
     minority: Minority = "auto"
     class_prior: Prior = "balanced"
+    costs: Costs = None
     thresholds: Literal["half", "validation"] = "half"
     selection: str | PseudoMinority | None = None
     time_budget: Positive | None = None
@@ -340,6 +351,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         needs = "a demixing by Flow(source_prior='per-class') alone: no other trains the priors to draw from"
         yield "augmentation", bool(trained) or not from_prior, needs
         yield "thresholds", several is not False, "rows with several labels"
+        yield "costs", not several, "rows with one label each"
 
     def _fit_classes(
         self,
@@ -370,7 +382,11 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             if more is not None and more.shape[1] != z.shape[1]:
                 raise InputError(f"X_unlabelled has {more.shape[1]} features for each row, X has {z.shape[1]}.")
             mine = None if weight is None else weight[encoded.learn_rows]
-            self._transfer(z, y_rows, encoded, roles, session, before, more, mine)
+            found = self._transfer(z, y_rows, encoded, roles, session, before, more, mine)
+        if found is not None:
+            self._decide(found.trial if mine is None else None, y_rows)  # weighted rows cannot move cuts
+        elif hasattr(self, "decision_") and len(self.decision_.offsets) != len(self.classes_):
+            self._forget_decision()
         keep = thin_out(y_rows, dict.fromkeys(range(len(counts)), EXAMPLES_PER_CLASS), session.rng)
         if mine is not None:  # as often as they weigh
             keep = np.concatenate([_by_weight(keep[y_rows[keep] == label], mine) for label in range(len(counts))])
@@ -604,6 +620,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             raise InputError("Classes cannot be added to a model of multi-label data.")
         if not isinstance(self.class_prior, str):
             raise InputError("class_prior has a number for each class: set it to 'balanced' or 'training' first.")
+        if self.costs is not None:
+            raise InputError("costs has a row for each class: set it to None first.")
         if self.unlabelled_used_:
             warn_user("The heads are fitted anew without the unlabelled rows that the fit used.")
         if isinstance(X, Dataset):
@@ -640,6 +658,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         self.minority_classes_, self.class_counts_ = classes[minority], counts
         self.classes_, self.members_ = classes, tuple(members)
         self._examples = all_z, all_y
+        self._forget_decision()
         return self
 
     def _fit_labels(self, X: Any, y: Any, before: tuple[Member, ...] = ()) -> ECRTClassifier:
@@ -692,7 +711,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             return (Subset(items, rows.tolist()),) if table is None else (table[rows], labels[rows])
 
         def log_proba(candidate: Any, problem: Problem) -> Array:
-            candidate.fit(*some(problem.learn))
+            candidate.set_params(costs=None).fit(*some(problem.learn))  # labels are numbers there
             found = np.full((len(problem.check), n_classes), -np.inf)
             found[:, candidate.classes_] = candidate.predict_log_proba(some(problem.check)[0])
             return found

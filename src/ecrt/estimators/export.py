@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -228,13 +229,24 @@ class _Forest(Forest):
 
 
 class ClassOutcome(nn.Module):
-    """Balanced logits to the place of the class that is predicted, and probabilities."""
+    """Balanced logits to the place of the class that is predicted, and probabilities.
+
+    ``costs`` and ``offsets`` are those of ``ecrt.estimators.decisions.lowest_cost``, if there are any.
+    """
 
     output_names = ("label", "probabilities")
 
-    def __init__(self, log_prior: NDArray[Any], dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        log_prior: NDArray[Any],
+        dtype: torch.dtype,
+        costs: NDArray[Any] | None = None,
+        offsets: NDArray[Any] | None = None,
+    ) -> None:
         super().__init__()
         self.log_prior_m = nn.Buffer(torch.tensor(log_prior, dtype=dtype))
+        self.costs_mm = None if costs is None else nn.Buffer(torch.tensor(costs))
+        self.offsets_m = nn.Buffer(torch.tensor(np.zeros(len(log_prior)) if offsets is None else offsets))
         self.place, self.threshold = -1, nn.Buffer(torch.zeros((), dtype=torch.float64))
 
     def decide(self, threshold: float, place: int) -> None:
@@ -246,6 +258,8 @@ class ClassOutcome(nn.Module):
         """Places of classes, and probabilities of all classes."""
         scores_nm = logits_nm + self.log_prior_m
         p_nm = torch.softmax(scores_nm, dim=1)
+        if self.place < 0 and self.costs_mm is not None:
+            return (torch.softmax(scores_nm.double(), dim=1) @ self.costs_mm + self.offsets_m).argmin(dim=1), p_nm
         if self.place < 0:
             return scores_nm.argmax(dim=1), p_nm
         return torch.where(p_nm[:, self.place] >= self.threshold, self.place, 1 - self.place), p_nm

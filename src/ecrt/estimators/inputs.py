@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_integer_dtype, is_unsigned_integer_dtype
 from scipy import sparse
+from sklearn import get_config
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
@@ -162,8 +163,27 @@ def targets_to_score(X: Any, y: Any, *, one_label: bool) -> Any:
     return classes[labels]
 
 
+def in_numpy(values: Any) -> Any:
+    """A tensor, on any device, as an array; anything else as it is."""
+    if not isinstance(values, Tensor):
+        return values
+    values = values.detach().cpu()
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+
+
+def like_input(found: Any, given: Any) -> Any:
+    """An array of numbers as a tensor where one was given, if scikit-learn's array-API dispatch is on."""
+    if not isinstance(given, Tensor) or not get_config()["array_api_dispatch"]:
+        return found
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiub":
+        return found
+    tensor = torch.from_numpy(found)
+    return (tensor.float() if given.device.type == "mps" and tensor.is_floating_point() else tensor).to(given.device)
+
+
 def in_pandas(table: Any) -> Any:
-    """A data frame of another library, such as polars, as one of pandas; anything else as it is."""
+    """A data frame of another library, such as polars, as one of pandas, a tensor as an array; others as they are."""
+    table = in_numpy(table)
     if hasattr(table, "collect"):
         raise InputError("A lazy frame holds no rows yet: call its collect() first.")
     return table.to_pandas() if hasattr(table, "to_pandas") else table

@@ -30,7 +30,7 @@ from ecrt.estimators.base import (
     input_errors,
 )
 from ecrt.estimators.export import NumberOutcome
-from ecrt.estimators.inputs import array_items, item_of, labelled_items, read_target_arrays, targets_to_score
+from ecrt.estimators.inputs import array_items, in_numpy, item_of, labelled_items, read_target_arrays, targets_to_score
 from ecrt.estimators.preset import paper_options
 from ecrt.estimators.weights import weighted_rows, whole_weights_only
 from ecrt.flows import SourcePrior
@@ -218,7 +218,8 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """Coefficient of determination; a Dataset has y in its items."""
-        return float(super().score(X, targets_to_score(X, y, one_label=False), sample_weight))
+        X, y = in_numpy(X), in_numpy(y)
+        return float(super().score(X, targets_to_score(X, y, one_label=False), in_numpy(sample_weight)))
 
     def sample(
         self,

@@ -73,7 +73,7 @@ class ECRTSampler(FitBase, BaseOverSampler):
     demixing : {"auto", "linear", "flow", "none"}, Linear, Flow or NoDemixing, default="auto"
         ``"auto"`` takes a flow where held-out rows are more likely under it than under a linear map; it is tried on up
         to 64 columns with at least 500 rows in three classes.
-    augmentation : {"auto", "kernel", "pairs", "parametric", "permutation", "borrowed"} or a part, default="auto"
+    augmentation : {"auto", "kernel", "pairs", "parametric", "permutation", "borrowed"}, part, callable, default="auto"
         How sources are drawn. ``"auto"`` is ``"kernel"`` where classes with data have taught the de-mixing, and
         ``"pairs"`` where there are too few of them. The options ``weight`` and ``n_synthetic`` have no meaning here.
     minority : "auto", "all", int, labels or callable, default="auto"
@@ -110,7 +110,7 @@ class ECRTSampler(FitBase, BaseOverSampler):
     _roles = {"demixing": DEMIXING, "augmentation": AUGMENTATION}  # noqa: RUF012
     sampling_strategy: Strategy = "auto"
     demixing: str | Demixing = "auto"
-    augmentation: str | Augmentation = "auto"
+    augmentation: str | Augmentation | Callable[..., Any] = "auto"
     minority: Minority = "auto"
 
     def __sklearn_tags__(self) -> Tags:

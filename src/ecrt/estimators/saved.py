@@ -25,6 +25,7 @@ from ecrt.errors import BadContentError, InputError
 from ecrt.estimators.base import EstimatorBase, SeenImages
 from ecrt.estimators.card import model_card
 from ecrt.estimators.classifier import ECRTClassifier
+from ecrt.estimators.decisions import Decision, Saving
 from ecrt.estimators.regressor import ECRTRegressor
 from ecrt.estimators.transformer import ECRTTransformer
 from ecrt.flows import Demixer
@@ -79,6 +80,15 @@ CLASSES: Attributes = {
     "minority_classes_": Subset("classes_"),
 }
 """Of every estimator that knows classes."""
+
+DECIDED: Attributes = {
+    "decision_": Record(
+        Decision,
+        {"offsets": Array("classes"), "costs": Array("classes classes"), "class_prior": Value(str | list[float])},
+        optional=True,
+    ),
+}
+"""Of every classifier."""
 
 OF_DEMIXING: Attributes = {
     "demixer": DemixerNetwork(),
@@ -157,6 +167,7 @@ def _members(outputs: str) -> Attributes:
 
 CLASSIFIER: Attributes = {
     **CLASSES,
+    **DECIDED,
     **INPUT,
     **_members("classes"),
     **_diagnosis("classes_"),
@@ -227,6 +238,18 @@ def check_classes(clf: EstimatorBase) -> None:
     refuse("A class has no samples.", when=clf.class_counts_.min() <= 0)
 
 
+def check_decision(clf: Any) -> None:
+    """Refuse costs that do not fit, and held-out figures that no fit could have had."""
+    _ = clf.cost_matrix_
+    told = clf.history_.get("costs")
+    kinds = Saving.__annotations__
+    fits = isinstance(told, dict) and told.keys() == kinds.keys() and hasattr(clf, "decision_")
+    fits = fits and all(type(told[name]) is (int if name == "rows" else float) for name in kinds)
+    refuse(
+        "What was saved by moving cuts is not known.", when=not fits and (told is not None or hasattr(clf, "decision_"))
+    )
+
+
 def _check_labels(clf: ECRTClassifier) -> None:
     names = clf.classes_.tolist()
     refuse("The labels are not at least two different ones.", when=len(names) < 2 or len(set(names)) < len(names))
@@ -270,6 +293,7 @@ def _check_classifier(clf: ECRTClassifier) -> None:
         when=not fits or not all(isinstance(told[name], kinds.get(name, float)) for name in told),
     )
     _ = clf.log_class_prior_
+    check_decision(clf)
 
 
 def _check_transformer(transformer: ECRTTransformer) -> None:
@@ -385,6 +409,9 @@ def load(path: str | PathLike[str], encoder: nn.Module | None = None) -> Any:
                 tensors.verify()
             raise error.of_file(Path(path)) from error
         tensors.verify()
+    report = Path(path).absolute().parent / "report.html"
+    if report.is_file():  # of a run of the command, whose model this is
+        estimator._report = report
     return estimator
 
 
@@ -393,6 +420,8 @@ def _options(estimator: EstimatorBase) -> dict[str, Any]:
     options: dict[str, Any] = estimator.get_params(deep=False)
     if callable(options.get("minority")):
         options["minority"] = estimator.minority_classes_.tolist() or 1  # no class has fewer samples than one
+    if options.get("costs") is not None:
+        options["costs"] = estimator.cost_matrix_.tolist()
     if isinstance(options["random_state"], np.random.RandomState):
         options["random_state"] = None
     return options | {"checkpoint": None}  # a folder of this machine

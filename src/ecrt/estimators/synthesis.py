@@ -21,6 +21,7 @@ from ecrt.flows import ClassPrior, class_moments
 from ecrt.stages import (
     Augmentation,
     Borrowed,
+    ByFunction,
     Demixing,
     DemixResult,
     Flow,
@@ -43,7 +44,9 @@ Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 DEMIXING = Role((NoDemixing, Linear, Flow), others=("auto",))
-AUGMENTATION = Role((Kernel, Pairs, Parametric, Permutation, Borrowed), others=("auto",), open_to=Augmentation)
+AUGMENTATION = Role(
+    (Kernel, Pairs, Parametric, Permutation, Borrowed), others=("auto",), open_to=Augmentation, function_as=ByFunction
+)
 
 ROUND_TRIP = 1e-4
 """Largest error of f(f^-1(s)) of a row that is used, in units of the spread within classes."""

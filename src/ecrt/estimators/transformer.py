@@ -20,6 +20,7 @@ from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, Minority, all_or_nothing, input_errors
 from ecrt.estimators.export import ServedModel
+from ecrt.estimators.inputs import in_numpy, like_input
 from ecrt.estimators.weights import weighted_rows, whole_weights_only
 from ecrt.stages import Demixing, Flow, Linear, NoDemixing, Role, demix
 from ecrt.stages.demixing import Incidences
@@ -134,8 +135,9 @@ class ECRTTransformer(ECRTBase):
         """
         check_is_fitted(self)
         with input_errors():
-            s = check_array(S, dtype=np.float64, input_name="S")
+            s = check_array(in_numpy(S), dtype=np.float64, input_name="S")
         if s.shape[1] != self._n_features_out:
             raise InputError(f"S has {s.shape[1]} columns; there are {self._n_features_out} sources.")
         with torch.no_grad():
-            return np.asarray(self.demixer_.inverse(torch.tensor(s)).numpy())
+            found: Array = like_input(self.demixer_.inverse(torch.tensor(s)).numpy(), S)
+        return found

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from ecrt.disk import typed
 from ecrt.errors import BadContentError, InputError
 from ecrt.flows import ClassPrior, Demixer, LinearDemixing, LowRank, MaskedFlow, SharedPrior
+from ecrt.losses import LossRule
 from ecrt.nn import (
     MLP,
     AutoEncoder,
@@ -134,6 +135,11 @@ def to_plain(value: Any, where: str) -> Any:
         return msgspec.to_builtins(value)
     if isinstance(value, nn.Module):
         return {"$module": name}
+    if callable(value) or isinstance(value, Part | LossRule):
+        raise InputError(
+            f"{where} cannot be saved: it is code of yours ({getattr(value, '__name__', name)}), and files hold none. "
+            "Make it a class with a short name (docs/extend.md), or keep the model with joblib.dump."
+        )
     raise InputError(f"{where} cannot be saved: it is of type {name}.")
 
 

@@ -18,9 +18,9 @@ from torch.utils.data import Dataset
 from ecrt.data import ClassRoles
 from ecrt.data.minority import minority_mask
 from ecrt.errors import InputError
-from ecrt.estimators.base import ClassProbabilities, EstimatorBase, Minority, Prior, Session, all_or_nothing
+from ecrt.estimators.base import ClassProbabilities, Costs, EstimatorBase, Minority, Prior, Session, all_or_nothing
 from ecrt.estimators.export import ServedModel
-from ecrt.estimators.saved import CLASSES, DEMIXED, INPUT, check_classes, declare, refuse
+from ecrt.estimators.saved import CLASSES, DECIDED, DEMIXED, INPUT, check_classes, check_decision, declare, refuse
 from ecrt.estimators.weights import weighted_rows, whole_weights_only
 from ecrt.flows import Demixer, LinearDemixing, SharedPrior
 from ecrt.io import attributes as saved
@@ -320,6 +320,8 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         Prior that predictions assume. The scores of every method are stored for equally frequent classes, and the log
         prior is added. ``"erm"`` under ``"balanced"`` is post-hoc logit adjustment: for plain ERM ask for
         ``"training"``.
+    costs : array, data frame, mapping or None, default=None
+        As in ``ECRTClassifier``; methods without a head of ours keep the plain rule.
     encoder : {"identity", "mlp", "resnet18", "autoencoder"}, nn.Module or Encoder, default="identity"
         As in ``ECRTClassifier``. With ``holdout=0``, methods that train it with a head see all rows for all epochs.
     validation_fraction, checkpoint, device, verbose, random_state
@@ -351,6 +353,7 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
     head: str | LinearHead | MLPHead = "linear"
     minority: Minority = "auto"
     class_prior: Prior = "balanced"
+    costs: Costs = None
 
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
@@ -383,6 +386,7 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         with self._session() as session:
             if self.end_to_end_:
                 self._train_encoder(items, labels, roles, session)
+                self._decide(None, labels)
                 return self
             rival, encoded = self.rival, self._encode(items, labels, roles, session)
             self.history_ |= {"encoder": encoded.history}
@@ -393,9 +397,11 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
             z = self._prepared(encoded.features[rows])
             if rival.overrides("fit_model"):
                 self._fit_model(z, labels[rows], roles, session)
+                trial = None
             else:
                 mine = None if weight is None else weight[rows]
-                self._fit_head(z, labels[rows], encoded.fresh[rows], roles, session, mine)
+                trial = self._fit_head(z, labels[rows], encoded.fresh[rows], roles, session, mine)
+        self._decide(trial if weight is None else None, labels[rows])
         return self
 
     @property
@@ -476,7 +482,8 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
 
     def _fit_head(
         self, z: Array, y: Labels, fresh: NDArray[np.bool_], roles: ClassRoles, session: Session, weight: Array | None
-    ) -> None:
+    ) -> Callable[[], tuple[Array, Labels]] | None:
+        """Fit the head; what it gives of held-out rows, where there are any."""
         rival = self.rival
         result = transfer(
             z, y, roles=roles, validation=self.validation_fraction, fresh=fresh, weight=weight,
@@ -488,6 +495,7 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         # Where the encoder has learned from every row, as it may for cRT, none is left to judge the head.
         judged = {"head_candidates": choice.candidates, "held_out": choice.held_out}
         self.history_ |= {"head_setting": choice.setting, **(judged if fresh.any() else {})}
+        return result.trial if fresh.any() else None
 
     def _prepared(self, z: Array) -> Array:
         """Features as the method takes them, before they are scaled."""
@@ -544,10 +552,12 @@ def _check_saved(clf: BaselineClassifier) -> None:
     refuse("A rival takes one label for each row.", when=clf.multilabel_)
     check_classes(clf)
     _ = clf.log_class_prior_
+    check_decision(clf)
 
 
 SAVED = {
     **CLASSES,
+    **DECIDED,
     **INPUT,
     **DEMIXED,
     "head_": saved.HeadNetwork("classes"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import difflib
+import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from ecrt.data import LABEL_SEPARATOR, DataFile, ReadOptions, read_data
-from ecrt.disk import parse_yaml, read_yaml
+from ecrt.disk import parse_yaml, read_text, read_yaml
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
 from ecrt.estimators.base import input_errors
@@ -279,7 +281,7 @@ def _truth(frame: pd.DataFrame) -> NDArray[np.int64] | None:
 
 # --- settings ---------------------------------------------------------------------------------------------------------
 
-OWN_OPTIONS = {"class_prior", "device", "random_state", "verbose"}
+OWN_OPTIONS = {"class_prior", "costs", "device", "random_state", "verbose"}
 """Options of the estimator that are settings of the run."""
 
 MODEL_OPTIONS = set().union(*(estimator._get_param_names() for estimator in ESTIMATORS.values())) - OWN_OPTIONS
@@ -310,7 +312,9 @@ class FitConfig(ReadOptions):
         training with them.
     positive : with two classes, the one that ``threshold`` and ``costs`` are for; the rarer one if not given.
     threshold : probability from which the positive class is predicted.
-    costs : of a miss and of a false alarm, such as ``{miss: 10, false_alarm: 1}``; they set the threshold.
+    costs : of a miss and of a false alarm, such as ``{miss: 10, false_alarm: 1}``, which set the threshold; or, for any
+        number of classes, of each mistake, such as ``{cat: {dog: 1}, dog: {cat: 5}}``: true classes, and under each
+        what it costs to predict another.
     test_size : share of each class kept for testing; 0 for none.
     refit : whether the saved model learns from the test rows too, once they have been used to measure.
     use_unlabelled : whether rows whose target is empty are tried as ``X_unlabelled``; otherwise they are left out.
@@ -333,7 +337,7 @@ class FitConfig(ReadOptions):
     class_prior: str | tuple[float, ...] | None = None
     positive: str | int | None = None
     threshold: float | None = None
-    costs: dict[str, float] | None = None
+    costs: dict[str, float | dict[str, float]] | None = None
     test_size: float = 0.2
     refit: bool = True
     use_unlabelled: bool = False
@@ -352,9 +356,14 @@ class FitConfig(ReadOptions):
             raise InputError("Give threshold or costs, not both: costs set the threshold.")
         if self.threshold is not None and not 0 < self.threshold < 1:
             raise InputError(f"threshold={self.threshold}: a probability between 0 and 1 is needed.")
-        costs = {"miss": 1.0, "false_alarm": 1.0} if self.costs is None else self.costs
-        if set(costs) != {"miss", "false_alarm"} or not all(0 < cost < math.inf for cost in costs.values()):
-            raise InputError(f"costs={self.costs}: two positive numbers are needed, miss and false_alarm.")
+        costs = {"miss": 1.0, "false_alarm": 1.0} if self.costs is None or self.costs_by_class else self.costs
+        if set(costs) != {"miss", "false_alarm"} or not all(
+            isinstance(cost, float | int) and 0 < cost < math.inf for cost in costs.values()
+        ):
+            raise InputError(
+                f"costs={_short(self.costs)}: two positive numbers are needed, miss and false_alarm, or for each class "
+                "the costs of predicting the others."
+            )
         methods = [OURS, *(name for name, rival in known_rivals().items() if rival.kept)]
         if self.method not in methods:
             close = difflib.get_close_matches(self.method[:LONGEST_SHOWN], methods, n=1)
@@ -394,6 +403,12 @@ class FitConfig(ReadOptions):
         return self.model | {"method": {"kind": self.method, **self.model.get("method", {})}}
 
     @property
+    def costs_by_class(self) -> dict[str, Any] | None:
+        """Costs of each mistake between classes, if such are given."""
+        by_class = self.costs is not None and all(isinstance(row, dict) for row in self.costs.values())
+        return self.costs if by_class else None
+
+    @property
     def prior(self) -> str | tuple[float, ...]:
         """The class prior to predict under."""
         return self.class_prior or ("balanced" if self.costs is None and self.preset is None else "training")
@@ -431,7 +446,7 @@ class FitConfig(ReadOptions):
         With costs, the positive class is predicted when the expected cost of missing it exceeds that of a false alarm:
         from a probability of false_alarm / (false_alarm + miss) on.
         """
-        costs = self.costs or {}
+        costs: dict[str, Any] = {} if self.costs_by_class else self.costs or {}
         if self.threshold is None and not costs:
             return None
         if len(classes) != 2:
@@ -535,12 +550,39 @@ def read_prior(text: str | None) -> str | tuple[float, ...] | None:
         raise InputError(f"--class-prior {text}: use balanced, training, or numbers such as 0.9,0.1.") from None
 
 
-def read_costs(text: str | None) -> dict[str, float] | None:
-    """Costs of the two mistakes as they are written on the command line."""
+def read_costs(text: str | None) -> dict[str, Any] | None:
+    """Costs as they are written on the command line: of the two mistakes between two classes, or a CSV file of all.
+
+    The file has true classes in its first column, and predicted ones in its first line.
+    """
     if text is None:
         return None
+    if text.lower().endswith(".csv"):
+        return _costs_of(Path(text))
     try:
         miss, false_alarm = (float(part) for part in text.split(":"))
     except ValueError:
-        raise InputError(f"--costs {text}: use two numbers such as 10:1, for a miss and a false alarm.") from None
+        raise InputError(
+            f"--costs {text}: use two numbers such as 10:1, for a miss and a false alarm, or a CSV file with a line "
+            "for each true class and a column for each predicted one."
+        ) from None
     return {"miss": miss, "false_alarm": false_alarm}
+
+
+def _costs_of(file: Path) -> dict[str, Any]:
+    text = read_text(file).removeprefix("\ufeff")
+    separator = ";" if ";" in text.partition("\n")[0] else ","
+    lines = list(csv.reader(io.StringIO(text), delimiter=separator))
+    lines = [[cell.strip() for cell in line] for line in lines if any(cell.strip() for cell in line)]
+    names, found = lines[0][1:] if lines else [], {}
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"{file}: its first line must name each predicted class once.")
+    for number, (true, *cells) in enumerate(lines[1:], start=2):
+        if len(cells) != len(names) or true in found:
+            fault = f"{true!r} comes twice" if true in found else f"{len(cells)} costs for {len(names)} classes"
+            raise InputError(f"{file}, row {number}: {fault}.")
+        try:
+            found[true] = {name: float(cell) for name, cell in zip(names, cells, strict=True) if cell}
+        except ValueError as error:
+            raise InputError(f"{file}, row {number} ({true!r}): {error}.") from error
+    return found

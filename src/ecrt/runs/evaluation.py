@@ -18,6 +18,7 @@ from ecrt.diagnostics import map_sources
 from ecrt.disk import write_arrays, write_json
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
+from ecrt.estimators.decisions import lowest_cost
 from ecrt.io.model_files import package_versions
 from ecrt.metrics import (
     FREQUENCY_GROUPS,
@@ -73,8 +74,9 @@ class Evaluation:
     columns : how columns were read, rows of ``ecrt.data.column_rows``.
     plain : figures of this model and of plain logit adjustment on the same rows, and what is gained over it, with a
         95 % interval; empty where the two were not compared.
-    verdict, unlabelled : what transfer, and what unlabelled rows were worth, in one sentence each; empty where there is
-        nothing to say.
+    verdict, unlabelled, decision : what transfer, and what unlabelled rows were worth, and how costs decide, in one
+        sentence each; empty where there is nothing to say.
+    decided : what a threshold or costs give on the test rows.
     """
 
     task: TaskName
@@ -90,6 +92,8 @@ class Evaluation:
     plain: dict[str, dict[str, float]] = field(default_factory=dict)
     verdict: str = ""
     unlabelled: str = ""
+    decision: str = ""
+    decided: dict[str, float] = field(default_factory=dict)
     columns: tuple[tuple[str, ...], ...] = ()
 
     @property
@@ -186,7 +190,23 @@ def evaluate(clf: ECRTClassifier | BaselineClassifier, X: Any, y: ArrayLike, *, 
         unknown_labels=dict(Counter(str(label) for label in labels if label not in index_of)),
         verdict="" if isinstance(clf, BaselineClassifier) else clf.verdict_,
         unlabelled="" if isinstance(clf, BaselineClassifier) else clf.unlabelled_verdict_,
+        decision=clf.decision_verdict_,
+        decided=_costs_paid(clf, scores + clf.log_class_prior_, truth),
     )
+
+
+def _costs_paid(clf: ECRTClassifier | BaselineClassifier, scores: Array, truth: Labels) -> dict[str, float]:
+    """Mean cost of test rows by what is predicted, by the most probable class, and by the best class for all rows."""
+    costs, known = clf.cost_matrix_, truth >= 0
+    if costs is None:
+        return {}
+    paid, scores = costs[truth[known]], scores[known]
+    rows = np.arange(len(paid))
+    return {
+        "cost_per_row": float(paid[rows, lowest_cost(scores, costs, clf._offsets)].mean()),
+        "cost_of_most_probable": float(paid[rows, scores.argmax(axis=1)].mean()),
+        "cost_of_one_for_all": float(paid.mean(axis=0).min()),
+    }
 
 
 def _rival_facts(clf: BaselineClassifier) -> dict[str, Any]:

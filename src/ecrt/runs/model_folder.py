@@ -48,6 +48,7 @@ from ecrt.disk import (
 from ecrt.errors import InputError, ModelFileError, hide_warnings, warn_user
 from ecrt.estimators import ECRTClassifier, load
 from ecrt.estimators.base import log_prior_of
+from ecrt.estimators.decisions import cost_matrix
 from ecrt.estimators.inputs import resolve_device
 from ecrt.io.model_files import package_versions
 from ecrt.rivals import BaselineClassifier
@@ -326,7 +327,7 @@ def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbos
         options["encoder"] = usual | asked
     options |= {"device": config.device, "random_state": config.seed, "verbose": verbose}
     if target.task == "classification":
-        options["class_prior"] = config.prior
+        options |= {"class_prior": config.prior, "costs": config.costs_by_class}
     elif target.task == "multilabel":
         options["class_prior"] = config.class_prior or "training"
     return config.make(config.estimators[target.task], options)
@@ -353,8 +354,11 @@ def _check_decision(target: Target, config: FitConfig) -> None:
     if config.threshold is None and config.costs is None:
         return
     if target.task != "classification":
-        raise InputError(f"A threshold or costs need two classes; the task is {target.task}.")
-    config.decision(*np.unique(target.y, return_counts=True))
+        raise InputError(f"A threshold or costs need classes; the task is {target.task}.")
+    classes, counts = np.unique(target.y, return_counts=True)
+    config.decision(classes, counts)
+    if config.costs_by_class is not None:
+        cost_matrix(config.costs_by_class, classes)
 
 
 def _fit(model: Any, X: Any, y: Any, *, again: bool = False, **more: Any) -> None:
@@ -370,7 +374,7 @@ def _card_figures(found: Evaluation, config: FitConfig) -> tuple[dict[str, float
     """The figures that the model's card shows, and what they are of."""
     if found.task == "classification":
         prior = "training" if config.prior == "training" else "balanced"
-        return found.metrics[prior], f"{found.subject} They are under the {prior} class prior."
+        return found.metrics[prior] | found.decided, f"{found.subject} They are under the {prior} class prior."
     main = next(iter(found.metrics.values()))
     return {name: value for name, value in main.items() if np.isfinite(value)}, found.subject
 
@@ -464,7 +468,8 @@ class FittedRun:
         probabilities = model.predict_proba(X)
         if self.task == "classification":
             names = model.classes_
-            predicted: Any = names[decide(probabilities, self.decision)]
+            decided = self.decision is not None
+            predicted: Any = names[decide(probabilities, self.decision)] if decided else model.predict(X)
         else:
             predicted = [LABEL_SEPARATOR.join(names[row]) for row in np.asarray(model.predict(X)).astype(bool)]
         found = pd.DataFrame(probabilities, columns=[f"p_{name}" for name in names])
@@ -480,7 +485,7 @@ class FittedRun:
         self.model._write_onnx(module, output, **told)
         return module.output_names
 
-    def evaluate(self, path: Path, **how: Any) -> tuple[Evaluation, dict[str, float]]:
+    def evaluate(self, path: Path, **how: Any) -> Evaluation:
         """Measure the model on labelled rows; with a threshold or costs, also what that decision gives.
 
         Parameters
@@ -494,9 +499,8 @@ class FittedRun:
             found = measure(self.model, data.X, target, title=path.name)
             decided = self._decided(data.X, target.y) if self.task == "classification" else {}
         subject = f"Figures are of the saved model, on the rows of {path.name}, whether it was fitted on them or not."
-        return replace(
-            found, subject=subject, columns=tuple(column_rows([column for column in data.columns if column.is_used]))
-        ), decided
+        columns = tuple(column_rows([column for column in data.columns if column.is_used]))
+        return replace(found, subject=subject, columns=columns, decided=decided or found.decided)
 
     def _decided(self, X: Any, y: Any) -> dict[str, float]:
         """What the threshold gives, if there is one."""
@@ -513,7 +517,8 @@ class FittedRun:
             "false_alarm_rate": false_alarms / max(false_alarms + right_no, 1),
         }
         if (costs := self.config.costs) is not None:
-            figures["cost_per_row"] = (costs["miss"] * misses + costs["false_alarm"] * false_alarms) / len(y)
+            paid: Any = (costs["miss"], costs["false_alarm"])
+            figures["cost_per_row"] = (paid[0] * misses + paid[1] * false_alarms) / len(y)
         return {name: float(value) for name, value in figures.items()}
 
 
@@ -536,7 +541,8 @@ def open_run(folder: Path, **changes: Any) -> FittedRun:
     task = target.task
     if task == "classification":
         config = replace(config, class_prior=changes.get("class_prior", prior))
-        model.set_params(class_prior=config.prior)
+        model.set_params(class_prior=config.prior, costs=config.costs_by_class)
+        _ = model.cost_matrix_  # refuses costs of other classes
     elif changes:
         raise InputError(f"{sorted(changes)} can be changed for a classification only; the task is {task}.")
     return FittedRun(model, config, task, target.names, target.columns)

@@ -9,12 +9,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
 from ecrt.augmentation import WIDTHS, ClassSources, borrowed, gaussian, kernel, pairs, permutation
+from ecrt.errors import InputError
 from ecrt.flows import ClassPrior, within_class_residuals
 from ecrt.stages.parts import Count, NonNegative, Part, Role, Share
 from ecrt.training import torch_generator
@@ -216,6 +217,58 @@ class Pairs(FromRows):
         return pairs(sources, y_b, generator)
 
 
+class _OfFunction:
+    """Names the part of a function; it is no short name, since that would stand for no function."""
+
+    kind: ClassVar[str] = "function"
+
+
+class ByFunction(_OfFunction, Augmentation):
+    """Synthetic sources by a function of yours, which any ``augmentation=`` takes as it is, too.
+
+    Parameters
+    ----------
+    function : callable, default=None
+        ``function(sources, n, rng)`` gives ``n`` synthetic samples, an array of shape (n, n_sources). ``sources`` are
+        the samples of one class (n_samples, n_sources), in float64, and ``rng`` is a ``numpy.random.Generator``, the
+        only source of chance if the same seed is to give the same model. It is called for each rare class, and by an
+        MLP head at every step.
+    weight, weighting, n_synthetic
+        As in ``Parametric``.
+    """
+
+    function: Annotated[Callable[[Array, int, np.random.Generator], ArrayLike], callable] | None = None
+
+    def check(self) -> None:
+        """Raise an error if there is no function, or another option cannot be what it is."""
+        super().check()
+        if self.function is None:
+            raise InputError("ByFunction needs function=, such as a function of (sources, n, rng).")
+
+    def draw(self, sources: ClassSources, y_b: Tensor, generator: torch.Generator | None) -> Tensor:
+        """What the function makes of each class in turn."""
+        seed = torch.randint(2**62, (1,), generator=generator, device=sources.s_nd.device)
+        rng = np.random.default_rng(int(seed))
+        drawn_bd = sources.s_nd.new_empty(len(y_b), sources.s_nd.shape[1])
+        for label in y_b.unique().tolist():
+            mine_b = y_b == label
+            rows = sources.row_k[sources.start_m[label] : sources.start_m[label] + sources.count_m[label]]
+            made = self._made(sources.s_nd[rows].double().cpu().numpy(), int(mine_b.sum()), rng)
+            drawn_bd[mine_b] = torch.from_numpy(made).to(drawn_bd)
+        return drawn_bd
+
+    def _made(self, s: Array, n: int, rng: np.random.Generator) -> Array:
+        """Samples that the function has made, checked."""
+        function: Any = self.function
+        made = np.asarray(function(s.copy(), n, rng), dtype=np.float64)
+        wanted = (n, s.shape[1])
+        if made.shape != wanted or not np.isfinite(made).all():
+            what = f"the shape {made.shape}" if made.shape != wanted else "NaN or infinity"
+            name = getattr(function, "__name__", type(function).__name__)
+            raise InputError(f"augmentation: {name} gave {what}; finite samples of shape {wanted} were asked for.")
+        return made
+
+
 class Interpolated(Part):
     """Synthetic rows between neighbours in source space, for a continuous target.
 
@@ -251,7 +304,9 @@ class Donors(Weighted):
     n_donors: Count = 20
 
 
-AUGMENTATION = Role((NoAugmentation, Parametric, Permutation, Borrowed, Kernel, Pairs), open_to=Augmentation)
+AUGMENTATION = Role(
+    (NoAugmentation, Parametric, Permutation, Borrowed, Kernel, Pairs), open_to=Augmentation, function_as=ByFunction
+)
 """What the parameter ``augmentation`` of a classifier takes."""
 
 TARGET_AUGMENTATION = Role((NoAugmentation, Interpolated, Donors), others=("auto",), several=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from ecrt.flows import (
     within_label_moments,
 )
 from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
-from ecrt.nn import Critic, CriticName, column_extent, column_spread, make_critic
+from ecrt.nn import CriticName, column_extent, column_spread, make_critic
 from ecrt.randomness import generator_on, seeded
 from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.parts import BatchSize, Count, NonNegative, Part, Positive, Role, Rule, Sizes, whole_numbers
@@ -149,8 +149,9 @@ class Flow(Demixing):
         Negative labels from the batch, or the expectation under the frequencies of all labels; ``"auto"`` is exact up
         to 1,024 classes and beyond, with FDV, exact for a sample's own label. ``"batch"`` is the paper's, which
         diverges where a batch holds few of the labels.
-    critic : {"additive", "cosine", "label-network"}, default="additive"
-        How labels and sources are compared.
+    critic : {"additive", "cosine", "label-network"} or callable, default="additive"
+        How labels and sources are compared. A class or function of yours takes the numbers of sources and labels and
+        the width, and gives a module: of sources and labels (``None`` for all) it makes scores, rows by labels.
     critic_width : int or None, default=None
         Units of the critic's hidden layers; ``None`` for 64 on up to 8 sources and 32 on more.
     likelihood_weight : float, default=1.0
@@ -185,7 +186,7 @@ class Flow(Demixing):
     linear_first: bool = True
     objective: Literal["fdv", "gcl", "infonce"] = "fdv"
     label_marginal: Literal["auto", "exact", "batch"] = "auto"
-    critic: CriticName = "additive"
+    critic: CriticName | Annotated[Callable[[int, int, int], nn.Module], callable] = "additive"
     critic_width: Count | None = None
     likelihood_weight: NonNegative = 1.0
     likelihood_of: Literal["source", "row"] = "source"
@@ -522,7 +523,7 @@ class TrainedFlow(NamedTuple):
 class ContrastiveModel(nn.Module):
     """Flow, critic and prior trained together: Eq. 5 on batches."""
 
-    def __init__(self, flow: MaskedFlow, critic: Critic, prior: SharedPrior | ClassPrior, config: Flow) -> None:
+    def __init__(self, flow: MaskedFlow, critic: nn.Module, prior: SharedPrior | ClassPrior, config: Flow) -> None:
         super().__init__()
         self.flow, self.critic, self.prior = flow, critic, prior
         self.config = config

@@ -207,6 +207,7 @@ class Role:
     open_to : whose subclasses by others may be given too, and by short name once their module is imported.
     made_from : names or types of values that the first class takes as its one positional argument, in place of the
         short name of a class: the networks of an encoder.
+    function_as : the class of the part, with a field ``function``, that a function stands for, if any may be given.
     """
 
     classes: tuple[type[Part], ...]
@@ -214,6 +215,7 @@ class Role:
     several: bool = False
     open_to: type[Part] | None = None
     made_from: tuple[str | type, ...] = ()
+    function_as: type[Part] | None = None
 
     @property
     def kinds(self) -> dict[str, type[Part]]:
@@ -230,7 +232,8 @@ class Role:
         """What scikit-learn's validation of parameters allows."""
         types = [one for one in self.made_from if isinstance(one, type)]
         names = StrOptions(self.names) if self.open_to is None else str  # a short name may come later
-        return [names, *self.types, *types, *((list, tuple) if self.several else ())]
+        functions = () if self.function_as is None else (callable,)
+        return [names, *self.types, *types, *functions, *((list, tuple) if self.several else ())]
 
     @property
     def types(self) -> tuple[type[Part], ...]:
@@ -245,6 +248,8 @@ class Role:
             return self.classes[0](value)
         if isinstance(value, str) and value in self.names - set(self.others):
             return self.classes[0](value) if self.made_from else self.kinds[value]()
+        if self.function_as is not None and callable(value) and not isinstance(value, type):
+            return self.function_as(function=value)
         calls = ", ".join(f"{one.__name__}(...)" for one in self.types)
         if isinstance(value, str) and value in self.others:
             raise InputError(f"{name}={value!r} has no options: choose one of {calls} first.")
