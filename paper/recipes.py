@@ -24,6 +24,7 @@ from paper.experiments import (
     diagnose,
     extreme,
     inaturalist,
+    inversion,
     keel,
     keel_imbalanced,
     mnist,
@@ -74,6 +75,7 @@ def _of(module: ModuleType, title: str, **options: Any) -> Recipe:
 RECIPES: dict[str, Recipe] = {
     "toy": _of(toy, "The toy: is the mechanism found right for a class never seen?"),
     "toy-figures": _of(toy_figures, "The paper's figures on the toy."),
+    "toy-preset": _of(toy_figures, "From the paper's preset to ours on the toy.", cells=toy_figures.preset_cells),
     "continuous-toy": Recipe(
         "The toy with a number as its target.",
         regression.toy_cells,
@@ -88,7 +90,9 @@ RECIPES: dict[str, Recipe] = {
         summarise=extreme.summarise_few,
     ),
     "extreme-sizes": _of(extreme, "Extreme classification over sizes and numbers of classes."),
+    "extreme-preset": _of(extreme, "From the paper's preset to ours on 1,000 classes.", cells=extreme.preset_cells),
     "ablations": _of(ablations, "What each part of the method is worth, on the toy and on 200 classes."),
+    "inversion": _of(inversion, "What the inverse of a flow costs, and where it fails."),
     "mnist": _of(mnist, "The table and the figures on MNIST."),
     "cifar100": _of(cifar100, "Table 1 on CIFAR-100, 500 and 50 images per class."),
     "cifar100-protocols": _of(

@@ -6,7 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 from paper.experiments import ablations, cifar100, extreme
-from paper.experiments.toy_figures import PAPER_EFFICIENCY
+from paper.experiments.inversion import BOUNDED, UNBOUNDED
+from paper.experiments.toy_figures import NETWORK, PAPER_EFFICIENCY
+from paper.experiments.toy_figures import PLAIN as WITHOUT
 from paper.page.frequency import SIZES, size_name
 from paper.page.judging import Best, Claim, Comparison, Less
 from paper.published import EXTREME
@@ -22,21 +24,16 @@ SECTIONS = (
 """In the paper's order."""
 
 TOY, EXTREME_SIZES, SOURCES, PLANKTON = "toy-figures", "extreme-sizes", "cifar100-sources", "inaturalist"
+TOY_PRESET, EXTREME_PRESET = "toy-preset", "extreme-preset"
 
 
 # --- toy ----------------------------------------------------------------------------------------------------------
 
 PLAIN: Row = {"kind": "parametric", "weight": 0.0}
 DEFAULT: Row = {"kind": "parametric", "weight": 0.5}
-PRESETS: dict[str, tuple[str, Row]] = {
-    "ours": ("efficiency", DEFAULT),
-    "paper": (PAPER_EFFICIENCY, {"kind": "permutation"}),
-}
-"""Parts of the toy's results: parametric with a share of 0.5, and permutation with the supplement's strength."""
-
-TOY_SIZES, TOY_MAJORITIES = (5, 10, 20, 50, 100, 200), (100, 500, 2000)
-DIRECTIONS = {"top1": False, "nll": True, "top1_training_prior": False}
-"""Figures of the toy, and whether lower is better."""
+TOY_SIZES, PAPER_SIZES, TOY_MAJORITIES = (5, 10, 20, 50, 100, 200), (5, 10, 20, 50, 200), (100, 500, 2000)
+PRESETS = ("ours", "paper 1P", "paper MP")
+"""Parametric with a share of 0.5; and the paper's preset, permutation and draws from trained priors."""
 
 WORDS = {"top1": "accuracy", "nll": "NLL", "top1_training_prior": "accuracy without correction"}
 
@@ -50,25 +47,37 @@ def _majority(n: int) -> Row:
     return {"part": "efficiency", "n_majority": n, **DEFAULT}
 
 
-def _augmented(preset: str, size: int) -> Row:
-    part, options = PRESETS[preset]
-    return _toy(size, part, **options)
+def _with(preset: str, size: int, *, augmented: bool = True) -> Row:
+    if preset == "ours":
+        return _toy(size, **(DEFAULT if augmented else PLAIN))
+    name = f"ECRT-{preset.removeprefix('paper ')}, paper preset"
+    return _toy(size, PAPER_EFFICIENCY, what=name if augmented else name + WITHOUT)
 
 
-def _plain(preset: str, size: int) -> Row:
-    return _toy(size, PRESETS[preset][0], **PLAIN)
+def _without(preset: str, size: int) -> Row:
+    return _with(preset, size, augmented=False)
 
 
-def _toy_gain(label: str, ours: Row, theirs: Row, metric: str = "top1") -> Comparison:
-    return Comparison(label=label, file=TOY, metric=metric, ours=ours, theirs=theirs, lower=DIRECTIONS[metric])
+def _toy_gain(
+    label: str, preset: str, ours: Row | Less, theirs: Row | Less | float, metric: str = "top1", **options: Any
+) -> Comparison:
+    """On the toy, by the file of the preset."""
+    file = TOY if preset == "ours" else TOY_PRESET
+    return Comparison(
+        label=label, file=file, metric=metric, ours=ours, theirs=theirs, lower=metric == "nll", **options
+    )  # fmt: skip
+
+
+def _sizes(preset: str) -> tuple[int, ...]:
+    return TOY_SIZES if preset == "ours" else PAPER_SIZES
 
 
 ON_TOY = (
     Claim(
         "ECRT efficiency", "More majority samples raise minority accuracy.",
-        "Accuracy, mean over minority sizes, by samples of each majority class",
+        "Accuracy on the minority class, mean over its sizes, by samples of each majority class",
         tuple(
-            _toy_gain(f"{more:,} and {fewer:,}", _majority(more), _majority(fewer))
+            _toy_gain(f"{more:,} and {fewer:,}", "ours", _majority(more), _majority(fewer), "minority_recall")
             for fewer, more in pairwise(TOY_MAJORITIES)
         ),
     ),
@@ -76,24 +85,24 @@ ON_TOY = (
         "ECRT efficiency", "Augmentation improves at every minority size.",
         "Accuracy with and without augmentation, by preset and samples of the minority class",
         tuple(
-            _toy_gain(f"{preset}, {size}", _augmented(preset, size), _plain(preset, size))
-            for preset in PRESETS for size in TOY_SIZES
+            _toy_gain(f"{preset}, {size}", preset, _with(preset, size), _without(preset, size))
+            for preset in PRESETS for size in _sizes(preset)
+        ),
+    ),
+    Claim(
+        "ECRT efficiency", "It improves minority accuracy, too.",
+        "Accuracy on the minority class with and without augmentation, by preset and samples of it",
+        tuple(
+            _toy_gain(f"{preset}, {size}", preset, _with(preset, size), _without(preset, size), "minority_recall")
+            for preset in PRESETS for size in _sizes(preset)
         ),
     ),
     Claim(
         "ECRT efficiency", "It helps most where samples are fewest.",
-        "Gain in accuracy with 5 samples, and beyond that with 200, by preset",
+        "Gain in accuracy with 5 samples beyond that with 200, by preset",
         tuple(
-            comparison
+            _toy_gain(preset, preset, *(Less(_with(preset, size), _without(preset, size)) for size in (5, 200)))
             for preset in PRESETS
-            for comparison in (
-                _toy_gain(f"{preset}, 5 samples", _augmented(preset, 5), _plain(preset, 5)),
-                Comparison(
-                    label=f"{preset}, 5 and 200 samples", file=TOY, metric="top1",
-                    ours=Less(_augmented(preset, 5), _plain(preset, 5)),
-                    theirs=Less(_augmented(preset, 200), _plain(preset, 200)),
-                ),
-            )
         ),
     ),
     Claim(
@@ -101,27 +110,52 @@ ON_TOY = (
         "With augmentation, and without it but with four times the samples, by accuracy, NLL, and accuracy without "
         "correction for class frequencies",
         tuple(
-            _toy_gain(f"{preset}, {WORDS[metric]}, {size} and {4 * size}", _augmented(preset, size),
-                      _plain(preset, 4 * size), metric)
-            for preset in PRESETS for metric in DIRECTIONS for size in (5, 50)
+            _toy_gain(f"{preset}, {WORDS[metric]}, {size} and {4 * size}", preset, _with(preset, size),
+                      _without(preset, 4 * size), metric)
+            for preset in PRESETS for metric in WORDS for size in (5, 50)
+        ),
+    ),
+    Claim(
+        "ECRT efficiency", "ECRT is above ERM in one network.",
+        "The paper's preset and its network on the features, accuracy and NLL, by samples of the minority class",
+        tuple(
+            _toy_gain(f"{prior}, {metric}, {size}", f"paper {prior}", _with(f"paper {prior}", size),
+                      _toy(size, PAPER_EFFICIENCY, what=NETWORK), metric)
+            for prior in ("1P", "MP") for metric in ("top1", "nll") for size in PAPER_SIZES
+        ),
+    ),
+    Claim(
+        "Supplement A", "With a shared embedding the excess risk falls faster than with the root of n (Theorem 3).",
+        "Power of the number of minority samples by which the NLL above that of Bayes falls, of the paper's preset "
+        "without augmentation (1P): beside -1/2, and beside that of its network on the features",
+        tuple(
+            Comparison(label=label, file=TOY_PRESET, metric="rate", lower=True, theirs=theirs,
+                       ours={"what": "ECRT-1P, paper preset" + WITHOUT})
+            for label, theirs in (("-1/2", -0.5), ("features", {"what": NETWORK}))
+        ),
+    ),
+    Claim(
+        "Ablations", "The likelihood is a safe fall-back where the assumption is violated.",
+        "The toy with a bend of its own for every class; the paper's preset (1P) with its likelihood and without it",
+        tuple(
+            Comparison(label=label, file=TOY_PRESET, metric=metric, lower=metric == "nll",
+                       **{side: {"part": "violated", "rho": rho} for side, rho in (("ours", 1.0), ("theirs", 0.0))})
+            for label, metric in (("accuracy", "top1"), ("NLL", "nll"), ("minority accuracy", "minority_recall"))
         ),
     ),
     Claim(
         "Ablations", "A small share of synthetic samples is already a gain.",
         "Accuracy with a share of 0.1 and without augmentation, by kind and samples of the minority class",
         tuple(
-            _toy_gain(f"{kind}, {size}", _toy(size, kind=kind, weight=0.1), _toy(size, **PLAIN))
+            _toy_gain(f"{kind}, {size}", "ours", _toy(size, kind=kind, weight=0.1), _toy(size, **PLAIN))
             for kind in ("parametric", "permutation") for size in (5, 10, 20, 50)
         ),
     ),
     Claim(
         "Ablations", "With few samples strong augmentation costs accuracy.",
-        "Accuracy with 5 samples, by the best share of synthetic ones and with these alone",
+        "Accuracy with 5 samples, without augmentation and with synthetic samples alone, by kind",
         tuple(
-            Comparison(
-                label=kind, file=TOY, metric="top1", ours=Best(_toy(5, kind=kind), "weight", (0.0, 1.0)),
-                theirs=_toy(5, kind=kind, weight=1.0),
-            )
+            _toy_gain(kind, "ours", _toy(5, **PLAIN), _toy(5, kind=kind, weight=1.0))
             for kind in ("permutation", "parametric")
         ),
     ),
@@ -207,8 +241,16 @@ def _extreme(what: str, size: int, n_classes: int = 1000, preset: str = "ours") 
 
 
 def _on_extreme(label: str, metric: str, ours: Row | Less, theirs: Row | Less | float, **options: Any) -> Comparison:
-    chosen = {"lower": metric == "nll"} | options
-    return Comparison(label=label, file=EXTREME_SIZES, metric=metric, ours=ours, theirs=theirs, **chosen)
+    chosen = {"lower": metric == "nll", "file": EXTREME_SIZES} | options
+    return Comparison(label=label, metric=metric, ours=ours, theirs=theirs, **chosen)
+
+
+def _preset(what: str, size: int) -> Row:
+    return _extreme(what, size, preset="paper")
+
+
+NEAR = {"top1": 0.005, "top5": 0.02, "nll": 0.1}
+"""What the paper's preset may be worse by than the paper's figures."""
 
 
 ON_EXTREME = (
@@ -264,13 +306,80 @@ ON_EXTREME = (
     ),
     Claim(
         "Supplement D", "Augmentation improves every figure of the table.",
-        "Top-1, top-5 and NLL with and without augmentation, for all sizes and both presets",
+        "Top-1, top-5 and NLL with and without augmentation, by preset and samples of a class",
+        (
+            *(_on_extreme(f"ours, {metric}, {size}", metric, *(_extreme(f"ecrt_{what}", size)
+                                                               for what in ("with", "without")))
+              for size in extreme.SIZES for metric in extreme.METRICS),
+            *(_on_extreme(f"paper {prior.upper()}, {metric}, {size}", metric, _preset(f"{prior}_with", size),
+                          _preset(f"{prior}_without", size), file=EXTREME_PRESET)
+              for prior in ("1p", "mp") for size in extreme.PRESET_SIZES for metric in extreme.METRICS),
+        ),
+    ),
+    Claim(
+        "Supplement D", "The table's figures of ECRT can be reached (here: by the paper's preset).",
+        "The paper's preset and the paper's figures less 0.005 (top-1), 0.02 (top-5) and 0.1 (NLL), by samples",
         tuple(
-            _on_extreme(
-                f"{preset}, {metric}, {size}", metric,
-                *(_extreme(what, size, preset=preset) for what in ("ecrt_with", "ecrt_without")),
-            )
-            for preset in ("ours", "paper") for size in extreme.SIZES for metric in extreme.METRICS
+            _on_extreme(f"{prior.upper()}, {metric}, {size}", metric, _preset(f"{prior}_with", size),
+                        EXTREME[size]["ecrt_with"][metric], margin=NEAR[metric], file=EXTREME_PRESET)
+            for prior in ("1p", "mp") for size in extreme.PRESET_SIZES for metric in extreme.METRICS
+        ),
+    ),
+    Claim(
+        "Extreme classification", "ECRT is above ERM in one network.",
+        "The paper's preset and its network on the features, top-1 and NLL, by samples of a class",
+        tuple(
+            _on_extreme(f"{prior.upper()}, {metric}, {size}", metric, _preset(f"{prior}_with", size),
+                        _preset("network", size), file=EXTREME_PRESET)
+            for prior in ("1p", "mp") for metric in ("top1", "nll") for size in extreme.PRESET_SIZES
+        ),
+    ),
+    Claim(
+        "Ablations", "FDV serves best where there are many labels.",
+        "The paper's preset on 1,000 classes of 5 samples with FDV and with GCL; and 200 classes, labels of the batch",
+        (
+            *(_on_extreme(f"1,000 classes, {metric}", metric, _preset("mp_with", 5), _preset("mp_gcl", 5),
+                          file=EXTREME_PRESET) for metric in ("top1", "nll")),
+            Comparison(label="200 classes, top1", file="ablations", metric="top1",
+                       ours={"what": "FDV, labels of the batch", "data": "extreme"},
+                       theirs={"what": "GCL, labels of the batch", "data": "extreme"}),
+        ),
+    ),
+)  # fmt: skip
+
+
+# --- the inverse of the flow --------------------------------------------------------------------------------------
+
+
+def _inversion(label: str, metric: str, ours: Row, theirs: Row | float, **options: Any) -> Comparison:
+    return Comparison(label=label, file="inversion", metric=metric, ours=ours, theirs=theirs, **options)
+
+
+ON_INVERSION = (
+    Claim(
+        "Ablations", "Inverting the flow costs as many times a forward pass as there are features.",
+        "Time of the usual inverse over that of a forward pass, beside the number of features",
+        tuple(
+            _inversion(f"{d} features", "usual_over_forward", {"what": BOUNDED, "n_features": d}, float(d))
+            for d in (2, 8, 32)
+        ),
+    ),
+    Claim(
+        "Ablations", "Our own bar: an inverse that costs less than that.",
+        "Time of our inverse over that of a forward pass, beside the number of features",
+        tuple(
+            _inversion(f"{d} features", "ours_over_forward", {"what": BOUNDED, "n_features": d}, float(d), lower=True)
+            for d in (8, 32)
+        ),
+    ),
+    Claim(
+        "Ablations", "The inverse is unstable at the boundary.",
+        "Share of sources that do not come back, 10 standard deviations out, without a bound on log-scales and with "
+        "the library's, by features",
+        tuple(
+            _inversion(f"{d} features", "lost_at_10", {"what": UNBOUNDED, "n_features": d},
+                       {"what": BOUNDED, "n_features": d})
+            for d in (2, 8, 32)
         ),
     ),
 )  # fmt: skip
@@ -310,8 +419,8 @@ ON_VARIANTS = (
         _variants(f"drift: {NAIVE}", "drift: base", metric="mcc", spread=True),
     ),
     Claim(
-        "Supplement C", "Augmenting the majority too is of no use.", "Top-1 with that and without",
-        _variants("majority augmented too", "base", within=True),
+        "Supplement C", "Augmenting the majority too is of no use.", "Top-1 without that and with it",
+        _variants("base", "majority augmented too"),
     ),
     Claim(
         "Supplement E", "Permutation is slightly worse than parametric.", "Top-1 of parametric and of permutation",
@@ -424,8 +533,8 @@ ON_REAL_DATA = (
         ),
     ),
     Claim(
-        "Imbalanced data learning", "FOCAL and LDAM do not dominate ERM.", "CIFAR-100 top-1 of each and of ERM",
-        tuple(_cifar(name, name, "ERM", within=True) for name in ("FOCAL", "LDAM", "LDAM-DRW")),
+        "Imbalanced data learning", "FOCAL and LDAM do not dominate ERM.", "CIFAR-100 top-1 of ERM and of each",
+        tuple(_cifar(name, "ERM", name) for name in ("FOCAL", "LDAM", "LDAM-DRW")),
     ),
     Claim(
         "Imbalanced data learning", "GAN and VAT are better than ERM.", "Top-1 or accuracy of each and of ERM",
@@ -528,6 +637,9 @@ ON_REAL_DATA = (
 )  # fmt: skip
 
 CLAIMS = tuple(
-    sorted((*ON_TOY, *ON_EXTREME, *ON_VARIANTS, *ON_REAL_DATA), key=lambda claim: SECTIONS.index(claim.section))
+    sorted(
+        (*ON_TOY, *ON_EXTREME, *ON_INVERSION, *ON_VARIANTS, *ON_REAL_DATA),
+        key=lambda claim: SECTIONS.index(claim.section),
+    )
 )
 """In the paper's order."""

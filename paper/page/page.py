@@ -22,8 +22,8 @@ from paper.page.tables import BesideTable, beside_tables
 __all__ = ["JudgedClaim", "PaperPage", "judge_claims", "render_paper", "summarise_paper", "write_paper_page"]
 
 MARKS: dict[Verdict, str] = {
-    "holds": "yes", "holds in part": "partly", "within noise": "cannot-tell", "does not hold": "no",
-    "not run here": "cannot-tell",
+    "holds": "yes", "holds in part": "partly", "undecided": "cannot-tell", "does not hold": "no",
+    "not run": "cannot-tell",
 }  # fmt: skip
 FIGURES = "paper-figures"
 TEMPLATES = {".html": "paper.html", ".md": "paper.md"}
