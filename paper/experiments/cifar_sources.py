@@ -28,7 +28,7 @@ from ecrt.losses import class_mass, make_class_loss, sample_weights
 from ecrt.nn import make_head
 from ecrt.randomness import seeded
 from ecrt.rivals import BaselineClassifier, FlowAugmentation
-from ecrt.stages import DEMIXING, Parametric, augment_classes, demix, encode
+from ecrt.stages import DEMIXING, Linear, Parametric, augment_classes, demix, encode
 from ecrt.training import IndexBatches, TrainingConfig, train
 from paper.data.images import CifarProtocol, ImageSplit
 from paper.experiments.cifar_training import (
@@ -65,7 +65,7 @@ RIVALS: dict[str, tuple[Row, str]] = {
     "LA on the same features": ({"method": "logit-adjusted"}, "balanced"),
     "SMOTE on the same features": ({"method": "feature-smote"}, "balanced"),
     "GAN on the same features": ({"method": "cgan"}, "balanced"),
-    ON_FEATURES: ({"method": FlowAugmentation(demixing="linear")}, "balanced"),
+    ON_FEATURES: ({"method": FlowAugmentation(demixing=Linear(learn_from="majority"))}, "balanced"),
 }
 """Options of ``BaselineClassifier``, and the prior that predictions assume."""
 

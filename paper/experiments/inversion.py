@@ -40,7 +40,7 @@ def cells(smoke: bool) -> Iterable[Row]:
     for seed in range(1 if smoke else 3):
         for n_features in (3,) if smoke else (2, 8, 32):
             for what in (BOUNDED, UNBOUNDED):
-                yield {"what": what, "n_features": n_features, "seed": seed, "steps": 5 if smoke else 300}
+                yield {"what": what, "n_features": n_features, "seed": seed, "steps": 5 if smoke else 150}
 
 
 def run_cell(*, what: str, n_features: int, seed: int, steps: int) -> Row:

@@ -86,7 +86,7 @@ def preset_cells(smoke: bool) -> Iterable[Row]:
     size = SMOKE if smoke else FULL | {"epochs": 30}
     for seed in range(1 if smoke else 3):
         yield {"part": PAPER_EFFICIENCY, "seed": seed, "n_majority": 40 if smoke else 2000,
-               "sizes": [5] if smoke else [5, 10, 20, 50, 200], "stepped": [5] if smoke else [5, 20],
+               "sizes": [5] if smoke else [5, 10, 20, 200], "stepped": [5],
                **size}  # fmt: skip
         for weight in (0.0,) if smoke else (0.0, 1.0):
             yield {"part": "violated", "seed": seed, "rho": weight, "n_majority": 40 if smoke else 500, **size}
