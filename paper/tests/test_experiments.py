@@ -30,7 +30,13 @@ GOLDEN = json.loads(Path(__file__).with_name("smoke_summaries.json").read_text(e
 """Summaries of trial runs, but of those that end by the clock. Whoever changes a recipe on purpose writes them anew."""
 
 
-NOT_YET_RUN = ("tinyimagenet-preset",)
+NOT_YET_RUN = (
+    "ablations-naive",
+    "cifar100-preset",
+    "inaturalist-preset",
+    "mnist-ceiling",
+    "tinyimagenet-preset",
+)
 
 
 @pytest.mark.slow
@@ -55,10 +61,13 @@ def test_smoke_runs_end_and_sum_up(name, tmp_path):
     if name in (
         "arxiv",
         "cifar100",
+        "cifar100-preset",
         "cifar100-protocols",
         "cifar100-sources",
         "inaturalist",
+        "inaturalist-preset",
         "mnist",
+        "mnist-ceiling",
         "tinyimagenet",
         "tinyimagenet-preset",
         "tinyimagenet-rivals",
