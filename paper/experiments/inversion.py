@@ -48,7 +48,7 @@ def run_cell(*, what: str, n_features: int, seed: int, steps: int) -> Row:
     with seeded(seed):
         flow = MaskedFlow(n_features)
         for block in flow.blocks if what == UNBOUNDED else ():
-            block.univariate = partial(MonotonicAffineTransform, slope=math.exp(-NO_BOUND))
+            vars(block)["univariate"] = partial(MonotonicAffineTransform, slope=math.exp(-NO_BOUND))
         _train(flow, n_features, steps)
         s = torch.randn(512, n_features)
         directions = s / s.norm(dim=1, keepdim=True)
@@ -63,7 +63,7 @@ def _train(flow: MaskedFlow, n_features: int, steps: int) -> None:
         s, log_det = flow(_curved(512, n_features))
         loss = (0.5 * s.square().sum(1) - log_det).mean() / n_features
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(flow.parameters(), 5.0)
         optimizer.step()
     flow.requires_grad_(False)

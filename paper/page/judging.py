@@ -218,7 +218,7 @@ def _entries(results: PaperResults, file: str) -> list[Row]:
 
 def _ablations(results: PaperResults) -> list[Row]:
     """Runs on data of their own; and trainings on one draw, which show how far solutions of one problem lie apart."""
-    entries = results.entries("ablations")
+    entries = [entry for file in ("ablations", "ablations-naive") for entry in results.entries(file)]
     drawn = [entry for entry in entries if entry["draw"] == 0 and entry.get("variant") == entry["what"]]
     return [
         *(entry for entry in entries if entry["seed"] == entry["draw"]),
@@ -241,11 +241,15 @@ def _toy_preset(results: PaperResults) -> list[Row]:
     entries = results.entries("toy-preset")
     curves = groups((entry for entry in entries if entry.get("excess_risk", 0) > 0), "what", "seed")
     rates = [
-        {"what": what, "seed": seed, "rate": float(np.polyfit(*(np.log([one[name] for one in mine])
-                                                               for name in ("n_minority", "excess_risk")), 1)[0])}
-        for (what, seed), mine in curves.items() if len(mine) > 2
-    ]  # fmt: skip
+        {"what": what, "seed": seed, "rate": _power(mine)} for (what, seed), mine in curves.items() if len(mine) > 2
+    ]
     return [*entries, *rates]
+
+
+def _power(entries: list[Row]) -> float:
+    """Slope of a straight line through the excess risk over the number of samples, both as logarithms."""
+    samples, risk = (np.log(np.array([entry[name] for entry in entries])) for name in ("n_minority", "excess_risk"))
+    return float(np.polyfit(samples, risk, 1)[0])
 
 
 def _inaturalist(results: PaperResults) -> list[Row]:
@@ -256,6 +260,7 @@ def _inaturalist(results: PaperResults) -> list[Row]:
 
 DERIVED: dict[str, Callable[[PaperResults], list[Row]]] = {
     "ablations": _ablations,
+    "ablations-naive": _ablations,
     "toy-figures": _toy,
     "toy-preset": _toy_preset,
     "inaturalist": _inaturalist,

@@ -297,6 +297,10 @@ def _mnist(results: PaperResults) -> FigureBlock | None:
         axes.set_xlabel("epochs")
         legend_below(axes)
 
+    own = any(row.get("gcl_critic") for row in results.rows("mnist", method="correlation"))
+    critic = "; GCL has the critic of Eq. 1." if own else (
+        "; GCL has the cosine critic of FDV here, since it was run before the recipe got that of Eq. 1."
+    )  # fmt: skip
     return FigureBlock(
         "MNIST: images, features, sources, augmentation in feature space, correlation during training",
         (
@@ -307,7 +311,7 @@ def _mnist(results: PaperResults) -> FigureBlock | None:
             _panel(correlation, "mnist-correlation"),
         ),
         f"Test digits ({rows[0]['cell']['method']}, {rows[0]['cell']['network']}); grey in the fourth panel: real "
-        "ones. In the last, every point is a run of its own with that many epochs.",
+        "ones. In the last, every point is a run of its own with that many epochs" + critic,
     )  # fmt: skip
 
 
@@ -333,5 +337,6 @@ def _dynamics(results: PaperResults) -> FigureBlock | None:
         "CIFAR-100: learning on features and on sources (figure “Comparison of learning dynamics”)",
         tuple(_panel(drawer(line), f"dynamics{place}") for place, line in enumerate(found)),
         f"Test accuracy after every epoch of a network with 256 hidden units, mean of {found[0]['seeds']} seeds, for "
-        "each protocol; the encoder has seen majority classes alone.",
+        "each protocol; the encoder has seen majority classes alone. Sources are those of linear de-mixing, without a "
+        "flow.",
     )
