@@ -118,7 +118,7 @@ ON_TOY = (
         ),
     ),
     Claim(
-        "ECRT efficiency", "ECRT is above ERM in one network.",
+        "ECRT efficiency", "On the toy ECRT is above ERM in the same network.",
         "The paper's preset and its network on the features, accuracy and NLL, by samples of the minority class",
         tuple(
             _toy_gain(f"{prior}, {metric}, {size}", f"paper {prior}", _with(f"paper {prior}", size),
@@ -329,7 +329,7 @@ ON_EXTREME = (
         ),
     ),
     Claim(
-        "Extreme classification", "ECRT is above ERM in one network.",
+        "Extreme classification", "ECRT is above ERM in the same network.",
         "The paper's preset and its network on the features, top-1 and NLL, by samples of a class",
         tuple(
             _on_extreme(f"{prior.upper()}, {metric}, {size}", metric, _preset(f"{prior}_with", size),

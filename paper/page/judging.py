@@ -142,23 +142,25 @@ def judge(claim: Claim, results: PaperResults) -> Judgement:
     """A claim with one comparison has its verdict, and so has one whose comparisons agree.
 
     Of others, it holds in part if some of them hold; if none does, it does not hold where any does not, and is
-    undecided otherwise. All of them are listed. Comparisons without results do not count.
+    undecided otherwise. All of them are listed. Comparisons without results do not count, and are named.
     """
-    made = [_compare(one, results) for one in claim.comparisons]
-    found = [one for one in made if one is not None]
+    made = [(one.label, _compare(one, results)) for one in claim.comparisons]
+    found = [one for _, one in made if one is not None]
     if not found:
         return Judgement("not run", "No results yet.")
     by_verdict = {verdict: [one for one in found if one.verdict == verdict] for verdict in PARTS}
     verdict: Verdict = "does not hold" if by_verdict["does not hold"] else "undecided"
     if by_verdict["holds"]:
         verdict = "holds" if len(by_verdict["holds"]) == len(found) else "holds in part"
+    missing = "; ".join(label for label, one in made if one is None)
+    left_out = f" Not run: {missing}." if missing else ""
     if len(found) <= MOST_SHOWN:
-        return Judgement(verdict, f"{claim.measured}: {'; '.join(one.text for one in found)}.")
+        return Judgement(verdict, f"{claim.measured}: {'; '.join(one.text for one in found)}.{left_out}")
     lists = [
         f"{name} ({len(mine)}): {'; '.join(f'{one.comparison.label} {signed(one.gain)}' for one in mine)}"
         for name, mine in by_verdict.items() if mine
     ]  # fmt: skip
-    return Judgement(verdict, f"{claim.measured}; of {len(found)}, {'. '.join(lists)}.")
+    return Judgement(verdict, f"{claim.measured}; of {len(found)}, {'. '.join(lists)}.{left_out}")
 
 
 def _compare(comparison: Comparison, results: PaperResults) -> _Compared | None:

@@ -334,6 +334,10 @@ def test_a_claim_of_several_parts_lists_them_all(tmp_path, sides, verdict, repea
     )
     found = judge(Claim("", "", "Top-1", comparisons), PaperResults(tmp_path))
     assert found.verdict == verdict
+    assert "Not run" not in found.evidence
+    unknown = Comparison(label="unknown", file="none", metric="top1", ours={}, theirs=0.0)
+    fewer = judge(Claim("", "", "Top-1", (*comparisons, unknown)), PaperResults(tmp_path))
+    assert (fewer.verdict, fewer.evidence) == (verdict, f"{found.evidence} Not run: unknown.")
     assert all(f"part {place}" in found.evidence for place in range(len(comparisons)))
 
 
