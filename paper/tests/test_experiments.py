@@ -34,7 +34,6 @@ NOT_YET_RUN = (
     "ablations-naive",
     "cifar100-preset",
     "inaturalist-preset",
-    "mnist-ceiling",
     "tinyimagenet-preset",
 )
 
