@@ -14,6 +14,7 @@ from PIL import Image
 
 from ecrt.report.drawing import GREY, INK, MINORITY, OTHERS, PALETTE, count_axis, legend_below, limits, svg
 from paper.experiments.extreme import SIZES
+from paper.experiments.toy_figures import MANY_PRIORS, PAPER_EFFICIENCY, PLAIN
 from paper.page.figure import FigureBlock
 from paper.page.frequency import frequency_figures
 from paper.page.results import PaperResults
@@ -143,11 +144,26 @@ def _efficiency(results: PaperResults) -> FigureBlock | None:
         axes.set_ylabel("accuracy")
         legend_below(axes)
 
+    presets = results.summary("toy-preset", part=PAPER_EFFICIENCY)
+
+    def preset(axes: Axes) -> None:
+        for place, name in enumerate(("ECRT-1P, paper preset", MANY_PRIORS)):
+            for what, style in ((name, "-"), (name + PLAIN, ":")):
+                mine = [line for line in presets if line["what"] == what]
+                _curve(axes, mine, "n_minority", "top1", PALETTE[place], style, name if style == "-" else None)
+        count_axis(axes, np.array([line["n_minority"] for line in presets]))
+        axes.set_title("The paper's preset; dotted: without")
+        axes.set_xlabel("minority samples")
+        axes.set_ylabel("accuracy")
+        legend_below(axes)
+
     return FigureBlock(
         "Effective sample size, and sensitivity to λ",
-        (_panel(curves, "efficiency"), _panel(strengths, "strengths")),
-        "Left: where the full line reaches the height of the dotted one further right, augmentation is worth the "
-        "samples between. Right: accuracy over the share of a class's mass that synthetic samples hold.",
+        (_panel(curves, "efficiency"), _panel(strengths, "strengths"),
+         *([_panel(preset, "preset-efficiency")] if presets else [])),
+        "First: where the full line reaches the height of the dotted one further right, augmentation is worth the "
+        "samples between. Second: accuracy over the share of a class's mass that synthetic samples hold. Third, where "
+        "it has been run: the same as the first for the paper's preset.",
     )  # fmt: skip
 
 

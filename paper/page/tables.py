@@ -165,7 +165,7 @@ def _toy(results: PaperResults) -> BesideTable:
         "minority_recall": "Minority",
         "top1_training_prior": "Top-1, uncorrected",
     }
-    found = results.summary("toy-preset", part=PAPER_EFFICIENCY)
+    found = [line for part in (PAPER_EFFICIENCY, "longer") for line in results.summary("toy-preset", part=part)]
     lines = tuple(
         (f"{line['what']}; {line['n_minority']} samples", "ours",
          tuple(plus_minus(line[name], line[f"{name}_half_width"], 3).removeprefix("+") for name in metrics))

@@ -362,7 +362,7 @@ def test_the_rate_of_the_excess_risk_is_a_power_of_the_minority_size(tmp_path):
     write_results(tmp_path, "toy-preset", [], rows)
     found = verdicts(tmp_path)[text]
     assert found.verdict == "holds"
-    assert "features: -0.890 against -0.390" in found.evidence
+    assert "features, as many epochs: -0.890 against -0.390" in found.evidence
 
 
 def test_every_comparison_of_every_claim_finds_its_runs():
