@@ -57,7 +57,7 @@ DRAWS = (6, 7, 8, 9, 10)
 """Draws that nobody looked at while settings were made."""
 STEPPED = (5,)
 """Samples of a class with which the steps from the preset to ours are taken."""
-PRESET_SIZES = (5, 20, 150)
+PRESET_SIZES = (5,)
 """Samples of a class with which the preset has been run."""
 METRICS = ("top1", "top5", "nll")
 METHODS = {

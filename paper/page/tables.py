@@ -151,7 +151,9 @@ def _extreme(results: PaperResults) -> list[BesideTable]:
                 "The supplement says standard deviation 0.1; only variance 0.1 agrees with its figures, so that is "
                 "what is drawn here. Our ERM is trained until held-out loss stops falling; the paper's stayed at "
                 "guessing. The supplement gives the preset no network here; it has that of MNIST. Ours has a flow of "
-                "one block, and in the rows with restarts of one or two.",
+                "one block, and in the rows with restarts of one or two."
+                + ("" if any("paper preset" in name for name, _, _ in lines)
+                   else " The paper's preset has not been run with so many samples."),
                 _command(results, "extreme-sizes", "extreme-preset", *["extreme"] * (size == FIRST_SIZE)),
                 len(lines) > len(printed),
             )
