@@ -24,6 +24,7 @@ from paper.experiments import (
     diagnose,
     extreme,
     inaturalist,
+    inversion,
     keel,
     keel_imbalanced,
     mnist,
@@ -74,6 +75,7 @@ def _of(module: ModuleType, title: str, **options: Any) -> Recipe:
 RECIPES: dict[str, Recipe] = {
     "toy": _of(toy, "The toy: is the mechanism found right for a class never seen?"),
     "toy-figures": _of(toy_figures, "The paper's figures on the toy."),
+    "toy-preset": _of(toy_figures, "From the paper's preset to ours on the toy.", cells=toy_figures.preset_cells),
     "continuous-toy": Recipe(
         "The toy with a number as its target.",
         regression.toy_cells,
@@ -88,13 +90,30 @@ RECIPES: dict[str, Recipe] = {
         summarise=extreme.summarise_few,
     ),
     "extreme-sizes": _of(extreme, "Extreme classification over sizes and numbers of classes."),
+    "extreme-preset": _of(extreme, "From the paper's preset to ours on 1,000 classes.", cells=extreme.preset_cells),
     "ablations": _of(ablations, "What each part of the method is worth, on the toy and on 200 classes."),
+    "ablations-naive": _of(
+        ablations, "Naive GCL with the critic of Eq. 1, on the toy and on 200 classes.", cells=ablations.naive_cells
+    ),
+    "inversion": _of(inversion, "What the inverse of a flow costs, and where it fails."),
     "mnist": _of(mnist, "The table and the figures on MNIST."),
+    "mnist-ceiling": _of(
+        mnist,
+        "What the features of an encoder on five digits allow at best.",
+        cells=mnist.ceiling_cells,
+        run_cell=mnist.run_ceiling,
+        summarise=mnist.summarise_ceiling,
+    ),
     "cifar100": _of(cifar100, "Table 1 on CIFAR-100, 500 and 50 images per class."),
     "cifar100-protocols": _of(
         cifar100, "The same methods on CIFAR-100 with other imbalances.", cells=cifar100.protocol_cells
     ),
     "cifar100-sources": _of(cifar_sources, "ECRT on CIFAR-100 with the paper's encoder, and what its parts are worth."),
+    "cifar100-preset": _of(
+        cifar_sources,
+        "From the paper's preset to ours on CIFAR-100, and rivals in its network.",
+        cells=cifar_sources.preset_cells,
+    ),
     "tinyimagenet": _of(tinyimagenet, "ECRT on Tiny-ImageNet embeddings with the paper's step imbalance.", threads=0),
     "tinyimagenet-preset": _of(
         tinyimagenet,
@@ -115,6 +134,11 @@ RECIPES: dict[str, Recipe] = {
         forgotten=(tinyimagenet_selected.PER_ROW,),
     ),
     "inaturalist": _of(inaturalist, "Table 1 and the figures on iNaturalist, or on plankton instead."),
+    "inaturalist-preset": _of(
+        inaturalist,
+        "From the paper's preset to ours on iNaturalist, or on plankton instead.",
+        cells=inaturalist.preset_cells,
+    ),
     "arxiv": _of(arxiv, "Table 1 on arXiv abstracts, with several labels per row.", forgotten=arxiv.PER_ROW),
     "plankton": _of(
         plankton,

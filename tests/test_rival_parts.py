@@ -2,18 +2,22 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from sklearn.datasets import make_classification
+from torch import nn
 
 from ecrt.losses import cross_entropy, make_class_loss, mix, mixed_loss
-from ecrt.rivals import VAT
+from ecrt.rivals import VAT, BaselineClassifier, FlowAugmentation, synthetic_rows
 from ecrt.rivals.heads import (
     bernoulli_divergence,
     isda_shift,
     kl_divergence,
     remix_label_share,
 )
-from ecrt.rivals.synthetic_rows import discriminator_loss, generator_loss
+from ecrt.rivals.synthetic_rows import GAN, discriminator_loss, generator_loss
+from ecrt.stages import Linear
 
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 B, M, D = 5, 3, 4
@@ -171,3 +175,30 @@ def test_gan_losses_are_their_loops(dtype):
     assert generator_loss(fake).tolist() == pytest.approx(
         [-math.log(logistic(f)) for f in fake.tolist()], rel=tolerance(dtype)
     )
+
+
+def test_the_gan_of_the_paper_has_leaky_units_and_a_discriminator_with_dropout():
+    gan = GAN(D, M, 2, 8, slope=0.01, dropout=0.1)
+    for network, n_dropped in ((gan.generator, 0), (gan.discriminator, 2)):
+        units = [layer for layer in network if not isinstance(layer, nn.Linear)]
+        assert [layer.negative_slope for layer in units if isinstance(layer, nn.LeakyReLU)] == [0.01, 0.01]
+        assert len(units) == 2 + n_dropped
+    assert not any(isinstance(layer, nn.LeakyReLU) for layer in GAN(D, M, 2, 8).modules())
+
+
+@pytest.mark.parametrize(("learn_from", "expected"), [("auto", 5), ("all", 5), ("majority", 4)])
+def test_augmentation_through_the_flow_may_learn_from_the_classes_that_ecrt_learns_from(
+    learn_from, expected, monkeypatch
+):
+    seen = []
+    demix = synthetic_rows.demix
+    monkeypatch.setattr(
+        synthetic_rows, "demix", lambda *args, **options: seen.append(options["demixed_on"]) or demix(*args, **options)
+    )
+    X, y = make_classification(
+        400, 6, n_informative=5, n_redundant=0, n_classes=5, n_clusters_per_class=1,
+        weights=[0.24, 0.24, 0.24, 0.24, 0.04], random_state=0,
+    )  # fmt: skip
+    method = FlowAugmentation(demixing=Linear(learn_from=learn_from))
+    BaselineClassifier(method=method, minority=[4], random_state=0, device="cpu").fit(X, y)
+    assert [int(np.sum(one)) for one in seen] == [expected]

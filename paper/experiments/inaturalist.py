@@ -9,7 +9,8 @@ give every class the same weight.
 Equal budget: all methods learn a linear head on the same features, 96 principal components of the training rows, and
 choose its weight decay (VAT: radius and epochs; GAN: its steps too) on a held-out fifth of them. ECRT de-mixes on
 classes with 120 training rows or more, the paper's limit, and augments the others with the default strength. ECRT-1P
-and ECRT-MP are the paper's preset, the supplement's encoder, flow and decoder.
+and ECRT-MP are the paper's preset, the supplement's encoder, flow and decoder. A recipe of its own takes the steps from
+there to ours, with rivals in the paper's network, and ours with a flow on the 32 leading sources.
 """
 
 from __future__ import annotations
@@ -29,21 +30,22 @@ from ecrt.data import ClassRoles, assign_roles
 from ecrt.data.imbalance import Split
 from ecrt.errors import ECRTWarning
 from ecrt.metrics import PriorName, mean_over_classes, prediction_metrics, top_k_hits
-from ecrt.stages import DemixResult, Linear, LinearHead, Parametric, Permutation, augment_classes
+from ecrt.stages import DemixResult, Flow, Linear, LinearHead, Parametric, Permutation, augment_classes
 from paper.data import data_folder, load_embeddings
 from paper.experiments.frequency import BY_CLASS, by_class
 from paper.experiments.one_flow import Predictor, Sample, choose, find_sources, predicted, split
-from paper.experiments.preset import LIBRARY_PRESET, PAPER_PRIORS, fit_paper
+from paper.experiments.preset import LIBRARY_PRESET, PAPER_PRIORS, PAPER_RIVALS, PAPER_STEPS, fit_paper, fit_paper_rival
 from paper.experiments.table_one import RIVALS, fit_rival
 from paper.statistics import difference, observations, signed, table, values
 
-__all__ = ["WEIGHTS", "cells", "run_cell", "summarise"]
+__all__ = ["WEIGHTS", "cells", "preset_cells", "run_cell", "summarise"]
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-SUBJECT, PLAIN = "ECRT", "ECRT without augmentation"
+SUBJECT, PLAIN, WITH_FLOW = "ECRT", "ECRT without augmentation", "ECRT with a flow"
+FLOW_SOURCES = 32
 SEEDS = (0, 1, 2, 3, 4)
 N_COLUMNS = 96
 TRIAL_COLUMNS = 16
@@ -75,6 +77,17 @@ def cells(smoke: bool) -> Iterable[Row]:
     yield {"part": "picture", "seed": SEEDS[0], **size}
 
 
+def preset_cells(smoke: bool) -> Iterable[Row]:
+    """The preset with either prior, the steps to ours, rivals in its network, and ours with a flow; three seeds."""
+    size: Row = {"n_classes": 8 if smoke else None}
+    for seed in SEEDS[:1] if smoke else SEEDS[:3]:
+        yield {"part": "flow", "seed": seed, **size}
+        for method in (list(PAPER_STEPS)[-1],) if smoke else (*PAPER_PRIORS, *PAPER_STEPS):
+            yield {"part": "paper", "method": method, "seed": seed, **size}
+        for method in list(PAPER_RIVALS)[: 1 if smoke else None]:
+            yield {"part": "network", "method": method, "seed": seed, **size}
+
+
 def run_cell(*, part: str, seed: int, n_classes: int | None, method: str = SUBJECT) -> Row:
     """One part of the experiment; ``n_classes`` for a trial on some classes alone."""
     data = _rows(seed, n_classes)
@@ -82,10 +95,14 @@ def run_cell(*, part: str, seed: int, n_classes: int | None, method: str = SUBJE
         return _ecrt(data, seed, trial=n_classes is not None)
     if part == "picture":
         return _picture(data, seed)
+    if part == "flow":
+        return {"runs": {WITH_FLOW: _with_flow(data, seed)}, "data": _source()}
     if part == "paper":
         fitted: Any = fit_paper(
             method, "inaturalist", data.X_train, data.y_train, minority=MINORITY, seed=seed, device="cpu"
         )
+    elif part == "network":
+        fitted = fit_paper_rival(method, "inaturalist", data.X_train, data.y_train, seed=seed, device="cpu")
     else:
         fitted = fit_rival(method, data.X_train, data.y_train, seed, device="cpu", n_noise=PAPER_NOISE)
     log_proba = fitted.predict_log_proba(data.X_test)
@@ -176,6 +193,14 @@ def _ecrt(data: Split, seed: int, *, trial: bool) -> Row:
     return {"runs": {PLAIN: plain, SUBJECT: full}, "strengths": strengths, "data": _source()}
 
 
+def _with_flow(data: Split, seed: int) -> Row:
+    """The same head with the same augmentation, on the sources of a flow."""
+    roles, sample = _roles(data), split(data.X_train, data.y_train, seed)
+    demixed = find_sources(sample, roles, Flow(n_sources=min(FLOW_SOURCES, data.X_train.shape[1])), seed)
+    choice = choose(demixed, sample, roles, Predictor(LinearHead(), Parametric(weight=DEFAULT_WEIGHT)), seed)
+    return _score(predicted(demixed, choice, data.X_test, seed), data)
+
+
 def _picture(data: Split, seed: int) -> Row:
     """t-SNE of sources of eight classes, half of them minority, and of synthetic sources of these, all in one."""
     roles = _roles(data)
@@ -208,7 +233,7 @@ def _picture(data: Split, seed: int) -> Row:
 
 def summarise(rows: list[Row]) -> list[Row]:
     """One line a method: means over seeds with intervals, and what ECRT gains on it, paired by seed."""
-    order = (*RIVALS, *PAPER_PRIORS, PLAIN, SUBJECT)
+    order = (*RIVALS, *PAPER_RIVALS, *PAPER_PRIORS, *PAPER_STEPS, PLAIN, SUBJECT, WITH_FLOW)
     entries = [entry for entry in observations(rows) if entry["what"] in order]
     metrics = ("top1", "top5", "nll", "macro_f1", "many", "medium", "few")
     lines = table(entries, ("what",), metrics, order=lambda key: order.index(key[0]))

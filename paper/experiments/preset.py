@@ -1,4 +1,4 @@
-"""The paper's preset in the recipes: the library's, and the steps from there to ours, one at a time."""
+"""The paper's preset in the recipes: the library's, the steps from there to ours, and rivals in the same networks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from sklearn.base import clone
 from ecrt.data import ClassRoles
 from ecrt.errors import ECRTWarning
 from ecrt.estimators import ECRTClassifier
+from ecrt.rivals import BaselineClassifier, ConditionalGAN
 from ecrt.stages import Augmentation, Flow, MLPHead, NoAugmentation, Permutation
 from paper.experiments.one_flow import Predictor, Sample, balanced_log_proba, find_sources
 
 __all__ = [
-    "LIBRARY_PRESET", "PAPER_EPOCHS", "PAPER_PRIORS", "PAPER_STEPS", "STEPS", "Oracle", "fit_paper", "own_log_proba",
-    "paper_flow", "paper_head", "preset_runs",
+    "LIBRARY_PRESET", "PAPER_EPOCHS", "PAPER_PRIORS", "PAPER_RIVALS", "PAPER_STEPS", "STEPS", "Oracle", "fit_paper",
+    "fit_paper_rival", "own_log_proba", "paper_flow", "paper_head", "preset_runs",
 ]  # fmt: skip
 
 Row = dict[str, Any]
@@ -42,6 +43,26 @@ STEPS: dict[str, Row] = {
 
 PAPER_STEPS = {f"ECRT-MP, paper preset{step}": place for place, step in enumerate(STEPS, start=1)}
 """Rows of a table that take so many of the steps."""
+
+
+IN_NETWORK = " in the paper's network"
+PAPER_RIVALS: dict[str, Row] = {
+    f"{name}{IN_NETWORK}": options
+    for name, options in {
+        "ERM": {"method": "erm", "class_prior": "training"},
+        "IW": {"method": "weighted"},
+        "FOCAL": {"method": "focal"},
+        "LDAM": {"method": "ldam"},
+        "VAT": {"method": "vat", "class_prior": "training"},
+        "GAN": {"method": ConditionalGAN(width=256, slope=0.01, dropout=0.1)},
+        "SMOTE": {"method": "smote"},
+    }.items()
+}
+"""Table 1's methods, and the prior that their own predictions assume. The GAN is that of the supplement's table, with
+torch's slope for LeakyReLU, as the table gives none."""
+
+GAN_NOISE = {"mnist": 32, "cifar100": 64, "inaturalist": 128, "tiny-imagenet": 128, "arxiv": 64}
+"""Values of noise that the GAN starts from, by the supplement's table."""
 
 
 class Oracle(Permutation):
@@ -87,6 +108,32 @@ def fit_paper(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ECRTWarning)
         return clf.fit(X, y)
+
+
+def fit_paper_rival(
+    method: str, data: str, X: Array, y: Labels, *, seed: int, device: str = "auto", epochs: int = PAPER_EPOCHS,
+    encoded: bool = True,
+) -> BaselineClassifier:  # fmt: skip
+    """One of ``PAPER_RIVALS`` in the encoder and decoder of the preset, trained on all classes.
+
+    Losses and SMOTE train the two together; VAT and GAN act on the features of an encoder that was trained so.
+
+    Parameters
+    ----------
+    epochs : of encoder and decoder at most.
+    encoded : ``False`` for a decoder on the columns as they are.
+    """
+    preset: Any = ECRTClassifier.paper(data).set_params(encoder__epochs=epochs, head__epochs=epochs)
+    options: Row = {"encoder": preset.encoder} if encoded else {}
+    rival = BaselineClassifier(random_state=seed, device=device, **PAPER_RIVALS[method], **options)
+    if not (encoded and rival.rival.trains_encoder):
+        head = clone(preset.head)
+        rival.set_params(head=head.set_params(loss="auto") if rival.rival.overrides("loss") else head)
+    if isinstance(rival.rival, ConditionalGAN):
+        rival.set_params(method__n_noise=GAN_NOISE[data])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ECRTWarning)
+        return rival.fit(X, y)
 
 
 def paper_flow(data: str, prior: Prior = "per-class", **options: Any) -> Flow:

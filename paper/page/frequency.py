@@ -256,7 +256,8 @@ def _pictures(results: PaperResults) -> FigureBlock | None:
         "iNaturalist: t-SNE of sources (figure “ECRT source representation”)",
         (_panel(drawer(False), "tsne-without"), _panel(drawer(True), "tsne-with")),
         f"{_said(rows)} Eight classes drawn at random, triangles: minority; numbers: training rows. Rings: synthetic "
-        "samples of the minority. One embedding of all points, so that both panels have the same places.",
+        "samples of the minority. Sources are those of linear de-mixing, without a flow. One embedding of all points, "
+        "so that both panels have the same places.",
     )
 
 
@@ -281,5 +282,11 @@ def _others(results: PaperResults) -> list[FigureBlock]:
             )
             for metric, heading in (("f1", "F1"), ("recall", "Recall"))
         ]
-        blocks.append(FigureBlock(title, tuple(panels), "Every point is the mean of as many classes; marks: classes."))
+        blocks.append(
+            FigureBlock(
+                title,
+                tuple(panels),
+                "Every point is the mean of as many classes; marks: classes. ECRT is linear de-mixing without a flow.",
+            )
+        )
     return blocks

@@ -1,4 +1,4 @@
-"""How a claim is judged: each of its comparisons by an interval over seeds, and the claim by how many of them hold."""
+"""How a claim is judged: every comparison by its interval over seeds, by one rule, and the claim by its comparisons."""
 
 from __future__ import annotations
 
@@ -10,16 +10,26 @@ import numpy as np
 
 from paper.page.frequency import sensitivity_entries, size_entries
 from paper.page.results import PaperResults
-from paper.statistics import Estimate, difference, distances, estimate, groups, signed, unpaired_difference, values
+from paper.statistics import (
+    Estimate,
+    difference,
+    distances,
+    estimate,
+    excludes_zero,
+    groups,
+    signed,
+    unpaired_difference,
+    values,
+)
 
 __all__ = ["Best", "Claim", "Comparison", "Judgement", "Less", "Verdict", "judge"]
 
 Row = dict[str, Any]
 BySeed = dict[Any, float]
-Verdict = Literal["holds", "holds in part", "within noise", "does not hold", "not run here"]
+Verdict = Literal["holds", "holds in part", "undecided", "does not hold", "not run"]
 
 MOST_SHOWN = 14
-"""So many comparisons are listed one by one."""
+"""So many comparisons are listed with their figures; of more, with their differences alone."""
 
 
 # --- what is compared ---------------------------------------------------------------------------------------------
@@ -47,7 +57,10 @@ class Best:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two sides and a figure. It holds if the interval of what ours has more than theirs lies above zero.
+    """Two sides and a figure: ours should have more than theirs.
+
+    It holds if the interval of the difference lies above zero, does not hold if it lies below, and is undecided
+    otherwise. Where a claim says that something is no better, the other side is ours.
 
     Attributes
     ----------
@@ -57,7 +70,6 @@ class Comparison:
     lower : whether lower is better, so that theirs less ours counts.
     times, margin : what theirs is multiplied by, and what it may be better by.
     spread : what is compared is how far values lie from their median, not the values.
-    within : the claim is that ours has no more: it holds unless the interval lies above zero.
     other_file : where theirs are, if not in ``file``.
     """
 
@@ -70,7 +82,6 @@ class Comparison:
     times: float = 1.0
     margin: float = 0.0
     spread: bool = False
-    within: bool = False
     other_file: str = ""
 
 
@@ -81,6 +92,7 @@ class Claim:
     Attributes
     ----------
     measured : what the comparisons measure, for readers.
+    comparisons : one, or the parts of the claim.
     """
 
     section: str
@@ -109,39 +121,46 @@ class _Compared:
     name: str
 
     @property
-    def holds(self) -> bool:
-        """A single seed has no interval, and its sign decides."""
-        return (self.gain.mean > (self.gain.half_width or 0.0)) != self.comparison.within
-
-    @property
-    def refutes(self) -> bool:
-        """Whether the interval lies on the side that the claim denies."""
-        return not self.holds and (self.comparison.within or self.gain.mean < -(self.gain.half_width or 0.0))
+    def verdict(self) -> Verdict:
+        """On which side of zero the interval lies; a single seed has none, and decides nothing."""
+        if not excludes_zero(self.gain):
+            return "undecided"
+        return "holds" if self.gain.mean > 0 else "does not hold"
 
     @property
     def text(self) -> str:
-        """The label, both sides, and the difference with its interval."""
+        """The label, both sides, the difference with its interval, and the verdict."""
         best = f" of {self.name}" if self.name else ""
-        return f"{self.comparison.label}: {self.ours:.3f} against {self.theirs:.3f}{best} ({signed(self.gain)})"
+        sides = f"{self.ours:.3f} against {self.theirs:.3f}{best}"
+        return f"{self.comparison.label}: {sides} ({signed(self.gain)}), {self.verdict}"
+
+
+PARTS: tuple[Verdict, ...] = ("holds", "undecided", "does not hold")
 
 
 def judge(claim: Claim, results: PaperResults) -> Judgement:
-    """All or some of the comparisons hold; or none does, and some intervals speak against the claim or none does.
+    """A claim with one comparison has its verdict, and so has one whose comparisons agree.
 
-    Comparisons without results do not count.
+    Of others, it holds in part if some of them hold; if none does, it does not hold where any does not, and is
+    undecided otherwise. All of them are listed. Comparisons without results do not count, and are named.
     """
-    made = [_compare(one, results) for one in claim.comparisons]
-    found = [one for one in made if one is not None]
+    made = [(one.label, _compare(one, results)) for one in claim.comparisons]
+    found = [one for _, one in made if one is not None]
     if not found:
-        return Judgement("not run here", "No results yet.")
-    held = sum(one.holds for one in found)
-    verdict: Verdict = "does not hold" if any(one.refutes for one in found) else "within noise"
-    if held:
-        verdict = "holds" if held == len(found) else "holds in part"
+        return Judgement("not run", "No results yet.")
+    by_verdict = {verdict: [one for one in found if one.verdict == verdict] for verdict in PARTS}
+    verdict: Verdict = "does not hold" if by_verdict["does not hold"] else "undecided"
+    if by_verdict["holds"]:
+        verdict = "holds" if len(by_verdict["holds"]) == len(found) else "holds in part"
+    missing = "; ".join(label for label, one in made if one is None)
+    left_out = f" Not run: {missing}." if missing else ""
     if len(found) <= MOST_SHOWN:
-        return Judgement(verdict, f"{claim.measured}: {'; '.join(one.text for one in found)}.")
-    low, high = min(one.gain.mean for one in found), max(one.gain.mean for one in found)
-    return Judgement(verdict, f"{claim.measured}: {held} of {len(found)} hold; differences {low:+.4f} to {high:+.4f}.")
+        return Judgement(verdict, f"{claim.measured}: {'; '.join(one.text for one in found)}.{left_out}")
+    lists = [
+        f"{name} ({len(mine)}): {'; '.join(f'{one.comparison.label} {signed(one.gain)}' for one in mine)}"
+        for name, mine in by_verdict.items() if mine
+    ]  # fmt: skip
+    return Judgement(verdict, f"{claim.measured}; of {len(found)}, {'. '.join(lists)}.{left_out}")
 
 
 def _compare(comparison: Comparison, results: PaperResults) -> _Compared | None:
@@ -201,7 +220,7 @@ def _entries(results: PaperResults, file: str) -> list[Row]:
 
 def _ablations(results: PaperResults) -> list[Row]:
     """Runs on data of their own; and trainings on one draw, which show how far solutions of one problem lie apart."""
-    entries = results.entries("ablations")
+    entries = [entry for file in ("ablations", "ablations-naive") for entry in results.entries(file)]
     drawn = [entry for entry in entries if entry["draw"] == 0 and entry.get("variant") == entry["what"]]
     return [
         *(entry for entry in entries if entry["seed"] == entry["draw"]),
@@ -219,6 +238,22 @@ def _toy(results: PaperResults) -> list[Row]:
     ]  # fmt: skip
 
 
+def _toy_preset(results: PaperResults) -> list[Row]:
+    """And the power of the number of minority samples with which the risk above that of Bayes falls, by seed."""
+    entries = results.entries("toy-preset")
+    curves = groups((entry for entry in entries if entry.get("excess_risk", 0) > 0), "what", "seed")
+    rates = [
+        {"what": what, "seed": seed, "rate": _power(mine)} for (what, seed), mine in curves.items() if len(mine) > 2
+    ]
+    return [*entries, *rates]
+
+
+def _power(entries: list[Row]) -> float:
+    """Slope of a straight line through the excess risk over the number of samples, both as logarithms."""
+    samples, risk = (np.log(np.array([entry[name] for entry in entries])) for name in ("n_minority", "excess_risk"))
+    return float(np.polyfit(samples, risk, 1)[0])
+
+
 def _inaturalist(results: PaperResults) -> list[Row]:
     """Means over rare and over frequent classes, and the sensitivity of rare ones to the strength of augmentation."""
     rows = results.rows("inaturalist")
@@ -227,6 +262,8 @@ def _inaturalist(results: PaperResults) -> list[Row]:
 
 DERIVED: dict[str, Callable[[PaperResults], list[Row]]] = {
     "ablations": _ablations,
+    "ablations-naive": _ablations,
     "toy-figures": _toy,
+    "toy-preset": _toy_preset,
     "inaturalist": _inaturalist,
 }

@@ -18,12 +18,13 @@ from paper.page.judging import Verdict, judge
 from paper.page.panels import paper_figures
 from paper.page.results import PaperResults
 from paper.page.tables import BesideTable, beside_tables
+from paper.recipes import RECIPES
 
 __all__ = ["JudgedClaim", "PaperPage", "judge_claims", "render_paper", "summarise_paper", "write_paper_page"]
 
 MARKS: dict[Verdict, str] = {
-    "holds": "yes", "holds in part": "partly", "within noise": "cannot-tell", "does not hold": "no",
-    "not run here": "cannot-tell",
+    "holds": "yes", "holds in part": "partly", "undecided": "cannot-tell", "does not hold": "no",
+    "not run": "cannot-tell",
 }  # fmt: skip
 FIGURES = "paper-figures"
 TEMPLATES = {".html": "paper.html", ".md": "paper.md"}
@@ -57,6 +58,8 @@ class PaperPage:
     """Experiments that only a trial run is there of."""
     earlier: tuple[str, ...]
     """Experiments whose rows of the paper's preset come from an earlier version of it."""
+    missing: tuple[str, ...]
+    """Experiments that there are no results of."""
 
     @property
     def named_figures(self) -> list[tuple[str, FigureBlock]]:
@@ -87,6 +90,7 @@ def summarise_paper(results: PaperResults) -> PaperPage:
         figures=tuple(paper_figures(results)),
         trials=tuple(results.trials),
         earlier=tuple(results.earlier_presets),
+        missing=tuple(name for name in RECIPES if name not in results.files),
     )
 
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from paper.experiments.preset import STEPS as PAPER_STEPS
+from paper.page.page import render_paper, summarise_paper
+from paper.page.results import PaperResults
+from paper.statistics import difference, observations, signed, values
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -251,3 +257,63 @@ def test_figures_are_those_of_the_results():
     by_class = {label: [row["mcc"] for row in unseen if row["cell"]["left_out"] == label] for label in range(7)}
     assert f"{min(by_class[1]):.2f} to {max(by_class[1]):.2f}" in text
     assert f"{min(min(values) for label, values in by_class.items() if label != 1):.3f}" in text
+
+
+# --- what departures from the paper are worth ---------------------------------------------------------------------
+
+FEW: dict[str, Any] = {"preset": "paper", "n_classes": 1000, "n_per_class": 5}
+FIVE = {"part": "efficiency, paper preset", "n_minority": 5}
+STEPS = [f"ECRT-MP, paper preset{step}" for step in ("", *PAPER_STEPS)]
+
+
+def worth(file, metric, ours, theirs, other=None):
+    """What one run has more than another, paired by seed."""
+    entries = observations(results_of(file)["rows"])
+    ours, theirs = values(entries, metric, **ours), values(entries, other or metric, **theirs)
+    assert ours
+    return signed(difference(ours, theirs)).replace("-", "−")
+
+
+def ablation(what, data):
+    """The paired gain of a variant on the base, which the summary has."""
+    (line,) = [line for line in summary_of("ablations") if (line["what"], line["data"]) == (what, data)]
+    return f"{line['top1_gain']:+.4f} ± {line['top1_gain_half_width']:.4f}".replace("-", "−")
+
+
+def figures_of_departures():
+    """Every figure of the table, in its order."""
+    for file in ("tinyimagenet", "inaturalist"):
+        yield worth(file, "top1", {"what": "ECRT without augmentation"}, {"what": "LA"})
+    for place in (3, 2):
+        yield worth("extreme-preset", "top1", FEW | {"what": f"step {place}"}, FEW | {"what": f"step {place - 1}"})
+        yield worth("toy-preset", "top1", FIVE | {"what": STEPS[place]}, FIVE | {"what": STEPS[place - 1]})
+    for file in ("tinyimagenet", "inaturalist"):
+        yield worth(file, "top1", {"what": "LA"}, {"what": "ERM"})
+    yield worth("toy-preset", "top1", FIVE | {"what": STEPS[1]}, FIVE | {"what": STEPS[0]}, "top1_training_prior")
+    for variant in ("four blocks", "cosine critic", "FDV, labels of the batch", "likelihood weight 0"):
+        yield from (ablation(variant, data) for data in ("toy", "extreme"))
+    sized = {"preset": "ours", "n_classes": 1000}
+    for size in (5, 150):
+        for metric in ("top1", "nll"):
+            sides = (sized | {"what": what, "n_per_class": size} for what in ("ecrt_gaussian", "ecrt_without"))
+            yield worth("extreme-sizes", metric, *sides)
+    for file in ("tinyimagenet", "inaturalist"):
+        yield worth(file, "top1", {"what": "ECRT"}, {"what": "ECRT without augmentation"})
+    mmd = {"part": "mmd", "bandwidth": 0.5, "size": 5}
+    yield worth("toy-figures", "mmd", mmd | {"kind": "parametric, shrunk variance"}, mmd | {"kind": "parametric"})
+
+
+def test_what_departures_are_worth_is_what_the_results_say():
+    page = (DOCS / "how-it-works.md").read_text(encoding="utf-8").partition("## Where we do not follow the paper")[2]
+    found = re.findall(r"[+−][\d.]+ ± [\d.]+\d", page.partition("\n## ")[0])
+    assert found == list(figures_of_departures())
+
+
+# --- the page on the paper ----------------------------------------------------------------------------------------
+
+
+def test_the_page_on_the_paper_is_what_the_results_make_of_it():
+    """``python -m paper page --output docs/paper.md`` writes it; its pictures differ from machine to machine."""
+    page = summarise_paper(PaperResults(ROOT / "paper" / "results"))
+    assert render_paper(page, "paper.md") == (DOCS / "paper.md").read_text(encoding="utf-8")
+    assert all((DOCS / name).exists() for name, _ in page.named_figures)

@@ -155,4 +155,4 @@ def test_sensitivity_to_the_strength_is_a_mean_over_splits(folder):
 
 def test_claims_without_results_are_not_judged(tmp_path):
     found = {claim.text: claim for claim in judge_claims(PaperResults(tmp_path))}
-    assert found["On iNaturalist the F1 of rare labels gains most."].verdict == "not run here"
+    assert found["On iNaturalist the F1 of rare labels gains most."].verdict == "not run"

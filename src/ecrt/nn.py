@@ -44,7 +44,7 @@ KERNEL_WIDTH = 16
 
 
 class MLP(nn.Sequential):
-    """Linear layers with ReLU and optional dropout between them, none after the last.
+    """Linear layers with ReLU, or its leaky form, and optional dropout between them, none after the last.
 
     >>> MLP(4, (8,), 2)
     MLP(
@@ -54,10 +54,12 @@ class MLP(nn.Sequential):
     )
     """
 
-    def __init__(self, in_features: int, hidden: Sequence[int], out_features: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, in_features: int, hidden: Sequence[int], out_features: int, dropout: float = 0.0, slope: float = 0.0
+    ) -> None:
         layers: list[nn.Module] = []
         for width in hidden:
-            layers += [nn.Linear(in_features, width), nn.ReLU()]
+            layers += [nn.Linear(in_features, width), nn.LeakyReLU(slope) if slope else nn.ReLU()]
             layers += [Dropout(dropout)] if dropout else []
             in_features = width
         super().__init__(*layers, nn.Linear(in_features, out_features))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,7 +32,7 @@ from ecrt.stages import (
     demix,
 )
 from ecrt.stages.choosing import Draw
-from ecrt.stages.parts import Count, NonNegative
+from ecrt.stages.parts import Count, NonNegative, ShareBelowOne
 from ecrt.training import TrainingConfig, torch_generator, train
 
 MOST_CELLS = 500_000_000
@@ -230,6 +230,10 @@ class ConditionalGAN(Rival):
         Units of the two hidden layers of either network.
     n_noise : int, default=32
         Size of the noise that the generator starts from.
+    slope : float, default=0
+        Slope of LeakyReLU below zero, in both networks; with 0 it is ReLU.
+    dropout : float, default=0
+        After the hidden layers of the discriminator.
 
     References
     ----------
@@ -243,6 +247,8 @@ class ConditionalGAN(Rival):
     n_steps: Count = 500
     width: Count = 64
     n_noise: Count = 32
+    slope: NonNegative = 0.0
+    dropout: ShareBelowOne = 0.0
 
     def synthetic(self, z: Array, y: Labels, roles: ClassRoles, session: Session) -> tuple[Array, Labels]:
         """Rows of a GAN that has learned from these alone, until all classes are equally large."""
@@ -260,7 +266,9 @@ class ConditionalGAN(Rival):
         """
         labels, device = torch.from_numpy(y), session.device
         rows = torch.from_numpy(z).float().to(device)
-        gan = GAN(z.shape[1], int(y.max()) + 1, self.n_noise, self.width).to(device)
+        gan = GAN(z.shape[1], int(y.max()) + 1, self.n_noise, self.width, slope=self.slope, dropout=self.dropout).to(
+            device
+        )
 
         def noise(n: int) -> Tensor:
             return torch.randn(n, self.n_noise, generator=generator_on(device), device=device)
@@ -287,17 +295,19 @@ class GAN(nn.Module):
     ----------
     n_features : d, size of real and of generated rows.
     n_classes : M.
-    n_noise, width
+    n_noise, width, slope, dropout
         As in ``ConditionalGAN``.
     """
 
-    def __init__(self, n_features: int, n_classes: int, n_noise: int, width: int) -> None:
+    def __init__(
+        self, n_features: int, n_classes: int, n_noise: int, width: int, *, slope: float = 0.0, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         embedding = min(32, n_classes)
         self.generator_label = nn.Embedding(n_classes, embedding)
         self.discriminator_label = nn.Embedding(n_classes, embedding)
-        self.generator = MLP(n_noise + embedding, (width, width), n_features)
-        self.discriminator = MLP(n_features + embedding, (width, width), 1)
+        self.generator = MLP(n_noise + embedding, (width, width), n_features, slope=slope)
+        self.discriminator = MLP(n_features + embedding, (width, width), 1, dropout, slope)
 
     def generate(self, noise_nk: Tensor, y_n: Tensor) -> Tensor:
         """Fake rows of the classes given."""
@@ -357,7 +367,8 @@ class FlowAugmentation(Rival):
     Parameters
     ----------
     demixing : {"flow", "linear"}, Flow or Linear, default="flow"
-        As in ``ECRTClassifier``.
+        As in ``ECRTClassifier``, but ``learn_from="auto"`` is all classes; with ``"majority"`` it learns from the same
+        classes as there.
     augmentation : {"parametric", "permutation", "borrowed", "none"} or a part, default="parametric"
         As in ``ECRTClassifier``.
 
@@ -387,9 +398,12 @@ class FlowAugmentation(Rival):
         self, z: Array, y: Labels, train_rows: Labels, held_out_rows: Labels, roles: ClassRoles, session: Session
     ) -> Draw:
         """Synthetic sources, as features."""
+        config: Demixing = self._parts("demixing")[0]
+        if config.learn_from == "majority" and roles.minority.any() and not roles.minority.all():
+            roles = replace(roles, demixed_on=~roles.minority)
         whole = demix(
-            z, y, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=roles.demixed_on,
-            config=self._parts("demixing")[0], **vars(session),
+            z, y, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=roles.demixed_on, config=config,
+            **vars(session),
         )  # fmt: skip
 
         def made_from(part: DemixResult, learn: Labels) -> Callable[[Labels], Synthetic]:
