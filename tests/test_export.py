@@ -260,6 +260,19 @@ def test_labels_are_the_classes_themselves(names, tmp_path):
     assert json.loads(run.get_modelmeta().custom_metadata_map["classes"]) == model.classes_.tolist()
 
 
+@pytest.mark.parametrize("offsets", [None, [0.0, 0.3, -0.2]])
+def test_costs_decide_in_the_file_as_they_do_in_the_model(offsets, tmp_path):
+    costs = np.array([[0.0, 1.0, 1.0], [5.0, 0.0, 1.0], [20.0, 3.0, 0.0]])
+    clf = ECRTClassifier(demixing="linear", head="linear", costs=costs, random_state=0).fit(X, Y)
+    if offsets is not None:
+        clf.decision_ = replace(clf.decision_, offsets=np.array(offsets))
+    clf.to_onnx(tmp_path / "model.onnx")
+    rows = new_rows()
+    label, _ = session(tmp_path / "model.onnx").run(None, {"X": clf.read_rows(rows)})
+    np.testing.assert_array_equal(label, clf.predict(rows))
+    assert (label != clf.set_params(costs=None).predict(rows)).any()
+
+
 def test_the_file_says_what_it_is(tmp_path):
     model = CLASSIFIERS["linear"]()
     path = tmp_path / "model.onnx"
