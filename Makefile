@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 # The lowest versions have an environment of their own, and the tests in it are those that lean on other libraries most;
 # for all of them: make test-floor FLOOR_TESTS=tests
 FLOOR := .venv-floor
-FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,comparison demo embedding evaluation files \
+FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,comparison demo embedding evaluation export files \
 	floors flows hostile images inverse layouts metrics metrics_predictions multilabel regression rivals runs saved start \
 	tables transformer))
 
@@ -53,8 +53,8 @@ test-floor: $(FLOOR)/.setup-stamp ## run the quick tests on the lowest versions 
 # the floor of torch itself is not tested here. The tools of the tests are those of constraints.txt, too.
 $(FLOOR)/.setup-stamp: pyproject.toml constraints.txt constraints-floor.txt
 	$(PYTHON) -m venv $(FLOOR)
-	$(FLOOR)/bin/python -m pip install -c constraints-floor.txt -e '.[cluster,compare,excel,fast,parquet]' \
-		$$(grep -E '^(hypothesis|pytest|pytest-xdist|selenium|torch)==' constraints.txt)
+	$(FLOOR)/bin/python -m pip install -c constraints-floor.txt -e '.[cluster,compare,excel,fast,onnx,parquet]' \
+		$$(grep -E '^(hypothesis|onnxruntime|pytest|pytest-xdist|selenium|torch)==' constraints.txt)
 	@touch $@
 
 check: setup ## check style, types, and the one-way import rule

@@ -1,33 +1,22 @@
-"""Time of a default fit beside scikit-learn's MLPClassifier, and memory against rows, in one run."""
+"""Memory of a fit against its rows; for its time see bench_default.py."""
 
 from __future__ import annotations
 
 import json
 import resource
-import statistics
 import subprocess
 import sys
-import time
-import warnings
 from pathlib import Path
 
 from sklearn.datasets import make_classification
-from sklearn.neural_network import MLPClassifier
 
 from ecrt import ECRTClassifier, Flow, Linear, MLPHead
 
-REPEATS = 3
 RESULTS = Path(__file__).parent.parent / "results" / "bench_fit.json"
 
 
 def data(n_samples: int):
     return make_classification(n_samples, n_features=32, n_classes=10, n_informative=16, n_redundant=8, random_state=0)
-
-
-def seconds(estimator, X, y) -> float:
-    started = time.perf_counter()
-    estimator.fit(X, y)
-    return time.perf_counter() - started
 
 
 def peak_mebibytes(n_samples: int) -> float:
@@ -51,20 +40,8 @@ def fit_once(n_samples: int) -> None:
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")
-    X, y = data(10_000)
-    times: dict[str, list[float]] = {"MLPClassifier": [], "ECRTClassifier": []}
-    for repeat in range(REPEATS):
-        times["MLPClassifier"].append(seconds(MLPClassifier(random_state=repeat), X, y))
-        times["ECRTClassifier"].append(seconds(ECRTClassifier(random_state=repeat), X, y))
-    medians = {name: statistics.median(values) for name, values in times.items()}
     memory = {n: peak_mebibytes(n) for n in (40_000, 80_000, 160_000)}
-    result = {
-        "command": "make bench",
-        "seconds": times,
-        "ratio": medians["ECRTClassifier"] / medians["MLPClassifier"],
-        "peak_mebibytes_by_rows": memory,
-    }
+    result = {"command": "make bench", "peak_mebibytes_by_rows": memory}
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 

@@ -52,6 +52,7 @@ def changed(value: Any) -> Any:
 
 
 NOT_WALKED = (
+    "checkpoint",
     "device",
     "verbose",
     "random_state",

@@ -28,10 +28,10 @@ from ecrt.nn import ROWS_IN_TREES, BalancedHead, ClassGaussians
 from ecrt.runs.config import Target
 from ecrt.runs.evaluation import measure
 from ecrt.stages import NoAugmentation, NoDemixing, blending, sources_of
-from ecrt.stages.blending import DOUBT, LEAST_WEIGHT, SHRINKAGE, _blended, _Candidate, _Trial
+from ecrt.stages.blending import DOUBT, LEAST_WEIGHT, SHRINKAGE, TRUST, _blended, _Candidate, _Trial
 from ecrt.stages.choosing import HeadChoice
 from ecrt.stages.demixing import Linear
-from ecrt.stages.heads import HeadSample, TreesFitter, tree_arrays
+from ecrt.stages.heads import HeadSample, LinearFitter, TreesFitter, tree_arrays
 from ecrt.stages.scoring import _lines, predict_together
 from ecrt.stages.targets import ClassTarget, row_target
 from model_mutations import Original, forged, memory_limit
@@ -113,7 +113,7 @@ def some_candidates(seed, n=120, n_classes=3, noise=(0.5, 1.5, 3.0)):
     return y, [candidate(truth + size * rng.normal(size=truth.shape), y) for size in noise]
 
 
-def naive_objective(weights, found, y):
+def naive_objective(weights, found, y, earned):
     """What the weights minimise, row by row."""
     n_classes, counts, total, squares = y.max() + 1, np.bincount(y), 0.0, 0.0
     for row, label in enumerate(y):
@@ -122,18 +122,64 @@ def naive_objective(weights, found, y):
         share = 1 / counts[label] / n_classes
         total -= share * np.log((1 - DOUBT) * right + DOUBT / n_classes)
         squares += share**2
-    return total + SHRINKAGE * squares * sum((weight - 1 / len(found)) ** 2 for weight in weights)
+    return total + SHRINKAGE * squares * sum(
+        (weight - alone) ** 2 for weight, alone in zip(weights, earned, strict=True)
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_weights_are_not_negative_and_no_others_serve_better(seed):
     y, found = some_candidates(seed)
-    weights = _Trial(found, target_of(y)).weights()
+    trial = _Trial(found, target_of(y))
+    weights, earned = trial.weights(), trial.earned(np.ones(len(y), dtype=bool), np.ones(3, dtype=bool))
     assert (weights >= 0).all()
-    best = naive_objective(weights, found, y)
+    best = naive_objective(weights, found, y, earned)
     rng = np.random.default_rng(seed)
     others = [*np.eye(3), np.full(3, 1 / 3), *(np.maximum(weights + 0.05 * rng.normal(size=3), 0) for _ in range(10))]
-    assert all(best <= naive_objective(other, found, y) + 1e-7 for other in others)
+    assert all(best <= naive_objective(other, found, y, earned) + 1e-7 for other in others)
+
+
+def earned_by(found, y, members=None, rows=None):
+    every = np.ones(len(y), dtype=bool) if rows is None else rows
+    return _Trial(found, target_of(y)).earned(every, np.ones(len(found), dtype=bool) if members is None else members)
+
+
+def test_weights_earned_alone_are_those_of_rows_that_are_drawn_anew():
+    y, found = some_candidates(0, noise=(0.5, 0.8, 1.5))
+    n, rng, counts, total = len(y), np.random.default_rng(7), np.bincount(y), np.zeros(3)
+    right = [torch.softmax(one.choice.logits(), dim=1)[np.arange(n), y].numpy() for one in found]
+    losses = [-np.log((1 - DOUBT) * one + DOUBT / 3) for one in right]
+    share = np.array([1 / counts[label] / 3 for label in y])
+    for _ in range(4000):
+        drawn = [part * rng.exponential() for part in share]
+        scores = [np.exp(-TRUST / (share**2).sum() * np.average(one, weights=drawn)) for one in losses]
+        total += np.array(scores) / sum(scores)
+    found_weights = earned_by(found, y)
+    assert found_weights.sum() == pytest.approx(1)
+    assert found_weights[0] > found_weights[1] > found_weights[2]
+    np.testing.assert_allclose(found_weights, total / 4000, atol=0.03)
+
+
+def test_what_rows_cannot_tell_apart_is_level_and_what_is_clearly_worse_earns_nothing():
+    y, (good, _, poor) = some_candidates(0, n=900)
+    np.testing.assert_allclose(earned_by([good, good], y), [0.5, 0.5], atol=1e-12)
+    assert earned_by([good, poor], y)[1] < 1e-3
+    few = np.isin(np.arange(900), [np.flatnonzero(y == label)[0] for label in range(3)])
+    assert earned_by([good, poor], y, rows=few)[1] > 0.1
+    only = np.array([False, True, True])
+    np.testing.assert_allclose(earned_by([good, poor, poor], y, only), [0.5, 0.5], atol=1e-12)
+
+
+def test_a_clearly_worse_member_takes_less_than_equal_weights_would_give_it(monkeypatch):
+    """A head that is right less often, and in the same way, adds nothing: a pull to equal weights would keep it in."""
+    shares = {}
+    for pull in ("earned", "equal"):
+        if pull == "equal":
+            monkeypatch.setattr(_Trial, "earned", lambda self, rows, members: np.full(members.sum(), 1 / members.sum()))
+        y, (good, _, poor) = some_candidates(1, n=150, noise=(0.5, 1.5, 1.5))
+        weights = _Trial([good, poor], target_of(y)).weights()
+        shares[pull] = weights[1] / weights.sum()
+    assert shares["earned"] < shares["equal"]
 
 
 def test_together_members_are_no_worse_than_the_best_alone_on_rows_that_chose_nothing():
@@ -190,6 +236,7 @@ def test_rows_are_judged_under_weights_that_they_had_no_part_in():
         # What these rows look like to one member changes the weights of the others, and not their own.
         changed = _Trial([good, other, poor], target)
         changed.logits_knm[2, torch.from_numpy(mine)] *= -50
+        changed.alone_kn[2, mine] += 50
         np.testing.assert_array_equal(changed.weights(~mine), trial.weights(~mine))
         expected = target.losses(trial.logits(trial.weights(~mine), mine), trial.rows[mine])
         np.testing.assert_allclose(losses[mine], expected)
@@ -676,8 +723,12 @@ def test_of_many_rows_some_choose_and_all_are_learned_from(monkeypatch):
     tried, learned = [], []
     monkeypatch.setattr(blending, "_tried", spied(blending._tried, lambda z, *_: tried.append(len(z))))
     monkeypatch.setattr(blending, "fit_head", spied(blending.fit_head, lambda target, *_: learned.append(target.y)))
+    fitted = []
+    spy = spied(LinearFitter.fit, lambda fitter, sample, setting: fitted.append(int((~sample.synthetic).sum())))
+    monkeypatch.setattr(LinearFitter, "fit", spy)
     clf = ECRTClassifier(head=SIMPLE, random_state=0).fit(X, y)
     assert tried == [200]
+    assert set(fitted) == {600}  # never on the rows that choose
     assert len(learned) == len(clf.members_)
     assert all(np.array_equal(one, y) for one in learned)
     assert clf.score(X, y) > 0.8

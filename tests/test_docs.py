@@ -67,6 +67,7 @@ def test_command_reference_has_every_command_and_option():
         "compare",
         "diagnose",
         "embed",
+        "export",
     ):
         shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
         section = text.partition(f"## `ecrt {command}`")[2].partition("\n## ")[0]
@@ -119,6 +120,8 @@ def test_example_runs(script, tmp_path):
         pytest.importorskip(
             "lightning_fabric", reason="lightning-fabric is not installed: the extra distributed has it"
         )
+    if script.name == "mlflow_model.py":
+        pytest.importorskip("mlflow", reason="mlflow is not installed: pip install mlflow-skinny, which is in no extra")
     result = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     assert result.stdout
@@ -220,3 +223,12 @@ def test_the_api_reference_has_every_public_name():
 def test_every_page_is_in_the_contents():
     contents = (DOCS / "index.md").read_text().split()
     assert [page.stem for page in PAGES if page.stem not in (*contents, "index")] == []
+
+
+def test_the_lines_for_mlflow_are_those_of_the_example():
+    page = (DOCS / "serving.md").read_text(encoding="utf-8")
+    example = (ROOT / "examples" / "mlflow_model.py").read_text(encoding="utf-8").splitlines()
+    (block,) = (block["text"] for block in BLOCK.finditer(page) if "PythonModel" in block["text"])
+    lines = [line for line in block.splitlines() if line]
+    assert [line for line in lines if line not in example] == []
+    assert len(lines) <= 10

@@ -86,7 +86,7 @@ def assert_same(clf, loaded, X):
     for name in ("demixing_", "head_name_", "theory_met_", "table_"):
         assert getattr(clf, name) == getattr(loaded, name)
     for mine, read in zip(clf.members_, loaded.members_, strict=True):
-        for name in ("demixing", "augmentation", "head", "setting", "temperature", "held_out", "weight"):
+        for name in ("demixing", "augmentation", "head", "setting", "temperature", "held_out", "weight", "taught"):
             assert getattr(mine, name) == getattr(read, name)
         for name in ("demixer", "network"):
             states = (getattr(one, name).state_dict().items() for one in (mine, read))

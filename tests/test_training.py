@@ -23,7 +23,9 @@ from ecrt.randomness import Dropout, seeded
 from ecrt.training import (
     BarProgress,
     IndexBatches,
+    Schedule,
     TrainingConfig,
+    WatchedSteps,
     minimise_convex,
     newton_softmax,
     torch_generator,
@@ -486,6 +488,24 @@ def test_minimise_convex_leaves_the_best_state_when_a_loss_is_not_finite(bad_eva
     best = states[int(np.argmin(losses))]
     assert bad_evaluation == 0 or np.argmin(losses) == bad_evaluation - 1
     assert all(torch.equal(value, best[name]) for name, value in head.state_dict().items())
+
+
+@pytest.mark.parametrize("most", [0.5, 100.0])
+def test_gradients_are_scaled_down_as_torch_does_it(most):
+    module = MLP(3, (4,), 2)
+    for parameter in module.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+    parameters = [*module.parameters(), nn.Parameter(torch.zeros(1))]  # one that the loss does not depend on
+    same = copy.deepcopy(module)
+    for parameter, other in zip(same.parameters(), module.parameters(), strict=True):
+        parameter.grad = other.grad.clone()
+    optimizer = torch.optim.AdamW(parameters)
+    steps = WatchedSteps(
+        lambda _: 0, parameters, optimizer, Schedule(optimizer, 0.1, 1, 1), gradient_norm=most, stage="x"
+    )
+    assert steps._clipped() == nn.utils.clip_grad_norm_(same.parameters(), most).item()
+    for parameter, other in zip(same.parameters(), module.parameters(), strict=True):
+        assert torch.equal(parameter.grad, other.grad)
 
 
 @pytest.mark.parametrize(("n_classes", "decay"), [(2, 1e-1), (2, 1e-6), (4, 1e-2)])

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy import sparse
+from scipy.special import softmax
 from sklearn.model_selection import GridSearchCV
 
 import ecrt
@@ -18,8 +19,8 @@ from ecrt.stages.unlabelled import (
     LEAST_SHARE,
     NEIGHBOUR_TRUST,
     NEIGHBOURS,
-    SHARPNESS,
     Unlabelled,
+    _prior,
     estimated_prior,
 )
 
@@ -61,7 +62,7 @@ def naive_soft(z, logits, counts):
     """Row by row and class by class: weights of every pair, 0 for those that are left out."""
     n, k = logits.shape
     like = [[np.exp(value) for value in row] for row in logits]
-    prior = estimated_prior(np.array(like), counts.astype(float))
+    prior = _prior(np.array(like), counts)
     first = [[like[i][m] * prior[m] / sum(like[i][j] * prior[j] for j in range(k)) for m in range(k)] for i in range(n)]
     standard = np.column_stack([(z - z.mean(0)) / z.std(0), np.ones(n)])
     second = []
@@ -72,12 +73,9 @@ def naive_soft(z, logits, counts):
         near = sorted((j for j in range(n) if j != i), key=lambda j: -angle[j])[:NEIGHBOURS]
         mixed = [first[i][m] * (np.mean([first[j][m] for j in near]) + DOUBT) ** NEIGHBOUR_TRUST for m in range(k)]
         second.append([value / sum(mixed) for value in mixed])
-    weights = np.zeros((n, k))
-    for i in range(n):
-        sharp = [value**SHARPNESS for value in second[i]]
-        for m in range(k):
-            share = sharp[m] / sum(sharp)
-            weights[i, m] = share * max(second[i]) if share > LEAST_SHARE else 0
+    weights = np.array([[value * max(row) if value > LEAST_SHARE else 0 for value in row] for row in second])
+    for m in range(k):
+        weights[:, m] *= min(1, counts[m] / weights[:, m].sum())
     return weights
 
 
@@ -100,6 +98,30 @@ def test_every_class_keeps_its_mass():
     assert (unlabelled > 0).all()
 
 
+def test_frequencies_are_those_of_the_labelled_rows_unless_the_others_speak_against_it():
+    rng = np.random.default_rng(0)
+    counts = np.array([80, 20])
+    same, other = (
+        softmax(2 * np.eye(2)[np.repeat([0, 1], sizes)] + rng.normal(size=(500, 2)), axis=1)
+        for sizes in ([400, 100], [100, 400])
+    )
+    np.testing.assert_array_equal(_prior(same, counts), [0.8, 0.2])
+    np.testing.assert_array_equal(_prior(other, counts), estimated_prior(other, counts.astype(float)))
+    assert _prior(other, counts)[1] > 0.5
+
+
+def test_rows_are_alike_where_a_mixture_of_the_classes_has_their_means():
+    X, y, *_ = clusters(n_features=8)
+    rng = np.random.default_rng(0)
+    others = X[y == 3][rng.integers(20, size=300)]
+    assert Unlabelled(others, CPU).alike(X, y)  # other frequencies are no objection
+    assert not Unlabelled(others + 1, CPU).alike(X, y)
+    assert not Unlabelled(np.roll(others, 1, axis=1) * 2, CPU).alike(X, y)
+    assert Unlabelled(others[:2] + 1, CPU).alike(X, y)  # two rows prove little
+    assert Unlabelled(np.ones((4, 2)), CPU).alike(np.ones((3, 2)), np.array([0, 0, 1]))
+    assert Unlabelled(np.full((4, 2), 1e300), CPU).alike(np.eye(3, 2), np.array([0, 0, 1]))  # no spread to measure by
+
+
 @pytest.mark.parametrize(
     "z", [np.zeros((5, 2)), np.ones((1, 3)), np.full((4, 1), 1e300)], ids=["constant", "one", "far"]
 )
@@ -119,7 +141,7 @@ def test_rows_that_judge_have_no_part_in_what_the_unlabelled_rows_are_thought_to
     monkeypatch.setattr(blending, "_taught", lambda *args, **more: teachers.append(args[3]) or taught(*args, **more))
 
     def spy(*args, **more):
-        folds.extend(more["folds"] if more.get("soft") else ())
+        folds.extend(more["before"][0].folds if more.get("soft") else ())
         return tried(*args, **more)
 
     monkeypatch.setattr(blending, "try_heads", spy)
@@ -138,6 +160,8 @@ def test_rows_that_help_are_used_and_it_is_said(used):
     assert clf.unlabelled_used_
     assert "are used" in clf.unlabelled_verdict_
     assert "600" in clf.unlabelled_verdict_
+    assert {one.taught for one in clf.members_} >= {True}
+    assert all(one.name.endswith("unlabelled rows") == one.taught for one in clf.members_)
     assert clf.score(X_test, y_test) > without.score(X_test, y_test) + 0.01
     assert not without.unlabelled_used_
     assert without.unlabelled_verdict_ == ""
@@ -149,6 +173,14 @@ def test_on_noise_nothing_changes_by_a_bit(seed):
     clf = ECRTClassifier(**QUICK).fit(X, y, X_unlabelled=unlabelled)
     assert not clf.unlabelled_used_
     assert "not used" in clf.unlabelled_verdict_
+    np.testing.assert_array_equal(clf.predict_proba(X), ECRTClassifier(**QUICK).fit(X, y).predict_proba(X))
+
+
+def test_rows_of_other_columns_change_nothing_by_a_bit_and_it_is_said():
+    X, y, unlabelled, *_ = clusters()
+    clf = ECRTClassifier(**QUICK).fit(X, y, X_unlabelled=unlabelled + 2)
+    assert not clf.unlabelled_used_
+    assert "no mixture of the classes" in clf.unlabelled_verdict_
     np.testing.assert_array_equal(clf.predict_proba(X), ECRTClassifier(**QUICK).fit(X, y).predict_proba(X))
 
 
@@ -191,6 +223,7 @@ def test_a_model_that_learned_from_them_is_saved_and_refitted(used, tmp_path):
     assert "unlabelled rows are used" in card.read_text()
     with pytest.raises(InputError, match="X_unlabelled"):
         kept.refit(X, y)
+    assert [one.taught for one in kept.members_] == [one.taught for one in clf.members_]
     again = kept.refit(X, y, X_unlabelled=unlabelled)
     assert np.abs(again.predict_proba(X_test) - clf.predict_proba(X_test)).mean() < 0.05
 

@@ -54,16 +54,19 @@ class ClassSources:
     variance_d : mean variance within classes.
     residuals_rd : deviations of other classes from their means, if they are to be lent.
     prior : Gaussians that were trained with a flow, and the mask of the classes that have one; ``None`` for none.
+    weight_k : how often each pair occurs, ``None`` for once.
     """
 
     def __init__(
         self, s_nd: Tensor, row_k: Tensor, label_k: Tensor, n_classes: int, variance_d: Tensor,
         residuals_rd: Tensor | None = None, prior: tuple[Tensor, Moments] | None = None,
+        weight_k: Tensor | None = None,
     ) -> None:  # fmt: skip
         self.s_nd, self.row_k, self.label_k, self.n_classes = s_nd, row_k, label_k, n_classes
         self.variance_d, self.residuals_rd, self.prior = variance_d, residuals_rd, prior
         self.count_m = torch.bincount(label_k, minlength=n_classes)
         self.start_m = self.count_m.cumsum(0) - self.count_m
+        self.weight_k = weight_k
         self._moments: dict[float, Moments] = {}
         self._kernels: dict[tuple[float, ...], tuple[Tensor, ...]] = {}
         self._near_kj: Tensor | None = None
@@ -87,6 +90,7 @@ class ClassSources:
             moved(self.s_nd[self.row_k]), torch.arange(len(self.row_k), device=device), self.label_k.to(device),
             self.n_classes, moved(self.variance_d), None if self.residuals_rd is None else moved(self.residuals_rd),
             None if prior is None else (prior[0].to(device), (moved(prior[1][0]), moved(prior[1][1]))),
+            None if self.weight_k is None else self.weight_k.to(device),
         )  # fmt: skip
         there._kernels = {widths: tuple(map(moved, made)) for widths, made in self._kernels.items()}
         there._near_kj = None if self._near_kj is None else self._near_kj.to(device)
@@ -98,7 +102,14 @@ class ClassSources:
 
     def places(self, y_b: Tensor, n_each: int, generator: torch.Generator | None) -> Tensor:
         """Places in ``row_k`` of the classes ``y_b``, drawn with replacement, ``n_each`` for every entry."""
-        place = self.start_m[y_b, None] + (self.uniform(y_b, n_each, generator) * self.count_m[y_b, None]).long()
+        uniform_bn = self.uniform(y_b, n_each, generator)
+        if self.weight_k is not None:  # the end of each pair on a line where pairs are as long as their weights
+            end_k = torch.nn.functional.pad(self.weight_k.cumsum(0), (1, 0))
+            low, high = end_k[self.start_m[y_b], None], end_k[(self.start_m + self.count_m)[y_b], None]
+            place = torch.searchsorted(end_k[1:], low + uniform_bn * (high - low), right=True)
+            first, last = self.start_m[y_b, None], (self.start_m + self.count_m)[y_b, None] - 1
+            return place.clamp(min=first, max=last)
+        place = self.start_m[y_b, None] + (uniform_bn * self.count_m[y_b, None]).long()
         return place.clamp_(max=len(self.row_k) - 1)
 
     def rows(self, y_b: Tensor, n_each: int, generator: torch.Generator | None) -> Tensor:
@@ -119,7 +130,7 @@ class ClassSources:
         """Mean of each class, and its variance drawn towards the one within classes; made once."""
         if pseudo_samples not in self._moments:
             labels_p, mean_pd, variance_pd = class_moments(
-                self.s_nd[self.row_k], self.label_k, self.variance_d, pseudo_samples
+                self.s_nd[self.row_k], self.label_k, self.variance_d, pseudo_samples, self.weight_k
             )
             mean_md = self.s_nd.new_zeros(self.n_classes, self.s_nd.shape[1])
             variance_md = torch.ones_like(mean_md)

@@ -226,6 +226,9 @@ def fit(
     ] = None,
     ids: Ids = None,
     drop: Drop = None,
+    weight: Annotated[
+        str | None, Option(metavar="COL", help="Column that says how often each row occurs; for the fit alone.")
+    ] = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
     na: Missing = None,
@@ -233,6 +236,12 @@ def fit(
     seed: Annotated[int | None, Option(min=0, help="The same seed gives the same model.")] = None,
     budget: Annotated[
         float | None, Option(metavar="SECONDS", help="Time to look for members; the result depends on the machine.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        Option(
+            metavar="FOLDER", help="Keep there what has been trained; after a stop the same command goes on from it."
+        ),
     ] = None,
     use_unlabelled: Annotated[
         bool, Option("--use-unlabelled", help="Try rows whose target is empty; held-out rows decide.")
@@ -244,6 +253,7 @@ def fit(
     force: Annotated[bool, Option("--force", help="Write to a folder that holds other files.")] = False,
 ) -> None:
     """Fit a model on a file; write it, its figures and a report to a folder."""
+    from ecrt.checkpoints import forget
     from ecrt.report import write_model_page
     from ecrt.runs.config import read_config, read_costs, read_prior
     from ecrt.runs.model_folder import fit_file, open_output, publish_run
@@ -252,7 +262,8 @@ def fit(
     target = target or (["y"] if file.suffix == ".npz" else None)
     limit = [] if budget is None else [f"model.time_budget={budget}"]
     chosen = read_config(
-        config, [*(settings or []), *limit], target=target, task=task, preset=preset, id=ids, drop=drop, method=method,
+        config, [*(settings or []), *limit], target=target, task=task, preset=preset, id=ids, drop=drop, weight=weight,
+        method=method,
         seed=seed, device=device,
         encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
         class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
@@ -262,8 +273,13 @@ def fit(
         with stop_on_interrupt(warn) as stop:
             try:
                 found, interrupted = fit_file(
-                    file, new.path, chosen, say=Terminal(stderr=True).print, show=_print_columns
+                    file, new.path, chosen, say=Terminal(stderr=True).print, show=_print_columns, checkpoint=checkpoint
                 )
+            except TerminatedError:
+                if checkpoint is None:
+                    raise
+                warn(f"Stopped. The same command goes on from {checkpoint}.")
+                raise typer.Exit(143) from None
             except StoppedError as error:
                 if not stop.signal:
                     raise
@@ -274,6 +290,8 @@ def fit(
             following = "" if interrupted else _next_command(file, target, output, found, chosen.method)
             write_model_page(found, new.path, next_command=following)
         place = publish_run(new, interrupted=bool(interrupted))
+        if checkpoint is not None and not interrupted:
+            forget(checkpoint)
     place = output if place == output.resolve() else place  # as it was given, unless it went elsewhere
     if found is not None:
         tell(f"Report: {place / 'report.html'}")
@@ -309,6 +327,25 @@ def predict(
     write_predictions(table, output)
     tell(f"{len(table)} rows predicted.")
     tell(f"Predictions: {output}")
+
+
+def export(
+    model: Model,
+    output: Annotated[Path, Option("--output", "-o", metavar="FILE", help="ONNX file to write.")] = Path("model.onnx"),
+    class_prior: Prior = None,
+    threshold: Threshold = None,
+    costs: Costs = None,
+) -> None:
+    """Write a model as an ONNX file, which other programs and languages can run."""
+    from ecrt.disk import check_writable
+    from ecrt.runs.config import read_costs, read_prior
+    from ecrt.runs.model_folder import open_run
+
+    check_writable(output.resolve())
+    run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+    names = run.export(output)
+    tell(f"Input X: what ecrt.load({str(model / 'model')!r}).read_rows gives. Outputs: {', '.join(names)}.")
+    tell(f"Model: {output}")
 
 
 def evaluate(
@@ -566,7 +603,7 @@ def _print_comparison(found: Comparison) -> None:
         tell(sentence)
 
 
-for command in (demo, fit, predict, evaluate, compare, diagnose, inspect, embed):  # in the order of the help
+for command in (demo, fit, predict, evaluate, compare, diagnose, inspect, embed, export):  # in the order of the help
     app.command(cls=Command, short_help=command.__doc__)(command)
 
 

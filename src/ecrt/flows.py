@@ -213,7 +213,9 @@ class LabelMoments:
     shrunk: Array
 
 
-def within_label_moments(z: Array, row: NDArray[np.int64], y: NDArray[np.int64], weight: Array) -> LabelMoments:
+def within_label_moments(
+    z: Array, row: NDArray[np.int64], y: NDArray[np.int64], weight: Array, size: float | None = None
+) -> LabelMoments:
     r"""Moments within labels where a row may have several: of weighted pairs (row, label), no row being repeated.
 
     With :math:`a_i` the weights of row i together and :math:`\mu_m` the weighted mean of label m, the scatter within
@@ -223,7 +225,9 @@ def within_label_moments(z: Array, row: NDArray[np.int64], y: NDArray[np.int64],
     ----------
     z : all rows.
     row, y, weight : row, label and weight of each pair.
+    size : how many pairs they stand for, ``None`` for their number.
     """
+    size = len(row) if size is None else size
     _, member = np.unique(y, return_inverse=True)
     pairs = sparse.csr_array((weight, (row, member)), shape=(len(z), int(member.max()) + 1))
     mass: Array = np.asarray(pairs.sum(axis=0)).ravel()
@@ -240,11 +244,11 @@ def within_label_moments(z: Array, row: NDArray[np.int64], y: NDArray[np.int64],
     total, d = float(weight.sum()), z.shape[1]
     plain = scatter / total
     spread = float((plain**2).sum()) - np.trace(plain) ** 2 / max(d, 1)
-    noise = (float(weight @ squares**2) / total - float((plain**2).sum())) / len(row)
+    noise = (float(weight @ squares**2) / total - float((plain**2).sum())) / size
     shrinkage = min(max(noise, 0.0) / spread, 1.0) if spread > 0 else 0.0
     target = np.eye(d) * np.trace(plain) / max(d, 1)
     # One degree of freedom is lost to every label's mean.
-    freedom = total / max(total - len(mass) * total / len(row), total / len(row))
+    freedom = total / max(total - len(mass) * total / size, total / size)
     return LabelMoments(means + center, mass, plain * freedom, ((1 - shrinkage) * plain + shrinkage * target) * freedom)
 
 
@@ -274,6 +278,7 @@ def fit_linear_demixing(
     order: NDArray[np.int64] | None = None,
     row: NDArray[np.int64] | None = None,
     weight: Array | None = None,
+    size: float | None = None,
 ) -> LinearDemixing:
     """Whiten within classes, in float64.
 
@@ -293,6 +298,7 @@ def fit_linear_demixing(
     order : order of the columns for ``"triangular"``.
     row, weight : for rows with several labels: row and weight of each pair (row, label) whose labels are ``y``; ``z``
         then holds all rows.
+    size : how many pairs these stand for, ``None`` for their number.
     """
     spread = column_spread(z) if spread is None else spread
     varies = spread > 0
@@ -315,7 +321,7 @@ def fit_linear_demixing(
             return LinearDemixing(standardise, kept_k, _low_rank(residuals, means, freedom, rotation), n_signal)
         shrunk = _shrunk_covariance(residuals, freedom)
     else:
-        moments = within_label_moments(standard, row, y, weight)
+        moments = within_label_moments(standard, row, y, weight, size)
         means, shrunk = moments.means, moments.shrunk
     whitener = _whitener(shrunk, symmetric=rotation == "symmetric")
     if rotation == "triangular":
@@ -686,9 +692,11 @@ def shrunk_moments(s_nd: Tensor, variance_d: Tensor, pseudo_samples: float) -> t
 
 
 def class_moments(
-    s_nd: Tensor, y_n: Tensor, variance_d: Tensor, pseudo_samples: float
+    s_nd: Tensor, y_n: Tensor, variance_d: Tensor, pseudo_samples: float, weight_n: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The labels present, with :func:`shrunk_moments` of the rows of each: time and memory grow with rows alone.
+
+    ``weight_n`` says how often each row occurs, ``None`` for once.
 
     >>> s_nd, y_n = torch.tensor([[3.0], [1.0], [5.0]]), torch.tensor([7, 2, 7])
     >>> labels, means, _ = class_moments(s_nd, y_n, torch.ones(1), 5.0)
@@ -696,16 +704,18 @@ def class_moments(
     ([2, 7], [[1.0], [4.0]])
     """
     labels_m, member_n, counts_m = torch.unique(y_n, return_inverse=True, return_counts=True)
-    if len(labels_m) <= ONE_BY_ONE:
+    if len(labels_m) <= ONE_BY_ONE and weight_n is None:
         by_label = torch.argsort(member_n, stable=True).split(counts_m.tolist())
         moments = [shrunk_moments(s_nd[rows], variance_d, pseudo_samples) for rows in by_label]
         means, variances = zip(*moments, strict=True)
         return labels_m, torch.stack(means), torch.stack(variances)
     # A hundred thousand small calls take longer than all their sums at once, which round differently.
     zeros_md = s_nd.new_zeros(len(labels_m), s_nd.shape[1])
-    mean_md = zeros_md.index_add(0, member_n, s_nd) / counts_m[:, None]
-    squares_md = zeros_md.index_add(0, member_n, (s_nd - mean_md[member_n]) ** 2)
-    freedom_m1 = counts_m[:, None] - 1 + pseudo_samples
+    each_n1 = s_nd.new_ones(len(s_nd), 1) if weight_n is None else weight_n[:, None].to(s_nd)
+    counts_m = counts_m if weight_n is None else zeros_md[:, :1].index_add(0, member_n, each_n1)[:, 0]
+    mean_md = zeros_md.index_add(0, member_n, s_nd * each_n1) / counts_m[:, None]
+    squares_md = zeros_md.index_add(0, member_n, (s_nd - mean_md[member_n]) ** 2 * each_n1)
+    freedom_m1 = (counts_m[:, None] - 1).clamp(min=0) + pseudo_samples
     variance_md = (squares_md + pseudo_samples * variance_d) / torch.where(freedom_m1 > 0, freedom_m1, 1.0)
     return labels_m, mean_md, variance_md
 

@@ -42,6 +42,9 @@ LOSS_OPTIONS: dict[str, dict[str, float]] = {
 }
 """The options of each loss for classes, with their defaults."""
 
+SHORT_ROW = 16
+"""Rows of fewer numbers than this go through torch's softmax one number at a time, unless they lie side by side."""
+
 
 # --- de-mixing: which label belongs to which source vector (nonlinear ICA) -------------------------------------------
 
@@ -140,6 +143,27 @@ def cross_entropy(logits_nm: Tensor, y_n: Tensor) -> Tensor:
     return nn.functional.cross_entropy(logits_nm, y_n, reduction="none")
 
 
+def class_logits(s_nd: Tensor, weight_md: Tensor, bias_m: Tensor) -> Tensor:
+    """A linear map to the logits of classes, laid out in memory as ``log_softmax`` takes them."""
+    if len(weight_md) >= SHORT_ROW:
+        return torch.addmm(bias_m, s_nd, weight_md.T)
+    return torch.addmm(bias_m[:, None], weight_md, s_nd.T).T
+
+
+def log_softmax(logits_nm: Tensor) -> Tensor:
+    """Log-probabilities of the classes."""
+    if logits_nm.is_cuda or logits_nm.shape[1] >= SHORT_ROW:
+        return torch.log_softmax(logits_nm, dim=1)
+    return torch.log_softmax(logits_nm.T.contiguous(), dim=0).T
+
+
+def cross_entropy_slopes(logits_nm: Tensor, y_n: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax cross-entropy without a graph, and its derivatives by the logits: probabilities less the truth."""
+    log_p_nm, true_n1 = log_softmax(logits_nm), y_n[:, None]
+    losses_n = -log_p_nm.gather(1, true_n1)[:, 0]
+    return losses_n, log_p_nm.exp_().scatter_add_(1, true_n1, log_p_nm.new_full((1, 1), -1.0).expand_as(true_n1))
+
+
 def hinge(logits_nm: Tensor, y_n: Tensor) -> Tensor:
     """Multi-class hinge (Crammer and Singer, 2001): the best wrong logit must stay one below the true one."""
     true_n = logits_nm.gather(1, y_n[:, None]).squeeze(1)
@@ -169,7 +193,7 @@ def focal(logits_nm: Tensor, y_n: Tensor, gamma: float = 2.0) -> Tensor:
 
 def ldam_margins(counts_m: Tensor, largest: float = 0.5) -> Tensor:
     """Margins as n_m^(-1/4), scaled so that the rarest class has the largest (Cao et al., 2019, Eq. 13)."""
-    margin_m = counts_m.double().clamp(min=1) ** -0.25
+    margin_m = _counted(counts_m) ** -0.25
     return margin_m * (largest / margin_m.max())
 
 
@@ -190,9 +214,15 @@ def ldam(logits_nm: Tensor, y_n: Tensor, margin_m: Tensor) -> Tensor:
     return cross_entropy(logits_nm.scatter(1, y_n[:, None], lowered_n1.to(logits_nm.dtype)), y_n)
 
 
+def _counted(counts_m: Tensor) -> Tensor:
+    """Counts in double precision; a class without samples counts as one, whatever weights the others have."""
+    n_m = counts_m.double()
+    return torch.where(n_m > 0, n_m, 1.0)
+
+
 def importance_weights(counts_m: Tensor) -> Tensor:
     """n / (M n_m): every class has the same weight in all, and the mean weight of a sample is one."""
-    n_m = counts_m.double().clamp(min=1)
+    n_m = _counted(counts_m)
     return n_m.sum() / (len(n_m) * n_m)
 
 
@@ -206,7 +236,7 @@ def effective_number_weights(counts_m: Tensor, beta: float = 0.9999) -> Tensor:
     ----------
     Cui, Jia, Lin, Song, Belongie: Class-balanced loss based on effective number of samples, CVPR 2019, Eq. 2.
     """
-    n_m = counts_m.double().clamp(min=1)
+    n_m = _counted(counts_m)
     if not 0 <= beta < 1:
         raise InputError(f"beta={beta!r}: the class-balanced weights need a number from 0 up to, but not including, 1.")
     weight_m = (1 - beta) / (1 - beta**n_m)
@@ -215,15 +245,11 @@ def effective_number_weights(counts_m: Tensor, beta: float = 0.9999) -> Tensor:
 
 @dataclass(frozen=True)
 class _BoundLoss:
-    """A loss of logits and labels, weighted from some share of training on.
-
-    ``shift_m``: what is added to logits where the loss is their cross-entropy then, ``None`` for other losses.
-    """
+    """A loss of logits and labels, weighted from some share of training on."""
 
     per_sample: Callable[[Tensor, Tensor], Tensor]
     weight_m: Tensor | None = None
     weighted_from: float = 0.0
-    shift_m: Tensor | None = None
 
     def __call__(self, logits_nm: Tensor, y_n: Tensor, done: float = 1.0) -> Tensor:
         losses_n = self.per_sample(logits_nm, y_n)
@@ -267,9 +293,9 @@ def make_class_loss(name: LossName, counts_m: Tensor, **options: float) -> Class
         that of a cosine head whose logits LDAM is given.
     """
     chosen = check_loss(name, options)
-    n_m = counts_m.double().clamp(min=1)
+    n_m = _counted(counts_m)
     if name == "cross-entropy":
-        return _BoundLoss(cross_entropy, shift_m=torch.zeros_like(n_m))
+        return _BoundLoss(cross_entropy)
     if name == "hinge":
         return _BoundLoss(hinge)
     if name == "weighted":
@@ -286,15 +312,19 @@ def make_class_loss(name: LossName, counts_m: Tensor, **options: float) -> Class
             weight_m,
             chosen.get("reweight_from", 0.0),
         )
-    prior_m, tau = n_m / n_m.sum(), chosen["tau"]
-    shift_m = tau * torch.log(prior_m)
-    return _BoundLoss(lambda logits_nm, y_n: logit_adjusted(logits_nm, y_n, prior_m, tau), shift_m=shift_m)
+    prior_m, tau = training_prior(counts_m), chosen["tau"]
+    return _BoundLoss(lambda logits_nm, y_n: logit_adjusted(logits_nm, y_n, prior_m, tau))
 
 
 def training_prior(counts_m: Tensor) -> Tensor:
     """Class frequencies; a class without samples counts as one."""
-    n_m = counts_m.double().clamp(min=1)
+    n_m = _counted(counts_m)
     return n_m / n_m.sum()
+
+
+def _log_prior(counts_m: Tensor, tau: float) -> Tensor:
+    """Of the classes, times tau."""
+    return tau * torch.log(training_prior(counts_m))
 
 
 def effective_prior(name: LossName, counts_m: Tensor, **options: float) -> Tensor:
@@ -325,6 +355,8 @@ class LossRule:
     proper : whether trained logits are log-probabilities under that prior; others are given a temperature.
     smooth : whether a linear head can be fitted at once, by L-BFGS.
     changes : whether the loss changes in the course of training, which then never stops early.
+    shift : from class counts to what is added to logits, if the loss is the cross-entropy of these sums; their slopes
+        are then known.
     """
 
     bind: Callable[[Tensor], ClassLoss]
@@ -332,6 +364,7 @@ class LossRule:
     proper: bool = True
     smooth: bool = True
     changes: bool = False
+    shift: Callable[[Tensor], Tensor] | None = None
 
 
 def loss_rule(name: str | LossRule, options: Mapping[str, float] | None = None) -> LossRule:
@@ -340,13 +373,15 @@ def loss_rule(name: str | LossRule, options: Mapping[str, float] | None = None) 
         if options:
             raise InputError("A LossRule has no options: leave loss_options out.")
         return name
-    check_loss(name, options)
+    chosen = check_loss(name, options)
+    tau = {"cross-entropy": 0.0, "logit-adjusted": chosen.get("tau")}.get(name)
     return LossRule(
         bind=partial(make_class_loss, name, **(options or {})),  # type: ignore[arg-type]
         prior=partial(effective_prior, name, **(options or {})),  # type: ignore[arg-type]
         proper=name not in ("hinge", "focal", "ldam", "ldam-drw"),
         smooth=name != "hinge",
         changes=name == "ldam-drw",
+        shift=None if tau is None else partial(_log_prior, tau=tau),
     )
 
 

@@ -339,7 +339,7 @@ def prediction_metrics(
     ----------
     log_proba_nm : log-probabilities of rows by classes.
     y_n : index of the true class of each row, -1 for a label that was not in training.
-    counts_m : training samples of each class.
+    counts_m : training samples of each class, or the sums of their weights.
     prior : the prior to measure under.
     assumed : the prior that ``log_proba_nm`` assume, if it is another: they are shifted to ``prior`` first.
     validation : log-probabilities (under the same assumed prior) and class indices of rows that neither the model was
@@ -362,7 +362,7 @@ def prediction_metrics(
     >>> found["top1"], found["by_class"]["frequency"], found["by_class"]["recall"]
     (0.5, [90, 10], [0.0, 1.0])
     """
-    counts = np.asarray(counts_m, dtype=np.int64)
+    counts = np.asarray(counts_m)
     log_proba, y = _under(prior, assumed, counts, log_proba_nm, y_n)
     if len(y) == 0:
         raise InputError("There are no predictions to measure.")

@@ -63,6 +63,50 @@ class MLP(nn.Sequential):
         super().__init__(*layers, nn.Linear(in_features, out_features))
 
 
+class SideBySide(nn.Module):
+    """Networks with one hidden layer each, trained at the same time: one set of outputs for each network.
+
+    Together, by the mean of what they give, they are one :class:`MLP`, and that makes fewer errors than an MLP as wide
+    whose units all learn from the errors of their sum.
+
+    Parameters
+    ----------
+    hidden : units of all networks together, at least one for each.
+
+    >>> several = SideBySide(4, 8, 3, networks=2)
+    >>> several(torch.zeros(5, 4)).shape
+    torch.Size([2, 5, 3])
+    >>> several.joined()(torch.zeros(5, 4)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(self, n_inputs: int, hidden: int, n_outputs: int, networks: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        each = hidden // networks
+        self.body = nn.Sequential(*list(MLP(n_inputs, (networks * each,), 1, dropout))[:-1])
+        last = [nn.Linear(each, n_outputs) for _ in range(networks)]
+        self.weight_ghm = nn.Parameter(torch.stack([one.weight.detach().T for one in last]))
+        self.bias_g1m = nn.Parameter(torch.stack([one.bias.detach()[None] for one in last]))
+
+    def forward(self, s_nd: Tensor) -> Tensor:
+        """What each network gives for each row."""
+        hidden_ngh = self.body(s_nd).unflatten(1, self.weight_ghm.shape[:2])
+        return torch.baddbmm(self.bias_g1m, hidden_ngh.transpose(0, 1), self.weight_ghm)
+
+    @torch.no_grad()
+    def joined(self, whole: MLP | None = None) -> MLP:
+        """The mean of the networks as one MLP, a new one or that of an earlier call with other numbers."""
+        first, (n_networks, _, n_outputs) = self.body[0], self.weight_ghm.shape
+        if whole is None:
+            with torch.device("meta"):
+                whole = MLP(first.in_features, (first.out_features,), n_outputs, *(one.p for one in self.body[2:]))
+            whole.to_empty(device=self.weight_ghm.device).to(self.weight_ghm)
+        numbers = first.weight, first.bias, (self.weight_ghm / n_networks).flatten(0, 1).T, self.bias_g1m.mean(0)[0]
+        for mine, number in zip(whole.parameters(), numbers, strict=True):
+            mine.copy_(number)
+        return whole
+
+
 class Standardise(nn.Module):
     """Columns less their centre, over their spread, within bounds; always computed in float64.
 
@@ -107,8 +151,8 @@ class Standardise(nn.Module):
         return standard_nd * self.spread_d + self.center_d
 
 
-def column_spread(z: Array) -> Array:
-    """Standard deviation of each column, exactly 0 where it varies by rounding alone.
+def column_spread(z: Array, weight: Array | None = None) -> Array:
+    """Standard deviation of each column, exactly 0 where it varies by rounding alone; ``weight`` of the rows, if any.
 
     >>> column_spread(np.array([[1.0, 1e10, 0.1], [2.0, 1e10 + 1, 0.1]])).tolist()
     [0.5, 0.5, 0.0]
@@ -120,7 +164,11 @@ def column_spread(z: Array) -> Array:
     if tiny.any():
         exponent = np.frexp(width)[1]
         shifted[:, tiny] = np.ldexp(shifted[:, tiny], -exponent[tiny])
-    spread = shifted.std(axis=0)
+    if weight is None:
+        spread = shifted.std(axis=0)
+    else:
+        share = weight / weight.sum()
+        spread = np.sqrt(share @ (shifted - share @ shifted) ** 2)
     if tiny.any():
         spread[tiny] = np.ldexp(spread[tiny], exponent[tiny])
     largest = np.maximum(np.abs(low), np.abs(high))
@@ -359,10 +407,19 @@ class GrownTrees(nn.Module):
         self.threshold_k, self.feature_k = nn.Buffer(threshold_k), nn.Buffer(feature_k)
         self.left_k, self.right_k, self.depth = nn.Buffer(left_k), nn.Buffer(right_k), nn.Buffer(depth)
 
-    def leaves(self, s_nd: Tensor, root_t: Tensor) -> Tensor:
+    def forward(self, s_nd: Tensor) -> Tensor:
+        """What the trees give for every row, one number for each class."""
+        depth = int(self.depth)
+        return torch.cat([self.scores(part, depth) for part in s_nd.split(ROWS_IN_TREES)])
+
+    def scores(self, s_nd: Tensor, depth: int) -> Tensor:
+        """The same, of all rows at the same time."""
+        raise TypeError(f"{type(self).__name__} must define scores.")
+
+    def leaves(self, s_nd: Tensor, root_t: Tensor, depth: int) -> Tensor:
         """The leaf that each row reaches from each root."""
-        at_nt = root_t.expand(len(s_nd), -1)
-        for _ in range(int(self.depth)):
+        at_nt = root_t.expand(s_nd.shape[0], -1)  # len() would fix the number of rows in an export
+        for _ in range(depth):
             goes_left = s_nd.gather(1, self.feature_k[at_nt]) <= self.threshold_k[at_nt]
             at_nt = torch.where(goes_left, self.left_k[at_nt], self.right_k[at_nt])
         return at_nt
@@ -386,12 +443,10 @@ class Trees(GrownTrees):
         super().__init__(threshold_k, feature_k, left_k, right_k, depth)
         self.value_k, self.root_st, self.baseline_t = nn.Buffer(value_k), nn.Buffer(root_st), nn.Buffer(baseline_t)
 
-    def forward(self, s_nd: Tensor) -> Tensor:
+    def scores(self, s_nd: Tensor, depth: int) -> Tensor:
         """Logits, one for each class."""
-        if len(s_nd) > ROWS_IN_TREES:
-            return torch.cat([self(part) for part in s_nd.split(ROWS_IN_TREES)])
-        value_nt = self.value_k[self.leaves(s_nd, self.root_st.flatten())]
-        logits_nt = value_nt.reshape(len(s_nd), *self.root_st.shape).sum(1) + self.baseline_t
+        value_nt = self.value_k[self.leaves(s_nd, self.root_st.flatten(), depth)]
+        logits_nt = value_nt.unflatten(1, self.root_st.shape).sum(1) + self.baseline_t
         return logits_nt if logits_nt.shape[1] > 1 else torch.cat([-logits_nt / 2, logits_nt / 2], dim=1)
 
 
@@ -414,14 +469,15 @@ class Forest(GrownTrees):
         super().__init__(threshold_k, feature_k, left_k, right_k, depth)
         self.share_km, self.root_t = nn.Buffer(share_km), nn.Buffer(root_t)
 
-    def forward(self, s_nd: Tensor) -> Tensor:
+    def scores(self, s_nd: Tensor, depth: int) -> Tensor:
         """Log-shares, one for each class."""
-        if len(s_nd) > ROWS_IN_TREES:
-            return torch.cat([self(part) for part in s_nd.split(ROWS_IN_TREES)])
-        leaf_nt = self.leaves(s_nd.float().to(s_nd), self.root_t)
+        leaf_nt = self.leaves(s_nd.float().to(s_nd), self.root_t, depth)
         n_trees, n_classes = len(self.root_t), self.share_km.shape[1]
-        votes_nm = nn.functional.embedding_bag(leaf_nt, self.share_km, mode="sum")
-        return torch.log((votes_nm + 1 / n_classes) / (n_trees + 1))
+        return torch.log((self.votes(leaf_nt) + 1 / n_classes) / (n_trees + 1))
+
+    def votes(self, leaf_nt: Tensor) -> Tensor:
+        """Shares of the classes at the leaves of a row, summed over the trees."""
+        return nn.functional.embedding_bag(leaf_nt, self.share_km, mode="sum")
 
 
 class BalancedHead(nn.Module):

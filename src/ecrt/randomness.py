@@ -56,15 +56,30 @@ def generator_on(device: torch.device) -> torch.Generator | None:
     return None if generators is None else generators.on(device)
 
 
-@contextmanager
-def own_draws_only(module: nn.Module) -> Iterator[None]:
-    """Work at full speed where every draw names its generator.
+def drawn_so_far() -> dict[str, Tensor]:
+    """States of the generators of this block, by device."""
+    generators = _generators.get()
+    return {} if generators is None else {str(device): one.get_state() for device, one in generators.made.items()}
 
-    In a ``seeded`` block each operation of torch passes by Python, in case it draws, and small ones take twice as
-    long. Code of this package names its generators in what is called often; a module with other layers may not.
+
+def draw_on_from(states: dict[str, Tensor]) -> None:
+    """Put the generators of this block into such states."""
+    generators = _generators.get()
+    if generators is not None:
+        for device, state in states.items():
+            generators.on(torch.device(device)).set_state(state)
+
+
+@contextmanager
+def own_draws_only(*modules: nn.Module) -> Iterator[None]:
+    """Work at full speed where nothing is drawn, or every draw names its generator.
+
+    In a ``seeded`` block each operation of torch passes by Python, in case it draws, and small ones take several times
+    as long. Code of this package names its generators in what is called often; a module with other layers may not.
     """
     mode = _redirection.get()
-    if mode is None or _get_current_dispatch_mode() is not mode or not all(map(_names_generator, module.modules())):
+    layers = (layer for module in modules for layer in module.modules())
+    if mode is None or _get_current_dispatch_mode() is not mode or not all(map(_names_generator, layers)):
         yield
         return
     mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
@@ -80,10 +95,12 @@ class Dropout(nn.Dropout):
 
     def forward(self, input: Tensor) -> Tensor:
         """Set some values to zero, in training, and scale the others up."""
-        if not self.training or self.p == 0:
-            return input
+        return input if not self.training or self.p == 0 else input * self.factors(input)
+
+    def factors(self, input: Tensor) -> Tensor:
+        """Zeros, and what the values that are kept are multiplied by."""
         kept = torch.empty_like(input).bernoulli_(1 - self.p, generator=generator_on(input.device))
-        return input * kept.div_(1 - self.p)
+        return kept.div_(1 - self.p)
 
 
 DRAW_NOTHING = {

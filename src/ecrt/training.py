@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
+from functools import partial
 from types import FrameType
 from typing import Any, Literal
 
@@ -23,7 +24,9 @@ from rich.table import Column
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from ecrt.checkpoints import Kept, begin_training, registered
 from ecrt.errors import DivergenceError, StoppedError, TerminatedError
+from ecrt.losses import log_softmax
 from ecrt.randomness import generator_on, own_draws_only
 
 
@@ -153,6 +156,7 @@ def train(
     graphs: bool = False,
     others_draw: bool = False,
     to_the_end: bool = False,
+    gradients: Callable[[Any], float] | None = None,
     progress: Progress | None = None,
 ) -> History:
     """Minimise ``loss`` of batches over the parameters of ``module`` and leave it in its best state.
@@ -168,6 +172,8 @@ def train(
         and batches. Without a GPU it changes nothing.
     to_the_end : let nothing but a deadline stop it, where all before would be lost with it.
     others_draw : whether batches come from code that is not ours and may draw random numbers.
+    gradients : gives the loss of a batch and sets the gradients of the parameters, in place of autograd where steps are
+        watched.
 
     Raises
     ------
@@ -180,6 +186,11 @@ def train(
     """
     progress = progress or Progress()
     history = History()
+    kept = begin_training(stage)
+    if kept is not None and (outcome := kept.outcome()) is not None:
+        module.load_state_dict(outcome["module"])
+        module.eval()
+        return History(**outcome["history"])
     best_state = _snapshot(module)
     steps_per_epoch = len(batches)  # type: ignore[arg-type]
     parameters = [p for p in module.parameters() if p.requires_grad]
@@ -192,17 +203,33 @@ def train(
     if deferred:
         steps = DeferredSteps(loss, parameters, optimizer, schedule, **options, graphs=on_gpu and graphs)
     else:
-        steps = WatchedSteps(loss, parameters, optimizer, schedule, **options)
+        steps = WatchedSteps(loss, parameters, optimizer, schedule, **options, gradients=gradients)
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
     stop = deadline_passed if to_the_end else stop_requested
+    first, done = 0, 0
+    if kept is not None and (state := kept.unfinished()) is not None:
+        first, done, best_state = state["epoch"], state["batch"], state["best"]
+        module.load_state_dict(state["module"])
+        history = History(**state["history"])
+        _restore_optimizer(optimizer, parameters, state["optimizer"])
+        schedule.go_on_from(state["step"])
+        steps.restore(state["steps"])
+
+    def state_at(epoch: int, batch: int) -> dict[str, Any]:
+        return {
+            "epoch": epoch, "batch": batch, "module": module.state_dict(), "best": best_state,
+            "history": vars(history), "optimizer": [optimizer.state[one] for one in parameters],
+            "step": schedule.step, "steps": steps.state(),
+        }  # fmt: skip
+
     progress.start(stage, n_epochs)
     at_full_speed = ExitStack()
     try:
         if not others_draw:
             at_full_speed.enter_context(own_draws_only(module))
-        for epoch in range(n_epochs):
+        for epoch in range(first, n_epochs):
             module.train()
-            trained = _run_epoch(steps, batches, stop)
+            trained = _run_epoch(steps, batches, stop, kept, partial(state_at, epoch), done if epoch == first else 0)
             if trained is None:
                 break
             history.train_loss.append(trained)
@@ -225,6 +252,8 @@ def train(
         wanted = n_epochs if held_out_loss is None else min(n_epochs, 1)
         if len(history.train_loss) < wanted:
             raise StoppedError(stage)
+        if kept is not None and not stop():
+            kept.end({"module": best_state, "history": vars(history)})
     finally:
         at_full_speed.close()
         module.load_state_dict(best_state)
@@ -233,13 +262,24 @@ def train(
     return history
 
 
-def _run_epoch(steps: WatchedSteps | DeferredSteps, batches: Iterable[Any], stop: Callable[[], bool]) -> float | None:
-    """Mean loss of an epoch; ``None`` of one that was not finished."""
-    for batch in batches:
+def _run_epoch(
+    steps: WatchedSteps | DeferredSteps, batches: Iterable[Any], stop: Callable[[], bool], kept: Kept | None,
+    state_at: Callable[[int], Any], done: int,
+) -> float | None:  # fmt: skip
+    """Mean loss of an epoch, of which so many batches were done before; ``None`` of one that was not finished."""
+    for number, batch in enumerate(batches if kept is None else kept.batches(batches, done), done + 1):
         if stop():
             return None
         steps(batch)
+        if kept is not None:
+            kept.save(partial(state_at, number))
     return steps.end_epoch()
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], states: list[Any]) -> None:
+    """Moments and steps of each parameter, on its device; the rate is the schedule's."""
+    whole = optimizer.state_dict()
+    optimizer.load_state_dict(whole | {"state": dict(enumerate(states)) if any(states) else {}})
 
 
 def _make_optimizer(parameters: list[nn.Parameter], config: TrainingConfig, *, recorded: bool) -> torch.optim.Optimizer:
@@ -281,6 +321,10 @@ def minimise_convex(
         parameters, max_iter=max_iterations, tolerance_grad=tolerance, tolerance_change=tolerance * 1e-2,
         history_size=10, line_search_fn="strong_wolfe",
     )  # fmt: skip
+    kept = begin_training(stage)
+    if kept is not None and (outcome := kept.outcome()) is not None:
+        module.load_state_dict(outcome["module"])
+        return int(outcome["evaluations"])
     evaluations = 0
     best_loss, best_state = math.inf, _snapshot(module)
 
@@ -300,6 +344,8 @@ def minimise_convex(
 
     with own_draws_only(module):
         optimizer.step(closure)
+    if kept is not None:
+        kept.end({"module": _snapshot(module), "evaluations": evaluations})
     return evaluations
 
 
@@ -323,7 +369,7 @@ def newton_softmax(
     penalty_k[-1] = 0
 
     def loss_of(found_mk: Tensor) -> tuple[float, Tensor]:
-        log_p_nm = torch.log_softmax(x_nk @ found_mk.T + shift_m, dim=1)
+        log_p_nm = log_softmax(x_nk @ found_mk.T + shift_m)
         return float(-(weight_n @ log_p_nm[rows_n, y_n]) + 0.5 * (penalty_k * found_mk**2).sum()), log_p_nm.exp()
 
     loss, p_nm = loss_of(solution_mk)
@@ -333,11 +379,13 @@ def newton_softmax(
         residual_nm = p_nm.clone()
         residual_nm[rows_n, y_n] -= 1
         slope_mk = (weight_n[:, None] * residual_nm).T @ x_nk + penalty_k * solution_mk
-        curvature = x_nk.new_empty(n_outputs, k, n_outputs, k)
+        curvature = x_nk.new_zeros(n_outputs, k, n_outputs, k)
         for a in range(n_outputs):
-            for b in range(a + 1):
-                weighted_nk = (weight_n * p_nm[:, a] * (float(a == b) - p_nm[:, b]))[:, None] * x_nk
-                curvature[a, :, b] = curvature[b, :, a] = x_nk.T @ weighted_nk
+            for b in range(a):
+                product_kk = x_nk.T @ ((weight_n * p_nm[:, a] * p_nm[:, b])[:, None] * x_nk)
+                curvature[a, :, b] = curvature[b, :, a] = -product_kk
+                curvature[a, :, a] += product_kk  # as probabilities sum to one, so do these blocks to zero
+                curvature[b, :, b] += product_kk
         matrix = curvature.reshape(n_outputs * k, -1)
         # All intercepts may move together at no cost, and certain rows leave little curvature: a small ridge, always.
         matrix.diagonal().add_(penalty_k.repeat(n_outputs) + 1e-9)
@@ -359,7 +407,7 @@ def newton_softmax(
 
 def torch_generator(rng: np.random.Generator) -> torch.Generator:
     """A torch generator seeded from a numpy one."""
-    return torch.Generator().manual_seed(int(rng.integers(2**62)))
+    return registered(torch.Generator().manual_seed(int(rng.integers(2**62))))
 
 
 # --- steps ------------------------------------------------------------------------------------------
@@ -381,6 +429,11 @@ class Schedule:
         self.step = -1
         self.advance()
 
+    def go_on_from(self, step: int) -> None:
+        """Be at that step."""
+        self.step = step - 1
+        self.advance()
+
     def advance(self) -> None:
         """Set the rate of the next step."""
         self.step += 1
@@ -398,25 +451,48 @@ class WatchedSteps:
 
     def __init__(
         self, loss: Loss, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, schedule: Schedule,
-        *, gradient_norm: float, stage: str,
+        *, gradient_norm: float, stage: str, gradients: Callable[[Any], float] | None = None,
     ) -> None:  # fmt: skip
         self.loss, self.parameters, self.optimizer, self.schedule = loss, parameters, optimizer, schedule
         self.gradient_norm, self.stage = gradient_norm, stage
+        self.gradients = gradients or self._by_autograd
         self.total, self.count = 0.0, 0
 
     def __call__(self, batch: Any) -> None:
         """One update."""
-        value = self.loss(batch)
-        current = value.item()
+        current = self.gradients(batch)
         if not math.isfinite(current):
             raise DivergenceError(self.stage, self.schedule.step, "loss")
-        self.optimizer.zero_grad(set_to_none=True)
-        value.backward()
-        if not torch.isfinite(nn.utils.clip_grad_norm_(self.parameters, self.gradient_norm)):
+        if not math.isfinite(self._clipped()):
             raise DivergenceError(self.stage, self.schedule.step, "gradient")
         self.optimizer.step()
         self.schedule.advance()
         self.total, self.count = self.total + current, self.count + 1
+
+    def state(self) -> Any:
+        """Sum of losses since the epoch began, and their number."""
+        return [self.total, self.count]
+
+    def restore(self, state: Any) -> None:
+        """Go on from there."""
+        self.total, self.count = state
+
+    def _by_autograd(self, batch: Any) -> float:
+        value = self.loss(batch)
+        current = value.item()
+        if math.isfinite(current):
+            self.optimizer.zero_grad(set_to_none=True)
+            value.backward()
+        return current
+
+    def _clipped(self) -> float:
+        """Scale gradients down to the norm that is allowed, as ``clip_grad_norm_`` does in more time; the norm."""
+        gradients = [one.grad for one in self.parameters if one.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        factor = self.gradient_norm / (norm + 1e-6)
+        if factor < 1:
+            torch._foreach_mul_(gradients, factor)
+        return norm.item()
 
     def end_epoch(self) -> float:
         """Mean loss of the steps since the last call."""
@@ -464,6 +540,17 @@ class DeferredSteps:
             self._update(batch)
         self.schedule.advance()
         self.count += 1
+
+    def state(self) -> Any:
+        """What the device has noted since the epoch began, and the number of steps."""
+        return [self.total, self.count, self.step, self.bad_step, self.bad_loss, self.masked]
+
+    def restore(self, state: Any) -> None:
+        """Go on from there."""
+        self.count = state[1]
+        mine = (self.total, self.step, self.bad_step, self.bad_loss, self.masked)
+        for one, value in zip(mine, [state[0], *state[2:]], strict=True):
+            one.copy_(value)
 
     def end_epoch(self) -> float:
         """Mean loss of the steps since the last call; the one wait for the device.

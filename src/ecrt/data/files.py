@@ -424,7 +424,7 @@ def read_data(
     file = TableFile(path, options.encoding)
     table = file.read()
     types = options.types if columns is None else {}
-    uses = {"the target": target, "an id (--id)": ids, "group, time or seen": aside, "dropped (--drop)": drop}
+    uses = {"the target": target, "an id (--id)": ids, "group, time, seen or weight": aside, "dropped (--drop)": drop}
     _check_uses(path, list(table.columns), types, uses)
     known = {reading.name: reading for reading in columns or () if reading.role == "target"}
     labels = [

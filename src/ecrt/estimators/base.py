@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, wraps
+from importlib.metadata import version
+from inspect import BoundArguments, signature
 from numbers import Integral, Real
 from os import PathLike
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -31,17 +34,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from torch.utils.data import Dataset
 
+from ecrt.checkpoints import digest_of, kept_in, registered
 from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.tables import MOST_NAMED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.decisions import Decision, Saving, choose_offsets, cost_matrix, lowest_cost
+from ecrt.estimators.export import ClassOutcome, LabelOutcome, ServedModel, write_onnx
 from ecrt.estimators.inputs import (
     array_items,
     check_class_counts,
     class_indices,
     in_numpy,
     in_pandas,
+    item_of,
     labelled_items,
     like_input,
     plain_labels,
@@ -51,7 +57,7 @@ from ecrt.estimators.inputs import (
 )
 from ecrt.flows import Demixer
 from ecrt.io.attributes import head_shape
-from ecrt.nn import varies_by_rounding
+from ecrt.nn import RowEncoder, varies_by_rounding
 from ecrt.randomness import seeded
 from ecrt.stages import (
     DEMIXING,
@@ -66,7 +72,7 @@ from ecrt.stages import (
     encode,
     features_of,
 )
-from ecrt.stages.encoding import check_encoder
+from ecrt.stages.encoding import check_encoder, module_dtype
 from ecrt.stages.heads import Target
 from ecrt.stages.parts import Composed, Rule, refuse_idle
 from ecrt.stages.scoring import predict_sources, predict_together
@@ -126,11 +132,44 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
         working = object.__new__(type(self))
         before = {"_report", *(learned_attributes(self) if learn.__name__ == "fit" else ())}
         vars(working).update({name: value for name, value in vars(self).items() if name not in before})
-        learn(working, *map(in_numpy, args), **{name: in_numpy(value) for name, value in kwargs.items()})
+        args, kwargs = tuple(map(in_numpy, args)), {name: in_numpy(value) for name, value in kwargs.items()}
+        folder = None if self.checkpoint is None else Path(self.checkpoint) / learn.__name__
+        with kept_in(folder, partial(identity_of, self, signature(learn).bind, args, kwargs)) as seed:
+            if seed is not None:
+                working.random_state = seed
+            learn(working, *args, **kwargs)
+        working.random_state = self.random_state
         self.__dict__ = vars(working)
         return self
 
     return learn_all
+
+
+def identity_of(
+    estimator: Composed, bind: Callable[..., BoundArguments], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, str]:
+    """What a fit is of: if all this is the same, so is its result."""
+    options = estimator.get_params()
+    if options.get("time_budget") is not None:
+        raise InputError("checkpoint does not go with time_budget: what there is time for is not the same each time.")
+    if any(part.trials is None for part in (estimator._parts("selection") if options.get("selection") else ())):
+        raise InputError(
+            "checkpoint needs PseudoMinority(trials=...) as selection: what fits in a time is not the same."
+        )
+    if not isinstance(options["random_state"], (int, np.integer, type(None))):
+        raise InputError("checkpoint needs a number, or None, as random_state.")
+    options = {name: _described(value) for name, value in options.items() if name not in ("checkpoint", "verbose")}
+    given = bind(estimator, *args, **kwargs).arguments
+    data = {name: digest_of(value) for name, value in given.items() if name != "self" and value is not None}
+    return {"ecrt": version("ecrt"), "torch": torch.__version__, "estimator": type(estimator).__name__} | options | data
+
+
+def _described(value: Any) -> str:
+    """An option, so that two that are not the same look different."""
+    if isinstance(value, nn.Module):
+        weights = "".join(digest_of(one.detach().cpu().numpy()) for one in value.state_dict().values())
+        return f"{type(value).__name__} {digest_of(weights)}"
+    return getattr(value, "__qualname__", repr(value)) if callable(value) else repr(value)
 
 
 def in_blocks(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -234,7 +273,7 @@ class FitBase(Composed):
             progress: Progress = stack.enter_context(BarProgress()) if self.verbose else Progress()
             stack.enter_context(seeded(seed))
             stack.enter_context(one_thread())
-            yield Session(np.random.default_rng(seed), resolve_device(self.device), progress)
+            yield Session(registered(np.random.default_rng(seed)), resolve_device(self.device), progress)
 
     def _read_classes(self, X: Any, y: Any) -> tuple[Dataset[Any], NDArray[np.int64]]:
         """Items and class indices; ``classes_`` is learned on the way."""
@@ -249,6 +288,10 @@ class FitBase(Composed):
             items = array_items(rows, labels)
         check_class_counts(self.classes_, labels)
         return items, labels
+
+    def _class_counts(self, labels: NDArray[np.int64], weight: Array | None) -> NDArray[Any]:
+        """How often each class occurs; ``weight`` of the rows, ``None`` where all count for one."""
+        return np.bincount(labels, weight, minlength=len(self.classes_))
 
     def _learn_rows(self, X: Any, y: Any) -> tuple[Array, NDArray[Any]]:
         """X as numbers and y checked; how X is read is learned on the way."""
@@ -321,6 +364,7 @@ class EstimatorBase(FitBase):
     _roles: ClassVar[dict[str, Role]] = {"encoder": ENCODER}
 
     encoder: str | nn.Module | Encoder = "identity"
+    checkpoint: str | PathLike[str] | None = None
 
     @property
     def _takes_images(self) -> bool:  # type: ignore[override]
@@ -343,6 +387,68 @@ class EstimatorBase(FitBase):
         from ecrt.estimators.card import summary_html
 
         return str(super()._html_repr()) + summary_html(self)
+
+    def read_rows(self, X: ArrayLike) -> NDArray[Any]:
+        """X as the numbers that ``to_module`` and the file of ``to_onnx`` take, read as in ``fit``.
+
+        Categories become columns of zeros and ones, dates become numbers, and gaps are filled; ``table_.names_out``
+        names the columns.
+        """
+        check_is_fitted(self)
+        rows = self._read_rows(X)
+        return rows.astype(np.float32) if module_dtype(self.encoder_) == torch.float32 else rows
+
+    def to_module(self) -> ServedModel:
+        """The whole prediction as one torch module, for ``torch.export`` or a service.
+
+        It takes a tensor of what ``read_rows`` gives, without missing values. A classifier gives the places in
+        ``classes_`` of the classes that it predicts, and probabilities; for multi-label data, an indicator and
+        probabilities; a regressor gives targets, and a transformer sources. Options such as ``class_prior`` and
+        ``precision`` are as they are now; what is done to the model later does not change the module.
+        """
+        check_is_fitted(self)
+        return self._served()
+
+    def to_onnx(self, path: str | PathLike[str], X: ArrayLike | Dataset[Any] | None = None) -> None:
+        """Write ``to_module`` as an ONNX file of opset 18 for any number of rows; the extra ``onnx`` is needed.
+
+        The input is ``X``: rows of float64 as ``read_rows`` gives them, or images of float32. The outputs are ``label``
+        (the class itself) and ``probabilities`` of a classifier, ``prediction`` of a regressor, ``sources`` of a
+        transformer.
+
+        Parameters
+        ----------
+        path : the file.
+        X : some rows or images as ``predict`` takes them. They are needed only where the model was fitted on a Dataset
+            with an encoder that does not know their shape.
+        """
+        self._write_onnx(self.to_module(), path, X)
+
+    def _write_onnx(self, module: ServedModel, path: str | PathLike[str], X: Any = None, **told: Any) -> None:
+        """Write a module of this model; ``told`` is written into the file as well."""
+        shape, classes = self._item_shape(X), None
+        about = {"estimator": type(self).__name__, "columns": None if self.table_ is None else self.table_.names_out}
+        if isinstance(self, ClassProbabilities):
+            about["classes"], classes = self.classes_.tolist(), None if self.multilabel_ else self.classes_
+        write_onnx(module, path, shape, classes, about | told)
+
+    def _item_shape(self, X: Any) -> tuple[int, ...]:
+        """Shape of a row, or of an image."""
+        if X is not None:
+            item = item_of(labelled_items(X), 0)[0] if isinstance(X, Dataset) else self._read_rows(X)[0]
+            return tuple(item.shape)
+        if hasattr(self, "images_"):
+            return self.images_.shape
+        if self.table_ is not None:
+            return (len(self.table_.names_out),)
+        if type(self.encoder_) is nn.Identity:
+            return (self.demixer_.linear.n_features,)
+        if isinstance(self.encoder_, RowEncoder):
+            return (len(self.encoder_.columns.center_d),)
+        raise InputError("The model was fitted on a Dataset: pass some of its items as X, which tell their shape.")
+
+    def _served(self) -> ServedModel:
+        raise NotImplementedError
 
     def _encode(
         self,
@@ -425,7 +531,7 @@ class ClassProbabilities(ClassifierMixin):
     history_: dict[str, Any]
     decision_: Decision
     classes_: NDArray[Any]
-    class_counts_: NDArray[np.int64]
+    class_counts_: NDArray[Any]
     multilabel_: bool
     label_log_odds_: Array
     thresholds_: Array | None
@@ -452,7 +558,7 @@ class ClassProbabilities(ClassifierMixin):
         """How often each class occurs in training."""
         return np.asarray(self.class_counts_ / self.class_counts_.sum())
 
-    def _keep_counts(self, counts: NDArray[np.int64], *, multilabel: bool) -> None:
+    def _keep_counts(self, counts: NDArray[Any], *, multilabel: bool) -> None:
         """Keep how often each class occurs, and refuse a class prior that does not fit, before the work begins."""
         self.class_counts_, self.multilabel_ = counts, multilabel
         if not isinstance(self.class_prior, str):
@@ -536,6 +642,14 @@ class ClassProbabilities(ClassifierMixin):
         cuts = 0.0 if self.thresholds_ is None else self.thresholds_ + self.log_class_prior_
         found = ((scores >= cuts) & (self.class_counts_ > 0)).astype(np.int64)
         return sparse.csr_matrix(found) if self.sparse_output_ else found  # type: ignore[return-value]
+
+    def _outcome(self, dtype: torch.dtype = torch.float64) -> ClassOutcome | LabelOutcome:
+        """From balanced logits to labels and probabilities, under the class prior as it is now."""
+        prior = self.log_class_prior_
+        if not self.multilabel_:
+            return ClassOutcome(prior, dtype, self.cost_matrix_, self._offsets)
+        cuts = np.zeros(len(prior)) if self.thresholds_ is None else self.thresholds_ + prior
+        return LabelOutcome(prior, cuts, self.class_counts_ == 0, self.label_log_odds_[0], dtype)
 
     def estimate_prior(self, X: ArrayLike | Dataset[Any]) -> Array:
         """Class frequencies among rows without labels, such as those that the model will be used on.
@@ -722,6 +836,13 @@ class ECRTPredictor(ECRTBase):
         """What the members give together."""
         features = self._features(X)  # first of all: it refuses a model that is not fitted
         return predict_together(self.members_, features, self._dtype)
+
+    def _served(self) -> ServedModel:
+        return ServedModel(self.encoder_, self.members_, self._outcome(self._dtype), self._dtype)
+
+    def _outcome(self, dtype: torch.dtype = torch.float64) -> nn.Module:
+        """From what the members give to what is predicted."""
+        raise NotImplementedError
 
     def _check_draw(self, n_samples: int, space: Space) -> None:
         """Raise an error if the model is not fitted, or such samples cannot be drawn."""

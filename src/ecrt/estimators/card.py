@@ -116,7 +116,7 @@ def summary_html(estimator: EstimatorBase) -> str:
     )
 
 
-def _classes(estimator: EstimatorBase) -> list[tuple[Any, int, bool, bool]]:
+def _classes(estimator: EstimatorBase) -> list[tuple[Any, float, bool, bool]]:
     """Of each class, or bin of the target: label, training samples, whether it is minority and was de-mixed on."""
     if hasattr(estimator, "classes_"):
         labels, names = estimator.classes_, estimator.classes_.tolist()
@@ -126,7 +126,7 @@ def _classes(estimator: EstimatorBase) -> list[tuple[Any, int, bool, bool]]:
         labels = np.arange(len(counts))
         names = [f"bin {number} of the target" for number in labels]
     demixed = np.isin(labels, getattr(estimator, "demixed_on_", labels[:0]))
-    return list(zip(names, counts.tolist(), np.isin(labels, minority), demixed, strict=True))
+    return list(zip(names, counts.round(1).tolist(), np.isin(labels, minority), demixed, strict=True))
 
 
 def _costs(estimator: EstimatorBase) -> list[tuple[Any, list[tuple[Any, float]]]]:

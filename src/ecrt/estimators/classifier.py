@@ -44,6 +44,7 @@ from ecrt.estimators.inputs import (
     read_target_arrays,
 )
 from ecrt.estimators.preset import paper_options
+from ecrt.estimators.weights import WeightedRows, weighted_rows, whole_weights_only
 from ecrt.flows import ClassPrior, Demixer, SourcePrior, class_moments
 from ecrt.metrics import best_thresholds
 from ecrt.selection import SELECTION, Problem, PseudoMinority
@@ -60,6 +61,7 @@ from ecrt.stages import (
     Flow,
     GaussianHead,
     Head,
+    Kernel,
     LabelTarget,
     Linear,
     LinearHead,
@@ -81,6 +83,9 @@ from ecrt.stages.targets import row_target
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
+
+NETWORKS = 4
+"""An MLP of the default is the mean of so many networks, which share its hidden units out among them."""
 
 TREES_CLASSES = 3
 """``head="auto"`` grows trees for at most this many classes: with more they cost much and gained nothing."""
@@ -160,6 +165,10 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     precision : {"float64", "float32"}, default="float64"
         Of predictions and of ``transform``; training does not depend on it, and it may be set after ``fit``. In
         float32 they are quicker and half as large, and differ by about 1e-5.
+    checkpoint : path or None, default=None
+        Folder in which a fit keeps what it has trained, twice a minute. A fit that was stopped, also by SIGTERM or
+        SIGKILL, goes on from there when it is begun again, with the same result bit by bit on the same machine. A
+        folder of other data, options or versions is refused. It may be deleted after the fit.
     device : str, default="auto"
         Where networks are trained: ``"cpu"``, ``"cuda"``, or a GPU if there is one.
     verbose : bool, default=False
@@ -174,7 +183,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     classes_ : labels.
     multilabel_ : whether a row may have several.
     table_ : how columns are read, ``None`` for images and Datasets.
-    class_counts_ : samples of each class.
+    class_counts_ : samples of each class, or the sum of their weights.
     minority_classes_, demixed_on_ : labels called minority; labels that de-mixing learned from.
     members_ : what predicts together: de-mixing, head, weight and held-out loss of each, with the fitted modules. The
         first is the one with the best transfer: ``transform``, ``sample``, the diagnostics and all that follows are of
@@ -248,6 +257,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         X: ArrayLike | Dataset[Any],
         y: ArrayLike | None = None,
         X_unlabelled: ArrayLike | Dataset[Any] | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> ECRTClassifier:
         """Learn encoder, de-mixing and head.
 
@@ -259,19 +269,27 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         y : labels; not given with a Dataset. Where a row may have several labels: an indicator of zeros and ones, dense
             or sparse, one column for each label (of a data frame, its column names are ``classes_``).
         X_unlabelled : rows without a label, as ``predict`` takes them, where a row has one label. The heads are fitted
-            a second time with what these rows are likely to be, and keep it if held-out rows are then predicted better
-            beyond noise; ``unlabelled_verdict_`` says so. A fit takes some three times as long.
+            a second time with what these rows are likely to be, and become members if held-out rows are then predicted
+            better by a standard error; ``unlabelled_verdict_`` says so. A fit takes some four times as long.
+        sample_weight : how often each row occurs. Whole numbers are as good as rows that are repeated, in any order,
+            and 0 as good as rows that are left out. Other weights, and those that make more than 100,000 rows, weigh in
+            every count, mean, variance and loss; they go with one label for each row, and neither with an encoder that
+            is trained, nor with ``selection``, ``X_unlabelled``, or augmentation by ``Borrowed`` or ``Kernel``.
         """
+        rows = weighted_rows(X, y, sample_weight)
+        X, y, weight = rows
         several = has_several_labels(X, y)
         self._check_parts(self._rules(several))
+        self._check_weights(rows, several, X_unlabelled)
         if several:
             if self.selection is not None:
                 raise InputError("selection needs one label for each row: use selection=None for multi-label data.")
             if X_unlabelled is not None:
                 raise InputError("X_unlabelled needs one label for each row: leave it out for multi-label data.")
             return self._fit_labels(X, y)
-        fit = self._fit_classes if self.selection is None else self._fit_selected
-        return fit(X, y, X_unlabelled)
+        if self.selection is not None:
+            return self._fit_selected(X, y, X_unlabelled)
+        return self._fit_classes(X, y, X_unlabelled, weight=weight)
 
     @all_or_nothing
     def refit(
@@ -279,6 +297,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         X: ArrayLike | Dataset[Any],
         y: ArrayLike | None = None,
         X_unlabelled: ArrayLike | Dataset[Any] | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> ECRTClassifier:
         """Fit on other rows with the members, settings and weights of the last fit: what was tested is then used.
 
@@ -287,14 +306,30 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         X, y : as ``fit`` takes them; y is not used with a Dataset.
         X_unlabelled : rows without a label; needed where the last fit used such rows, and not used otherwise. The
             members, fitted without them first, say what they are likely to be.
+        sample_weight : how often each row occurs, as in ``fit``.
         """
         before = self._settled()
         if self.unlabelled_used_ and X_unlabelled is None:
             raise InputError("The last fit used unlabelled rows: give refit X_unlabelled as well, or fit again.")
-        y = None if isinstance(X, Dataset) else y
+        rows = weighted_rows(X, None if isinstance(X, Dataset) else y, sample_weight)
+        X_unlabelled = X_unlabelled if self.unlabelled_used_ else None
+        self._check_weights(rows, self.multilabel_, X_unlabelled)
         if self.multilabel_:
-            return self._fit_labels(X, y, before)
-        return self._fit_classes(X, y, X_unlabelled if self.unlabelled_used_ else None, before)
+            return self._fit_labels(rows.X, rows.y, before)
+        return self._fit_classes(rows.X, rows.y, X_unlabelled, before, rows.weight)
+
+    def _check_weights(self, rows: WeightedRows, several: bool, X_unlabelled: Any) -> None:
+        """Refuse weights that are no repetition of rows where some part cannot use them."""
+        lends = isinstance(self._parts("augmentation")[0], Borrowed | Kernel)
+        cannot = {
+            "Multi-label data": several,
+            "An encoder that is trained": self._encoder.trains,
+            "selection": self.selection is not None,
+            "X_unlabelled": X_unlabelled is not None,
+            f"augmentation={self.augmentation!r}": lends,
+        }
+        for who in (name for name, true in cannot.items() if true):
+            whole_weights_only(rows, who)
 
     def _rules(self, several: bool | None = None) -> Iterator[Rule]:
         """Options that have an effect only with some others; ``several``: whether rows have several labels."""
@@ -318,12 +353,19 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         yield "thresholds", several is not False, "rows with several labels"
         yield "costs", not several, "rows with one label each"
 
-    def _fit_classes(self, X: Any, y: Any, X_unlabelled: Any = None, before: tuple[Member, ...] = ()) -> ECRTClassifier:
+    def _fit_classes(
+        self,
+        X: Any,
+        y: Any,
+        X_unlabelled: Any = None,
+        before: tuple[Member, ...] = (),
+        weight: Array | None = None,
+    ) -> ECRTClassifier:
         """Learn encoder, de-mixing and head, with one label for each row; ``before``: members to fit again."""
         items, labels = self._read_classes(X, y)
         unlabelled = None if X_unlabelled is None else self._read_unlabelled(X_unlabelled)
         rare = self._known_minority if before else self.minority
-        counts = np.bincount(labels, minlength=len(self.classes_))
+        counts = self._class_counts(labels, weight)
         self._keep_counts(counts, multilabel=False)
         roles = assign_roles(counts, self.classes_, minority=rare, **self._learners)
         lenders = counts[~roles.augmented]
@@ -339,12 +381,15 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             more = None if unlabelled is None else self._encoded(unlabelled)
             if more is not None and more.shape[1] != z.shape[1]:
                 raise InputError(f"X_unlabelled has {more.shape[1]} features for each row, X has {z.shape[1]}.")
-            found = self._transfer(z, y_rows, encoded, roles, session, before, more)
+            mine = None if weight is None else weight[encoded.learn_rows]
+            found = self._transfer(z, y_rows, encoded, roles, session, before, more, mine)
         if found is not None:
-            self._decide(found.trial, y_rows)
+            self._decide(found.trial if weight is None else None, y_rows)
         elif hasattr(self, "decision_") and len(self.decision_.offsets) != len(self.classes_):
             self._forget_decision()
         keep = thin_out(y_rows, dict.fromkeys(range(len(counts)), EXAMPLES_PER_CLASS), session.rng)
+        if mine is not None:  # as often as they weigh
+            keep = np.concatenate([_by_weight(keep[y_rows[keep] == label], mine) for label in range(len(counts))])
         self._keep_examples(z[keep], y_rows[keep], y_rows[keep], self.classes_, roles.demixed_on)
         return self
 
@@ -372,12 +417,14 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         session: Session,
         before: tuple[Member, ...],
         unlabelled: Array | None = None,
+        weight: Array | None = None,
     ) -> Blend | None:
         """Find members, or fit those of before again, and keep them; the trial of those that were found."""
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on & (self.class_counts_ > 0)]
         options: dict[str, Any] = {
-            "roles": roles, "validation": self.validation_fraction, "unlabelled": unlabelled, **vars(session),
+            "roles": roles, "validation": self.validation_fraction, "unlabelled": unlabelled, "weight": weight,
+            **vars(session),
         }  # fmt: skip
         if before:
             known = {name: value for name, value in self.history_.items() if name not in ("encoder", "restarts")}
@@ -398,7 +445,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         }
         if unlabelled is not None:
             tried = {} if found.unlabelled is None else found.unlabelled._asdict()
-            self.history_["unlabelled"] = {"rows": len(unlabelled), **tried}
+            self.history_["unlabelled"] = {"rows": len(unlabelled), "alike": found.alike, **tried}
         return found
 
     def _attempts(self, z: Array, roles: ClassRoles, several: bool) -> list[Attempt]:
@@ -406,7 +453,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         n_rows, n_features = z.shape
         demixings, heads, augmentation = self._parts("demixing"), self._parts("head"), self._parts("augmentation")[0]
         few = self._n_sources(n_features) <= MLP_SOURCES or several
-        mlp: list[Head] = [MLPHead() if several else MLPHead(dropout=0.0)] if few else []
+        mlp: list[Head] = [MLPHead() if several else MLPHead(dropout=0.0, networks=NETWORKS)] if few else []
         simple: list[Head] = [LinearHead()] if several else [LinearHead(), GaussianHead()]
         if several and n_rows > MANY_LABELLED_ROWS:
             simple = []
@@ -462,7 +509,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         """Whether the members have learned from unlabelled rows as well."""
         check_is_fitted(self)
         told = self.history_.get("unlabelled", {})
-        return "gain" in told and Worth(**{name: told[name] for name in Worth._fields}).certain
+        return "gain" in told and Worth(**{name: told[name] for name in Worth._fields}).pays
 
     @property
     def unlabelled_verdict_(self) -> str:
@@ -472,6 +519,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         if told is None:
             return ""
         rows = f"{told['rows']:,} unlabelled rows"
+        if not told["alike"]:
+            return f"The {rows} are not used: no mixture of the classes has the means of their columns."
         if "gain" not in told:
             return f"The {rows} are not used: there was no time to try them."
         gain, width = told["gain"], 1.96 * told["error"]
@@ -481,7 +530,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         )
         if self.unlabelled_used_:
             return f"The {rows} are used: {figures}."
-        return f"The {rows} are not used, since they do not help beyond noise: {figures}."
+        chance = told["gain"] > told["error"]
+        why = "rows are predicted no better than by chance" if chance else "that saves no more than its standard error"
+        return f"The {rows} are not used, since {why}: {figures}."
 
     def sample(
         self,
@@ -583,7 +634,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         z = self._features(X)
         classes = _all_classes(self.classes_, names)
         old, new = np.searchsorted(classes, self.classes_), np.searchsorted(classes, names)
-        counts = np.bincount(new, minlength=len(classes))
+        counts = np.bincount(new, minlength=len(classes)).astype(self.class_counts_.dtype)
         counts[old] = self.class_counts_
         minority = ~np.isin(classes, self.classes_) | np.isin(classes, self.minority_classes_)
         demixed_on = np.isin(classes, self.demixed_on_)
@@ -699,6 +750,12 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         gaussian = any(isinstance(head, GaussianHead) for head in self._parts("head"))
         tags.classifier_tags.multi_label = not gaussian and self.selection is None
         return tags
+
+
+def _by_weight(rows: Labels, weight: Array) -> Labels:
+    """As many rows, each about as often as its weight says."""
+    end = np.cumsum(weight[rows])
+    return rows[np.searchsorted(end, (np.arange(len(rows)) + 0.5) / len(rows) * end[-1])]
 
 
 def _one_unit(z: Array) -> bool:

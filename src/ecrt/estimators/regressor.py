@@ -29,8 +29,10 @@ from ecrt.estimators.base import (
     in_blocks,
     input_errors,
 )
+from ecrt.estimators.export import NumberOutcome
 from ecrt.estimators.inputs import array_items, in_numpy, item_of, labelled_items, read_target_arrays, targets_to_score
 from ecrt.estimators.preset import paper_options
+from ecrt.estimators.weights import weighted_rows, whole_weights_only
 from ecrt.flows import SourcePrior
 from ecrt.stages import (
     TARGET_AUGMENTATION,
@@ -87,7 +89,7 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         them equal; ``"auto"`` tries 0 and 0.25.
     weighted : "auto" or bool, default="auto"
         Whether sources are weighed by their signal before the head; ``"auto"`` tries both ways.
-    validation_fraction, precision, device, verbose, random_state
+    validation_fraction, precision, checkpoint, device, verbose, random_state
         As in ``ECRTClassifier``.
 
     Attributes
@@ -147,7 +149,9 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
-    def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTRegressor:
+    def fit(
+        self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> ECRTRegressor:
         """Learn encoder, de-mixing and head.
 
         Parameters
@@ -155,8 +159,10 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         X : array, sparse matrix or data frame of shape (n_samples, n_features), or images for an encoder that takes
             them, or a torch Dataset of (x, y). A table may hold categories, dates and missing values.
         y : whole or real numbers, (n_samples,) or (n_samples, n_outputs); not given with a Dataset.
+        sample_weight : how often each row occurs, whole numbers; see ``ECRTClassifier.fit``.
         """
         self._check_parts(self._rules())
+        X, y = whole_weights_only(weighted_rows(X, y, sample_weight), "ECRTRegressor")
         inputs, targets = self._read_targets(X, y)
         regions = TargetRegions.learn(targets)
         n_inputs = torch.as_tensor(item_of(X, 0)[0]).numel() if isinstance(X, Dataset) else inputs.shape[1]
@@ -204,6 +210,9 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         outputs = self._outputs(X)
         predicted = self.regions_.restore(outputs.astype(np.float64))
         return predicted[:, 0] if self.one_output_ else predicted
+
+    def _outcome(self, dtype: torch.dtype = torch.float64) -> NumberOutcome:
+        return NumberOutcome(self.regions_.scale, self.regions_.center, one=self.one_output_)
 
     def score(
         self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -295,18 +304,18 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         chosen = {"demixing": member.demixing, "augmentation": member.augmentation, "head": member.head}
         return chosen | {"region_mass": float(self.region_mass_), "weighted": bool(self.weighted_)}
 
-    def refit(self, X: Any, y: Any = None) -> None:
+    def refit(self, X: Any, y: Any = None, sample_weight: Any = None) -> None:
         """Fit on other rows with the parts that the last fit chose, so that what was tested is what is then used.
 
         Options stay what they are.
 
         Parameters
         ----------
-        X, y : as ``fit`` takes them; y is not used with a Dataset.
+        X, y, sample_weight : as ``fit`` takes them; y is not used with a Dataset.
         """
         asked = self.get_params(deep=False)
         self.set_params(**self._fitted_choices())
         try:
-            self.fit(X) if isinstance(X, Dataset) else self.fit(X, y)
+            self.fit(X, None if isinstance(X, Dataset) else y, sample_weight)
         finally:
             self.set_params(**asked)

@@ -76,7 +76,7 @@ DEMIXED: Attributes = {"demixer_": DemixerNetwork(), "encoder_": EncoderNetwork(
 
 CLASSES: Attributes = {
     "classes_": Labels("classes"),
-    "class_counts_": Array("classes", int, least=0),
+    "class_counts_": Array("classes", int, least=0, fractions=True),
     "minority_classes_": Subset("classes_"),
 }
 """Of every estimator that knows classes."""
@@ -113,7 +113,7 @@ class Members(Kind):
         return {
             "demixing": Value(Any), "augmentation": Value(Any), "head": Value(Any), "setting": Value(float),
             "temperature": Value(Annotated[float, Meta(gt=0)]), "held_out": Value(float), "weight": Value(number),
-            "network": HeadNetwork(self.outputs),
+            "taught": Value(bool), "network": HeadNetwork(self.outputs),
         }  # fmt: skip
 
     def pack(self, value: Any, name: str, store: TensorStore) -> Any:
@@ -235,7 +235,7 @@ def check_classes(clf: EstimatorBase) -> None:
         in_order = False
     bad = not in_order or (classes.dtype.kind == "f" and not np.isfinite(classes).all())
     refuse("The classes are not at least two different labels in order.", when=bad)
-    refuse("A class has no samples.", when=clf.class_counts_.min() < 1)
+    refuse("A class has no samples.", when=clf.class_counts_.min() <= 0)
 
 
 def check_decision(clf: Any) -> None:
@@ -286,11 +286,11 @@ def _check_classifier(clf: ECRTClassifier) -> None:
         "What transfer was worth is not known.",
         when=not fits or not all(isinstance(one, float) for one in (worth or {}).values()),
     )
-    told = clf.history_.get("unlabelled", {"rows": 0})
-    fits = isinstance(told, dict) and told.keys() in ({"rows"}, {"rows", *Worth._fields})
+    told, kinds = clf.history_.get("unlabelled", {"rows": 0, "alike": True}), {"rows": int, "alike": bool}
+    fits = isinstance(told, dict) and told.keys() in (set(kinds), {*kinds, *Worth._fields})
     refuse(
         "What unlabelled rows were worth is not known.",
-        when=not fits or not all(isinstance(told[name], int if name == "rows" else float) for name in told),
+        when=not fits or not all(isinstance(told[name], kinds.get(name, float)) for name in told),
     )
     _ = clf.log_class_prior_
     check_decision(clf)
@@ -424,7 +424,7 @@ def _options(estimator: EstimatorBase) -> dict[str, Any]:
         options["costs"] = estimator.cost_matrix_.tolist()
     if isinstance(options["random_state"], np.random.RandomState):
         options["random_state"] = None
-    return options
+    return options | {"checkpoint": None}  # a folder of this machine
 
 
 def _unpack(document: Mapping[str, Any], tensors: Mapping[str, Any], encoder: nn.Module | None) -> Any:

@@ -12,15 +12,20 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import _fit_context
 from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 from torch.utils.data import Dataset
 
 from ecrt.data import assign_roles, stratified_holdout
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, Minority, all_or_nothing, input_errors
+from ecrt.estimators.export import ServedModel
 from ecrt.estimators.inputs import in_numpy, like_input
+from ecrt.estimators.weights import weighted_rows, whole_weights_only
 from ecrt.stages import Demixing, Flow, Linear, NoDemixing, Role, demix
+from ecrt.stages.demixing import Incidences
 from ecrt.stages.parts import Rule, changed_options
+from ecrt.stages.scoring import Way
 
 Array = NDArray[np.float64]
 
@@ -37,7 +42,7 @@ class ECRTTransformer(ECRTBase):
     ----------
     demixing : {"linear", "flow", "none"}, Linear, Flow or NoDemixing, default="linear"
         Without a head there is no held-out loss to choose by, so nothing is chosen here.
-    encoder, minority, validation_fraction, precision, device, verbose, random_state
+    encoder, minority, validation_fraction, precision, checkpoint, device, verbose, random_state
         As in ``ECRTClassifier``.
 
     Attributes
@@ -70,11 +75,20 @@ class ECRTTransformer(ECRTBase):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
-    def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> ECRTTransformer:
-        """Learn encoder and de-mixing from rows (or a torch Dataset of (x, y)) and their class labels."""
+    def fit(
+        self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> ECRTTransformer:
+        """Learn encoder and de-mixing from rows (or a torch Dataset of (x, y)) and their class labels.
+
+        ``sample_weight`` says how often each row occurs, see ``ECRTClassifier.fit``.
+        """
         self._check_parts(self._rules())
+        found = weighted_rows(X, y, sample_weight)
+        if self._encoder.trains:
+            whole_weights_only(found, "An encoder that is trained")
+        X, y, weight = found
         items, labels = self._read_classes(X, y)
-        counts = np.bincount(labels, minlength=len(self.classes_))
+        counts = self._class_counts(labels, weight)
         roles = assign_roles(counts, self.classes_, minority=self.minority, **self._learners)
         with self._session() as session:
             encoded = self._encode(items, labels, roles, session)
@@ -82,9 +96,11 @@ class ECRTTransformer(ECRTBase):
             train_rows, held_out_rows = stratified_holdout(
                 y_rows, self.validation_fraction, session.rng, eligible=encoded.fresh[encoded.learn_rows]
             )
+            mine = None if weight is None else weight[encoded.learn_rows]
             result = demix(
                 z, y_rows, train_rows=train_rows, held_out_rows=held_out_rows, demixed_on=roles.demixed_on,
-                config=self._parts("demixing")[0], **vars(session),
+                config=self._parts("demixing")[0],
+                incidences=None if mine is None else Incidences(np.arange(len(z)), mine, counted=True), **vars(session),
             )  # fmt: skip
         self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
@@ -97,7 +113,7 @@ class ECRTTransformer(ECRTBase):
         self._diagnosis = diagnose_sources(self.demixer_, rows, self.classes_, roles.demixed_on)
         spread = z.std(axis=0)
         lost = (z - self.inverse_transform(rows.s)) / np.where(spread > 0, spread, 1.0)
-        self.reconstruction_error_ = float(np.sqrt((lost**2).mean()))
+        self.reconstruction_error_ = float(np.sqrt(np.average((lost**2).mean(axis=1), weights=mine)))
         return self
 
     def _rules(self) -> Iterator[Rule]:
@@ -107,6 +123,10 @@ class ECRTTransformer(ECRTBase):
         yield "validation_fraction", isinstance(demixing, Flow), "demixing='flow'"
         needs = "a head for its signal_weights: a transformer gives sources as they are"
         yield "demixing", "signal_weights" not in changed_options(demixing), needs
+
+    def _served(self) -> ServedModel:
+        way = Way(self.demixer_, np.ones(self._n_features_out), nn.Identity())
+        return ServedModel(self.encoder_, [way], nn.Identity(), self._dtype)
 
     def inverse_transform(self, S: ArrayLike) -> Array:
         """Features of sources, what the sources do not tell set to its mean: f(f^-1(s)) = s holds.

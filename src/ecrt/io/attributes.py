@@ -389,6 +389,7 @@ class Array(Kind):
     positive : whether all must be above zero.
     below : name of a size that all must be below.
     nullable : whether it may be ``None`` instead.
+    fractions : whether an array of int may hold floats instead.
     """
 
     shape: str
@@ -397,6 +398,7 @@ class Array(Kind):
     positive: bool = False
     below: str | None = None
     nullable: bool = False
+    fractions: bool = False
 
     def pack(self, value: Any, name: str, store: TensorStore) -> Any:
         """As a tensor."""
@@ -410,7 +412,8 @@ class Array(Kind):
         if plain is None and self.nullable:
             return None
         _check_marked(plain, name)
-        array = store.take(name, store.sized(name, self.shape), DTYPES[self.dtype]).numpy()
+        dtypes = [DTYPES[self.dtype], *([torch.float64] if self.fractions else [])]
+        array = store.take(name, store.sized(name, self.shape), *dtypes).numpy()
         low, high = (array.min(), array.max()) if array.size else (1, -1)
         if (
             (self.least is not None and low < self.least)

@@ -19,7 +19,9 @@ from ecrt.data import ClassRoles
 from ecrt.data.minority import minority_mask
 from ecrt.errors import InputError
 from ecrt.estimators.base import ClassProbabilities, Costs, EstimatorBase, Minority, Prior, Session, all_or_nothing
+from ecrt.estimators.export import ServedModel
 from ecrt.estimators.saved import CLASSES, DECIDED, DEMIXED, INPUT, check_classes, check_decision, declare, refuse
+from ecrt.estimators.weights import weighted_rows, whole_weights_only
 from ecrt.flows import Demixer, LinearDemixing, SharedPrior
 from ecrt.io import attributes as saved
 from ecrt.losses import LossName, LossRule
@@ -46,6 +48,7 @@ from ecrt.stages import (
 from ecrt.stages.choosing import Draw
 from ecrt.stages.heads import BatchRisk, HeadFitter, HeadLoss, NetworkHead, Target, plain_risk
 from ecrt.stages.parts import Rule, changed_options, known_parts, refuse_idle
+from ecrt.stages.scoring import Way
 from ecrt.stages.targets import ClassTarget, temperature_of, without_prior
 from ecrt.training import Progress
 
@@ -142,7 +145,7 @@ class Rival(Part):
         """Says which share of a class's mass its synthetic rows hold, where not every row has the same weight."""
         return NoAugmentation()
 
-    def transform(self, z: Array, nonnegative: NDArray[np.bool_]) -> Array:
+    def transform(self, z: Tensor, nonnegative: Tensor) -> Tensor:
         """Features before they are scaled; ``nonnegative`` are the columns that were never negative in the fit."""
         return z
 
@@ -277,6 +280,9 @@ def known_rivals() -> dict[str, type[Rival]]:
     return cast(dict[str, type[Rival]], known_parts(Rival))
 
 
+ROWS_COUNT_EQUALLY = ("risk", "synthetic", "draw_from", "second_step", "fit_model")
+"""Hooks that know nothing of weights of rows."""
+
 METHOD, HEAD = Role((), open_to=Rival), Role((LinearHead, MLPHead))
 """What the parameters ``method`` and ``head`` of ``BaselineClassifier`` take."""
 
@@ -318,7 +324,7 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         As in ``ECRTClassifier``; methods without a head of ours keep the plain rule.
     encoder : {"identity", "mlp", "resnet18", "autoencoder"}, nn.Module or Encoder, default="identity"
         As in ``ECRTClassifier``. With ``holdout=0``, methods that train it with a head see all rows for all epochs.
-    validation_fraction, device, verbose, random_state
+    validation_fraction, checkpoint, device, verbose, random_state
         As in ``ECRTClassifier``.
 
     Attributes
@@ -351,11 +357,21 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @all_or_nothing
-    def fit(self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None) -> BaselineClassifier:
-        """Learn from X and y, which may be all that ``ECRTClassifier`` takes, with one label for each row."""
+    def fit(
+        self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> BaselineClassifier:
+        """Learn from X and y, which may be all that ``ECRTClassifier`` takes, with one label for each row.
+
+        ``sample_weight`` says how often each row occurs, as in ``ECRTClassifier``; methods that are more than a loss,
+        and encoders that are trained, take whole numbers.
+        """
         self._check_parts(self._rules())
+        found = weighted_rows(X, y, sample_weight)
+        if self._encoder.trains or any(self.rival.overrides(hook) for hook in ROWS_COUNT_EQUALLY):
+            whole_weights_only(found, f"method={self.rival!r}, or an encoder that is trained,")
+        X, y, weight = found
         items, labels = self._read_classes(X, y)
-        counts = np.bincount(labels, minlength=len(self.classes_))
+        counts = self._class_counts(labels, weight)
         everyone = np.ones(len(counts), dtype=bool)
         minority = minority_mask(counts, self.classes_, self.minority)
         roles = ClassRoles(
@@ -378,13 +394,14 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
                 raise InputError(f"holdout=0 leaves no row for {rival!r} to learn from: set holdout above 0.")
             rows = np.arange(len(labels)) if rival.learns_from_encoded_rows else encoded.learn_rows
             self.nonnegative_: NDArray[np.bool_] = np.all(encoded.features[rows] >= 0, axis=0)
-            z = rival.transform(encoded.features[rows], self.nonnegative_)
+            z = self._prepared(encoded.features[rows])
             if rival.overrides("fit_model"):
                 self._fit_model(z, labels[rows], roles, session)
                 trial = None
             else:
-                trial = self._fit_head(z, labels[rows], encoded.fresh[rows], roles, session)
-        self._decide(trial, labels[rows])
+                mine = None if weight is None else weight[rows]
+                trial = self._fit_head(z, labels[rows], encoded.fresh[rows], roles, session, mine)
+        self._decide(trial if weight is None else None, labels[rows])
         return self
 
     @property
@@ -464,12 +481,12 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         self.model_counts_ = np.bincount(y, minlength=len(roles.counts))
 
     def _fit_head(
-        self, z: Array, y: Labels, fresh: NDArray[np.bool_], roles: ClassRoles, session: Session
+        self, z: Array, y: Labels, fresh: NDArray[np.bool_], roles: ClassRoles, session: Session, weight: Array | None
     ) -> Callable[[], tuple[Array, Labels]] | None:
         """Fit the head; what it gives of held-out rows, where there are any."""
         rival = self.rival
         result = transfer(
-            z, y, roles=roles, validation=self.validation_fraction, fresh=fresh,
+            z, y, roles=roles, validation=self.validation_fraction, fresh=fresh, weight=weight,
             attempts=[Attempt(NoDemixing(scaling=self.scaling), [self.network], rival.synthetic_mass)],
             draw_from=partial(rival.draw_from, roles=roles, session=session) if rival.draws else None, **vars(session),
         )  # fmt: skip
@@ -480,13 +497,43 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         self.history_ |= {"head_setting": choice.setting, **(judged if fresh.any() else {})}
         return result.trial if fresh.any() else None
 
+    def _prepared(self, z: Array) -> Array:
+        """Features as the method takes them, before they are scaled."""
+        if not self.rival.overrides("transform"):
+            return z
+        return _Prepare(self.rival, self.nonnegative_)(torch.tensor(z)).numpy()
+
+    def _served(self) -> ServedModel:
+        if self.model_ is not None:
+            raise InputError(
+                f"{type(self.rival).__name__} is a model of another library, {type(self.model_).__name__}, in the "
+                "attribute model_: skl2onnx exports such models."
+            )
+        served = ServedModel(
+            self.encoder_, [Way(self.demixer_, np.ones(self.demixer_.linear.n_signal), self.head_)], self._outcome()
+        )
+        if self.rival.overrides("transform"):
+            served.encoder = nn.Sequential(served.encoder, _Prepare(self.rival, self.nonnegative_))
+        return served
+
     def _scores(self, X: Any) -> Array:
         """Balanced scores plus log class prior."""
-        features = self.rival.transform(self._features(X), self.nonnegative_)
+        features = self._prepared(self._features(X))  # first of all: it refuses a model that is not fitted
         inputs = sources_of(self.demixer_, features)
         if self.model_ is None:
             return head_outputs(self.head_, inputs) + self.log_class_prior_
         return self.rival.scores(self.model_, inputs, self.model_counts_) + self.log_class_prior_
+
+
+class _Prepare(nn.Module):
+    """What a rival does to features before they are scaled."""
+
+    def __init__(self, rival: Rival, nonnegative: NDArray[np.bool_]) -> None:
+        super().__init__()
+        self.transform, self.nonnegative = rival.transform, nn.Buffer(torch.tensor(nonnegative))
+
+    def forward(self, z_nd: Tensor) -> Tensor:
+        return self.transform(z_nd.double(), self.nonnegative)
 
 
 def _balanced_head(encoded: EncodeResult, labels: Labels, config: Encoder) -> BalancedHead:

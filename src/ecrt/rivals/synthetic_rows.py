@@ -168,10 +168,10 @@ class DistributionCalibration(Rival):
         """Rows of the minority classes."""
         return self.rows(z, y, ~roles.minority, session.rng)
 
-    def transform(self, z: Array, nonnegative: NDArray[np.bool_]) -> Array:
+    def transform(self, z: Tensor, nonnegative: Tensor) -> Tensor:
         """Columns that are never negative, to a power that makes them less skewed; 0 is log(1 + z) (Eq. 2)."""
-        least = np.maximum(z, 0.0)
-        return np.where(nonnegative, np.log1p(least) if self.power == 0 else least**self.power, z)
+        least = z.clamp(min=0.0)
+        return torch.where(nonnegative, torch.log1p(least) if self.power == 0 else least**self.power, z)
 
     def rows(self, z: Array, y: Labels, base: NDArray[np.bool_], rng: np.random.Generator) -> tuple[Array, Labels]:
         r"""Rows of few-shot classes from Gaussians whose statistics are borrowed from the nearest base classes.

@@ -120,6 +120,23 @@ def labelled(data: DataFile, *, others_used: bool = False) -> DataFile:
     return data if kept.all() else data.take(np.flatnonzero(kept))
 
 
+def with_weights(data: DataFile, column: str) -> tuple[DataFile, NDArray[np.float64]]:
+    """The rows whose weight, in a column that was kept aside, is not zero; and these weights."""
+    weight = data.aside[column].to_numpy(dtype=np.float64)
+    wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if len(wrong):
+        row, found = data.aside.index[wrong[0]] + 1, weight[wrong[0]]
+        said = "no weight that can be read" if np.isnan(found) else f"the weight {found:g}"
+        raise InputError(
+            f"--weight {column}: row {row} (line {row + 1} of a text file with a header) has {said}; weights are "
+            "finite numbers from 0 on."
+        )
+    kept = np.flatnonzero(weight)
+    if len(kept) < len(weight):
+        warn_user(f"{len(weight) - len(kept)} rows of weight 0 are left out.")
+    return data.take(kept), weight[kept]
+
+
 def warn_of_copies(data: DataFile) -> None:
     """Say how many rows of a table are copies of others, as in a file that was oversampled.
 
@@ -288,6 +305,7 @@ class FitConfig(ReadOptions):
     task : classification, multilabel or regression; found from the target if not given.
     id : columns that name rows, kept for the output and not learned from.
     drop : columns to leave out.
+    weight : column that says how often each row occurs, for the fit; it is not learned from.
     encoding, decimal, na, types : how the file is written, if it cannot be found out: see ``ReadOptions``.
     seed, device : of the estimator.
     class_prior : ``"balanced"``, ``"training"``, or a number for each class; if not given, balanced without costs and
@@ -313,6 +331,7 @@ class FitConfig(ReadOptions):
     task: TaskName | None = None
     id: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+    weight: str | None = None
     seed: int = 0
     device: str = "auto"
     class_prior: str | tuple[float, ...] | None = None

@@ -61,12 +61,12 @@ class Evaluation:
     training : losses of every epoch: ``encoder``, if one was trained, and ``restarts`` of flows, the kept one first.
     arrays : of every test row ``y``, for classes an index, -1 where the class was not in training, and ``predicted``.
 
-        Classes and labels have training rows (``counts``) and ``minority``, labels a ``threshold`` (a probability) and
-        scores. Classes have their ``labels``, what the diagnostics found on ``n_examples`` training rows, and for each
-        prior, as in ``predicted.balanced``, ``predicted``, its ``confidence``, and ``log_proba``, unless they are too
-        many to store. Of the two ``sources`` with most signal (or one) there are points: test rows (``real``,
-        ``real_y``), and samples drawn of the minority classes, or of all if none is minority. Of more than two sources
-        there is a ``map`` too: the principal components of these test rows, in the units of the head.
+        Classes and labels have training rows (``counts``, weights rounded) and ``minority``, labels a ``threshold`` (a
+        probability) and scores. Classes have their ``labels``, what the diagnostics found on ``n_examples`` training
+        rows, and for each prior, as in ``predicted.balanced``, ``predicted``, its ``confidence``, and ``log_proba``,
+        unless they are too many to store. Of the two ``sources`` with most signal (or one) there are points: test rows
+        (``real``, ``real_y``), and samples drawn of the minority classes, or of all if none is minority. Of more than
+        two sources there is a ``map`` too: the principal components of these test rows, in the units of the head.
 
         A regression has ``edges`` and ``counts`` of regions of the target, and the ``region`` and ``group`` of rows.
     unknown_labels : labels that the model does not know, and their rows.
@@ -149,7 +149,7 @@ def evaluate(clf: ECRTClassifier | BaselineClassifier, X: Any, y: ArrayLike, *, 
             f"None of the {len(labels)} labels in y was in training: y holds {sorted(map(str, set(labels)))[:5]}, "
             f"training had {list(map(str, index_of))[:5]}. Are they of the same type and spelling?"
         )
-    counts = np.asarray(clf.class_counts_, dtype=np.int64)
+    counts = np.asarray(clf.class_counts_)
     scores = np.asarray(clf.predict_log_proba(X)) - clf.log_class_prior_
     if len(scores) != len(truth):
         raise InputError(f"X has {len(scores)} rows, y has {len(truth)} labels.")
@@ -182,7 +182,7 @@ def evaluate(clf: ECRTClassifier | BaselineClassifier, X: Any, y: ArrayLike, *, 
         arrays={
             "y": truth,
             "labels": np.array(list(map(str, index_of)), dtype=np.str_),
-            "counts": counts,
+            "counts": np.maximum(np.rint(counts), 1).astype(np.int64),
             "minority": np.isin(clf.classes_, clf.minority_classes_),
             **{f"{name}.{prior}": values[prior] for name, values in by_prior.items() for prior in values},
             **({} if isinstance(clf, BaselineClassifier) else _transfer_arrays(clf, X, truth)),

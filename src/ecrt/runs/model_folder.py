@@ -64,6 +64,7 @@ from ecrt.runs.config import (
     read_target,
     unlabelled,
     warn_of_copies,
+    with_weights,
 )
 from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate, measure
 from ecrt.stages import Encoder
@@ -176,6 +177,7 @@ def fit_file(
     say: Callable[[str], None],
     show: Callable[[Sequence[ColumnReading]], None] = lambda columns: None,
     verbose: bool = True,
+    checkpoint: Path | None = None,
 ) -> tuple[Evaluation | None, str]:
     """Fit a model on a file and write model, settings, history and figures to a folder, all of them at the end.
 
@@ -187,16 +189,25 @@ def fit_file(
     say : takes what is going on, a sentence at a time.
     show : takes how the columns of a table were read.
     verbose : show progress bars.
+    checkpoint : folder from which a fit that was stopped goes on.
     """
     resolve_device(config.device)  # before the file is read, which may take long
     if config.image_size != FitConfig.image_size and not path.is_dir():
         raise InputError(f"image_size={config.image_size} is for a folder of images, which {path.name} is not.")
+    aside = [] if config.weight is None else [config.weight]
+    if aside and (path.is_dir() or path.suffix == ".npz"):
+        raise InputError(f"--weight {config.weight} names a column of a table, which {path.name} is not.")
+    if config.weight in config.types:
+        raise InputError(f"--types {config.weight} has no effect: the column holds weights, which are numbers.")
     data = read_data(
-        path, target=config.target, ids=config.id, drop=config.drop, image_size=config.image_size,
-        options=config,
+        path, target=config.target, ids=config.id, drop=config.drop, aside=aside, image_size=config.image_size,
+        options=replace(config, types={**config.types, **dict.fromkeys(aside, "number")}),
     )  # fmt: skip
     more = {"X_unlabelled": unlabelled(data)} if config.use_unlabelled else {}
     data = labelled(data, others_used=config.use_unlabelled)
+    weight: NDArray[np.float64] | None = None
+    if config.weight is not None:
+        data, weight = with_weights(data, config.weight)
     warn_of_copies(data)
     target = read_target(data, config.target, config.task)
     say(_summary(path, data, target))
@@ -213,7 +224,7 @@ def fit_file(
             raise InputError(f"use_unlabelled needs one label for each row; the task is {target.task}.")
         say(f"{len(more['X_unlabelled'])} rows without a label are tried as well.")
     _check_decision(target, config)
-    model = _make_estimator(data, target, config, verbose=verbose)
+    model = _make_estimator(data, target, config, verbose=verbose).set_params(checkpoint=checkpoint)
     train_rows, test_rows = stratified_holdout(_strata(target), config.test_size, np.random.default_rng(config.seed))
 
     found: Evaluation | None = None
@@ -223,7 +234,8 @@ def fit_file(
             _warn_of_untested(target.y, test_rows)
     else:
         say(f"Fitting on all {len(target.y)} rows.")
-    _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows], **more)
+    of_train: dict[str, Any] = {} if weight is None else {"sample_weight": weight[train_rows]}
+    _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows], **more, **of_train)
     interrupted = STOPPED if stop_requested() else ""
     if len(test_rows):
         tested, truth = data.take(test_rows).X, replace(target, y=target.y[test_rows])
@@ -231,16 +243,19 @@ def fit_file(
         if target.task == "classification" and not interrupted:
             say("Fitting plain logit adjustment on the same rows, for comparison.")
             plain = _plain(model)
-            _fit(plain, data.take(train_rows).X, target.y[train_rows])
+            _fit(plain, data.take(train_rows).X, target.y[train_rows], **of_train)
             found = replace(found, plain=beside_plain(found, evaluate(plain, tested, truth.y)))
         again = config.refit and not interrupted
         if again:
             say(f"Fitting on all {len(target.y)} rows.")
-            again = _refitted(model, data.X, target.y, **more)
+            of_all: dict[str, Any] = {} if weight is None else {"sample_weight": weight}
+            again = _refitted(model, data.X, target.y, **more, **of_all)
             interrupted = "" if again else NOT_REFITTED.format(len(train_rows))
         title = f"{found.title} ({interrupted})" if interrupted else found.title
         kept = "members and options" if config.method == OURS else "options"
         subject = _subject(len(train_rows), len(target.y), again=again, kept=kept)
+        if weight is not None:
+            subject += f" Rows had the weights of the column {config.weight!r} in the fit; each test row counts once."
         found = replace(found, title=title, subject=subject, columns=tuple(column_rows(columns)))
         model.metrics_, model.metrics_of_ = _card_figures(found, config)
     model.columns_read_ = tuple(column_rows(columns))
@@ -347,7 +362,7 @@ def _check_decision(target: Target, config: FitConfig) -> None:
 
 
 def _fit(model: Any, X: Any, y: Any, *, again: bool = False, **more: Any) -> None:
-    """Fit; ``again`` with what the last fit has chosen, where there are members to keep; ``more``: unlabelled rows."""
+    """Fit; ``again`` with what the last fit has chosen, where there are members to keep; ``more``: of the fit."""
     learn = model.refit if again and hasattr(model, "refit") else model.fit
     if isinstance(X, Images):
         learn(X, **more)
@@ -460,6 +475,15 @@ class FittedRun:
         found = pd.DataFrame(probabilities, columns=[f"p_{name}" for name in names])
         found.insert(0, PREDICTED, predicted)
         return found
+
+    def export(self, output: Path) -> tuple[str, ...]:
+        """Write the model as an ONNX file, with its threshold if there is one; gives the names of its outputs."""
+        module = self.model.to_module()
+        told = {} if self.task == "classification" else {"targets": self.names}
+        if self.task == "classification" and self.decision is not None:
+            module.outcome.decide(*self.decision)
+        self.model._write_onnx(module, output, **told)
+        return module.output_names
 
     def evaluate(self, path: Path, **how: Any) -> Evaluation:
         """Measure the model on labelled rows; with a threshold or costs, also what that decision gives.

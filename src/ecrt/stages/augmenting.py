@@ -336,6 +336,7 @@ def class_sources(
     lenders: Mask | None = None,
     prior: ClassPrior | None = None,
     trained: Mask | None = None,
+    weight: Array | None = None,
 ) -> ClassSources:
     """What is drawn from: the sources of augmented classes.
 
@@ -344,13 +345,15 @@ def class_sources(
     rows : those of ``s`` and ``y`` that may be looked at, ``None`` for all.
     lenders : classes to borrow residuals from, ``None`` for those that are not augmented.
     prior, trained : Gaussians that were trained with a flow, and the classes whose are.
+    weight : how often each row of ``s`` occurs, ``None`` for once.
     """
     rows = np.arange(len(y)) if rows is None else rows
     lenders = ~augmented if lenders is None else lenders
     residuals = _residuals(s[rows], y[rows], lenders) if isinstance(config, Borrowed) else None
     order = rows[np.argsort(y[rows], kind="stable")]
     order = order[augmented[y[order]]]
-    return _sources(s, order, y[order], len(augmented), within_variance, residuals, prior, trained)
+    each = None if weight is None else torch.from_numpy(weight[order])
+    return _sources(s, order, y[order], len(augmented), within_variance, residuals, prior, trained, each)
 
 
 def label_sources(
@@ -371,14 +374,14 @@ def label_sources(
 
 def _sources(
     s: Array, row: NDArray[Any], label: Labels, n_classes: int, within_variance: Array, residuals: Tensor | None,
-    prior: ClassPrior | None, trained: Mask | None,
+    prior: ClassPrior | None, trained: Mask | None, weight: Tensor | None = None,
 ) -> ClassSources:  # fmt: skip
     known = None
     if prior is not None and trained is not None:
         known = torch.from_numpy(trained), (prior.mean_md.detach(), prior.variance_md.detach())
     return ClassSources(
         torch.from_numpy(s), torch.from_numpy(row.astype(np.int64)), torch.from_numpy(label), n_classes,
-        torch.from_numpy(within_variance), residuals, known,
+        torch.from_numpy(within_variance), residuals, known, weight,
     )  # fmt: skip
 
 

@@ -17,12 +17,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import softmax
 from sklearn.base import clone
 from torch import Tensor, nn
 
 from ecrt.data import ClassRoles
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.flows import Demixer
+from ecrt.randomness import own_draws_only
 from ecrt.stages.augmenting import Augmentation
 from ecrt.stages.choosing import Draw, HeadChoice, fit_head, try_heads
 from ecrt.stages.demixing import Demixing, DemixResult, sources_of
@@ -38,7 +40,12 @@ Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 SHRINKAGE = 10.0
-"""How many rows equal weights count for, against the rows that choose the weights."""
+"""How many rows the weights that members earn alone count for, against the rows that choose the weights."""
+
+DRAWS = 200
+TRUST = 0.3
+"""Of the rows, drawn anew so many times, and how much of the evidence of all of them is trusted, when members are
+judged alone: with all of it a member that leads by chance would have everything."""
 
 DOUBT = 0.01
 """Share of a uniform guess that is mixed into a prediction before it is judged, so that a few rows do not decide."""
@@ -83,6 +90,7 @@ class Member:
     setting, temperature : of the head: weight decay, epochs, pseudo-samples or trees, and what logits were divided by.
     held_out : its held-out loss when it predicts alone.
     weight : what its outputs are multiplied by.
+    taught : whether it has learned from unlabelled rows as well.
     demixer, signal_weight, within_variance : the fitted de-mixing, and what the de-mixing classes say of its sources.
     scale, network : what sources are multiplied by, and the head on these, float64 on the CPU.
     """
@@ -94,6 +102,7 @@ class Member:
     temperature: float = 1.0
     held_out: float
     weight: float = 1.0
+    taught: bool = False
     demixer: Demixer = field(repr=False)
     signal_weight: Array = field(repr=False)
     within_variance: Array = field(repr=False)
@@ -103,12 +112,16 @@ class Member:
     @property
     def name(self) -> str:
         """Its de-mixing and its head, such as ``"linear, gaussian"``."""
-        return f"{self.demixing.title}, {self.head.kind}"
+        return _name(self.demixing, self.head, self.taught)
 
     @property
     def transfers(self) -> bool:
         """Whether it predicts from sources, not from plain features."""
         return self.demixing.kind != "none"
+
+
+def _name(demixing: Demixing, head: Head, taught: bool) -> str:
+    return f"{demixing.title}, {head.kind}" + (", unlabelled rows" if taught else "")
 
 
 class Worth(NamedTuple):
@@ -129,9 +142,9 @@ class Worth(NamedTuple):
     skill_error: float
 
     @property
-    def certain(self) -> bool:
-        """Whether rows are predicted better with it than without and than by chance, beyond noise."""
-        return self.gain > 1.96 * self.error and self.skill > 1.96 * self.skill_error
+    def pays(self) -> bool:
+        """Whether rows are predicted better than by chance, beyond noise, and better with it by a standard error."""
+        return self.gain > self.error and self.skill > 1.96 * self.skill_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +158,9 @@ class Blend:
     tried : held-out loss of everything that was tried, by name.
     trial : held-out logits of the members together, and their rows.
     worth : what transfer saves; ``None`` where all members transfer, or none.
-    unlabelled : what unlabelled rows saved; the members have learned from them where that is certain. ``None`` where
-        there were none, or no time to try them.
+    unlabelled : what unlabelled rows saved; some members have learned from them where that pays. ``None`` where there
+        were none, or no time to try them, or where they are not ``alike``.
+    alike : whether unlabelled rows may be a mixture of the classes.
     """
 
     members: tuple[Member, ...]
@@ -156,6 +170,7 @@ class Blend:
     trial: Callable[[], tuple[Array, Labels]]
     worth: Worth | None = None
     unlabelled: Worth | None = None
+    alike: bool = True
 
 
 class _Candidate(NamedTuple):
@@ -165,18 +180,19 @@ class _Candidate(NamedTuple):
     augmentation: Augmentation
     demixed: DemixResult
     choice: HeadChoice
+    taught: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.demixing.title}, {self.choice.head.kind}"
+        return _name(self.demixing, self.choice.head, self.taught)
 
     @property
     def transfers(self) -> bool:
         return self.demixing.kind != "none"
 
-    def fitted(self, weight: float) -> Member:
-        """The member, its head fitted on all rows."""
-        return member_of(self, self.choice, weight, self.choice.fit())
+    def member(self, weight: float, *, fit: bool) -> Member:
+        """The member, its head fitted on all rows; or without a head, if it is to be fitted on other rows."""
+        return member_of(self, self.choice, weight, self.choice.fit() if fit else nn.Identity())
 
 
 def transfer(
@@ -193,6 +209,8 @@ def transfer(
     fresh: Mask | None = None,
     seconds: float | None = None,
     unlabelled: Array | None = None,
+    fit: bool = True,
+    weight: Array | None = None,
 ) -> Blend:
     """De-mix, try every head, and weigh what came of it.
 
@@ -207,10 +225,12 @@ def transfer(
     fresh : rows that the encoder has not looked at to stop either, ``None`` for all: no others are held out.
     seconds : after which nothing more is tried; the members are then fitted on all rows. ``None`` for no limit.
     unlabelled : features of rows without a class, to learn from as well if held-out rows are then predicted better.
+    fit : whether members are fitted on all rows; otherwise they have no heads, for ``transfer_again`` to fit.
+    weight : how often each row occurs, ``None`` for once.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
-    target = row_target(y, roles, attempts[0].augmentation, rng, device)
+    target = row_target(y, roles, attempts[0].augmentation, rng, device, weight)
     if isinstance(target, ClassTarget) and len(z) > MOST_ROWS and draw_from is None:
         part = _some(target.strata, np.arange(len(z)), MOST_ROWS, rng)
         options: dict[str, Any] = {
@@ -218,11 +238,11 @@ def transfer(
         }  # fmt: skip
         chosen = transfer(
             z[part], target.y[part], attempts=attempts, fresh=None if fresh is None else fresh[part], seconds=seconds,
-            unlabelled=unlabelled, **options,
+            unlabelled=unlabelled, weight=None if weight is None else weight[part], fit=False, **options,
         )  # fmt: skip
-        used = chosen.unlabelled is not None and chosen.unlabelled.certain
+        used = chosen.unlabelled is not None and chosen.unlabelled.pays
         demixed, members = transfer_again(
-            z, y, members=chosen.members, unlabelled=unlabelled if used else None, **options
+            z, y, members=chosen.members, unlabelled=unlabelled if used else None, weight=weight, **options
         )  # fmt: skip
         return replace(chosen, demixed=demixed, members=members)
     train_rows, held_out_rows = target.split(validation, fresh)
@@ -248,20 +268,23 @@ def transfer(
         names = "; ".join(one.name for one in found)
         warn_user(f"The time budget of {seconds:g} s ended the search for members. Tried were: {names}.")
     if unlabelled is None:
-        return _blended(found, target)
+        return _blended(found, target, fit=fit)
+    more = Unlabelled(unlabelled, device)
+    if not more.alike(z, target.strata):
+        return replace(_blended(found, target, fit=fit), alike=False)
     worth: Worth | None = None
     before = rng.bit_generator.state
     try:
         with stopped_at(until):
-            again, worth = _with_unlabelled(z, found, target, Unlabelled(unlabelled, device), **options)
+            again, worth = _with_unlabelled(z, found, target, more, **options)
     except StoppedError:
         if seconds is None:
             raise
-    if worth is not None and worth.certain:
-        found = again
+    if worth is not None and worth.pays:
+        found = [*found, *again]
     else:
         rng.bit_generator.state = before  # rows that are not used change nothing
-    return replace(_blended(found, target), unlabelled=worth)
+    return replace(_blended(found, target, fit=fit), unlabelled=worth)
 
 
 def _tried(
@@ -363,20 +386,22 @@ def _with_unlabelled(
     draw_from: Callable[[Array, Labels, Labels, Labels], Draw] | None,
     progress: Progress | None,
 ) -> tuple[list[_Candidate], Worth]:
-    """The same heads on the same folds, with unlabelled rows to learn from, and what these are worth.
+    """Heads that have a weight, fitted on the same folds with unlabelled rows as well, and what these are worth.
 
-    Gaussians and trees stay as they are: they gain from being of another mind than the heads that teach and are taught.
-    What the rows of a fold are thought to be comes from heads that have learned from the labelled rows of that fold
-    alone, under the settings and weights that were found before.
+    They join those that have learned from labelled rows alone. Gaussians and trees are not taught: they gain from being
+    of another mind than the heads that teach. What the rows of a fold are thought to be comes from heads that have
+    learned from the labelled rows of that fold alone, under the settings and weights that were found before.
     """
     weights = _Trial(found, target).weights() if len(found) > 1 else np.ones(1)
-    ways = [
-        _Way(
-            one.augmentation, one.demixed, one.choice.head, one.choice.setting, one.choice.temperature, float(weight)
-        )
+    teachers = [
+        (one, float(weight))
         for one, weight in zip(found, weights, strict=True)
         if weight >= LEAST_WEIGHT * weights.sum()
-    ]  # fmt: skip
+    ]
+    ways = [
+        _Way(one.augmentation, one.demixed, one.choice.head, one.choice.setting, one.choice.temperature, weight)
+        for one, weight in teachers
+    ]
     known: dict[bytes, SoftRows] = {}
 
     def soft(learn: Labels) -> SoftRows:
@@ -386,22 +411,20 @@ def _with_unlabelled(
         return known[key]
 
     again: list[_Candidate] = []
-    for _, group in groupby(found, key=lambda one: (id(one.demixed), isinstance(one.choice.head, NetworkHead))):
+    pupils = [one for one, _ in teachers if isinstance(one.choice.head, NetworkHead)]
+    for _, group in groupby(pupils, key=lambda one: id(one.demixed)):
         same = list(group)
-        if not isinstance(same[0].choice.head, NetworkHead):
-            again += same
-            continue
         draw = None if draw_from is None else draw_from(z, target.strata, *split)
         choices = try_heads(
             replace(target, augmentation=same[0].augmentation), same[0].demixed, [one.choice.head for one in same],
             train_rows=split[0], held_out_rows=split[1], progress=progress, draw=draw, fresh=fresh,
-            folds=same[0].choice.folds, soft=soft,
+            before=[one.choice for one in same], soft=soft,
         )  # fmt: skip
         if len(choices) < len(same):
             raise StoppedError("unlabelled rows")
-        again += [one._replace(choice=choice) for one, choice in zip(same, choices, strict=True)]
-    before = np.arange(2 * len(found)) < len(found)
-    return again, _Trial([*found, *again], target).worth(before, ~before)
+        again += [one._replace(choice=choice, taught=True) for one, choice in zip(same, choices, strict=True)]
+    both = [*found, *again]
+    return again, _Trial(both, target).worth(np.arange(len(both)) < len(found), np.ones(len(both), dtype=bool))
 
 
 def _quick(attempt: Attempt) -> Attempt:
@@ -439,15 +462,16 @@ def transfer_again(
     device: torch.device,
     progress: Progress | None = None,
     unlabelled: Array | None = None,
+    weight: Array | None = None,
 ) -> tuple[DemixResult, tuple[Member, ...]]:
     """The same members, with the same settings and weights, on other rows; and the de-mixing of the first.
 
     Parameters
     ----------
-    z, y, roles, validation : as for ``transfer``; rows are held out to stop the training of a flow.
+    z, y, roles, validation, weight : as for ``transfer``; rows are held out to stop the training of a flow.
     unlabelled : features of rows without a class, if the members learned from such rows.
     """
-    target = row_target(y, roles, members[0].augmentation, rng, device)
+    target = row_target(y, roles, members[0].augmentation, rng, device, weight)
     train_rows, held_out_rows = target.split(validation, None)
     demixed: dict[int, DemixResult] = {}
     for one in members:
@@ -477,7 +501,7 @@ def transfer_again(
                     one.setting,
                     one.temperature,
                     progress,
-                    soft=soft if isinstance(one.head, NetworkHead) else None,
+                    soft=soft if one.taught else None,
                 ),
             )
         )
@@ -489,9 +513,9 @@ def member_of(made: _Candidate, choice: HeadChoice, weight: float, network: nn.M
     demixed = made.demixed
     return Member(
         demixing=made.demixing, augmentation=made.augmentation, head=choice.head, setting=choice.setting,
-        temperature=choice.temperature, held_out=choice.held_out, weight=weight, demixer=demixed.demixer,
-        signal_weight=demixed.signal_weight, within_variance=demixed.within_variance, scale=demixed.head_scale,
-        network=network,
+        temperature=choice.temperature, held_out=choice.held_out, weight=weight, taught=made.taught,
+        demixer=demixed.demixer, signal_weight=demixed.signal_weight, within_variance=demixed.within_variance,
+        scale=demixed.head_scale, network=network,
     )  # fmt: skip
 
 
@@ -508,7 +532,7 @@ def _curved(tried: Sequence[_Candidate], target: RowTarget) -> bool:
     )
 
 
-def _blended(found: Sequence[_Candidate], target: RowTarget) -> Blend:
+def _blended(found: Sequence[_Candidate], target: RowTarget, *, fit: bool = True) -> Blend:
     """Weigh the candidates, fit those that have a weight on all rows, and measure what transfer was worth."""
     tried: dict[str, float] = {}
     for one in found:
@@ -518,14 +542,15 @@ def _blended(found: Sequence[_Candidate], target: RowTarget) -> Blend:
     main = min(moving, key=lambda one: one.choice.held_out)
     if len(found) == 1:
         return Blend(
-            members=(main.fitted(1.0),), demixed=main.demixed, choice=main.choice, tried=tried, trial=main.choice.trial
-        )
+            members=(main.member(1.0, fit=fit),), demixed=main.demixed, choice=main.choice, tried=tried,
+            trial=main.choice.trial,
+        )  # fmt: skip
     trial = _Trial(found, target)
     weights = trial.weights()
     weights = trial.weights(members=weights >= LEAST_WEIGHT * weights.sum())
     order = sorted(range(len(found)), key=lambda place: (found[place] is not main, -weights[place]))
     members = tuple(
-        found[place].fitted(float(weights[place])) for place in order if weights[place] or found[place] is main
+        found[place].member(float(weights[place]), fit=fit) for place in order if weights[place] or found[place] is main
     )
     plain = np.array([not one.transfers for one in found])
     worth = None if plain.all() or not plain.any() else trial.worth(plain)
@@ -553,18 +578,39 @@ class _Trial:
         # As many of each class in every fold as can be.
         self.fold = np.empty(len(rows), dtype=np.int64)
         self.fold[np.argsort(target.strata[rows], kind="stable")] = np.arange(len(rows)) % min(FOLDS, len(rows))
+        alone_kn = np.stack([target.losses(logits_nm, rows) for logits_nm in self.logits_knm])
+        self.alone_kn: Array = -np.log((1 - DOUBT) * np.exp(-alone_kn) + DOUBT / target.n_outputs)
+
+    def earned(self, rows: Mask, members: Mask) -> Array:
+        r"""Weights of members by how well each predicts some rows alone, of sum one: level where rows cannot tell.
+
+        With rows drawn anew, by weights that are exponential, members have weights in proportion to
+        :math:`\exp(-t n \ell_k)`: loss :math:`\ell_k`, n rows of equal weight, and a trust t in them. Their mean over
+        the draws is taken.
+
+        References
+        ----------
+        Yao, Vehtari, Simpson, Gelman: Using stacking to average Bayesian predictive distributions, Bayesian
+        Analysis 13 (2018), "pseudo-BMA+".
+        """
+        share, alone_kn = self.weight[rows] / self.weight[rows].sum(), self.alone_kn[members][:, rows]
+        trusted, rng, total_k = TRUST / float(share @ share), np.random.default_rng(0), np.zeros(len(alone_kn))
+        for _ in range(DRAWS):
+            drawn = share * rng.exponential(size=len(share))
+            total_k += softmax(-trusted * (alone_kn @ drawn) / drawn.sum())
+        return total_k / DRAWS
 
     def weights(self, rows: Mask | None = None, members: Mask | None = None, strength: float = 1.0) -> Array:
         """Weights of members, not below zero, that serve some rows best; others are 0.
 
-        ``strength`` multiplies the pull towards equal weights.
+        ``strength`` multiplies the pull towards the weights that they earn alone.
         """
         use = np.ones(len(self.logits_knm), dtype=bool) if members is None else members
         judges = np.ones(len(self.rows), dtype=bool) if rows is None else rows
         share = self.weight[judges] / self.weight[judges].sum()
         logits_knm = self.logits_knm[torch.from_numpy(use)][:, torch.from_numpy(judges)]
         n_members, judged = int(use.sum()), self.rows[judges]
-        equal, pull = 1 / n_members, strength * SHRINKAGE * float(share @ share)
+        earned, pull = self.earned(judges, use), strength * SHRINKAGE * float(share @ share)
         uniform = DOUBT / self.target.n_outputs
 
         def objective(weight_k: Array) -> tuple[float, Array]:
@@ -574,13 +620,12 @@ class _Trial:
             mixed = likelihood + uniform
             slopes_nm = self.target.slopes(logits_nm, judged)
             slopes_nm *= torch.from_numpy(share * likelihood / mixed)[:, None]
-            away = weight_k - equal
+            away = weight_k - earned
             gradient = (logits_knm.flatten(1) @ slopes_nm.flatten()).numpy() + 2 * pull * away
             return float(-share @ np.log(mixed) + pull * away @ away), gradient
 
-        found = minimize(
-            objective, np.full(n_members, equal), jac=True, bounds=[(0, None)] * n_members, method="L-BFGS-B"
-        )
+        with own_draws_only():
+            found = minimize(objective, earned, jac=True, bounds=[(0, None)] * n_members, method="L-BFGS-B")
         weights = np.zeros(len(use))
         weights[use] = found.x
         return weights
@@ -592,12 +637,15 @@ class _Trial:
 
     def losses(self, members: Mask | None = None) -> Array:
         """Losses of the rows, each under weights that the others chose: fold by fold."""
-        # To give all members no weight must cost few as much as many, or the many would look better on noise.
-        strength = 1.0 if members is None else float(members.mean())
-        losses = np.empty(len(self.rows))
+        every, losses = np.ones(len(self.logits_knm), dtype=bool), np.empty(len(self.rows))
         for number in np.unique(self.fold):
             mine = self.fold == number
             others = mine if mine.all() else ~mine
+            strength = 1.0
+            if members is not None:
+                # To give all members no weight must cost few as much as many, or the many would look better on noise.
+                all_k, some_k = (self.earned(others, use) for use in (every, members))
+                strength = float(all_k @ all_k) / float(some_k @ some_k)
             weights = self.weights(others, members, strength)
             losses[mine] = self.target.losses(self.logits(weights, mine), self.rows[mine])
         return losses

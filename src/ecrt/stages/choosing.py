@@ -82,7 +82,7 @@ def try_heads(
     progress: Progress | None = None,
     draw: Draw | None = None,
     fresh: Mask | None = None,
-    folds: Sequence[tuple[Labels, Labels]] = (),
+    before: Sequence[HeadChoice] = (),
     soft: Callable[[Labels], SoftRows] | None = None,
 ) -> list[HeadChoice]:
     """Each head under the setting that serves held-out rows best; what is chosen can then be fitted on all rows.
@@ -95,7 +95,7 @@ def try_heads(
     target, demixed : classes or labels of the rows, and their sources.
     draw : makes synthetic sources; ``None`` for those of ``augmentation``.
     fresh : rows that earlier stages have not looked at, ``None`` for all.
-    folds : rows to learn from and rows to check on; drawn if not given.
+    before : earlier choices of the same heads, whose folds and settings are kept.
     soft : rows without labels to learn from as well, from the labelled rows that may say what they are.
     """
     rng = target.rng
@@ -111,17 +111,18 @@ def try_heads(
         return target.balanced(module, head, temperature).double().cpu().eval()
 
     known = all_fresh(fresh, demixed.fresh, None if draw is None else draw.fresh)
+    folds = before[0].folds if before else head_folds(target.strata, train_rows, held_out_rows, rng, known)
     views = [
         Fold(view(demixed if demixed.refit is None else demixed.refit(learn), learn), learn, check)
-        for learn, check in folds or head_folds(target.strata, train_rows, held_out_rows, rng, known)
+        for learn, check in folds
     ]
     found: list[HeadChoice] = []
     with seeded(int(rng.integers(2**62))):
-        for head, fitter in [(head, head.fitter(target, rng, progress)) for head in heads]:
+        for place, (head, fitter) in enumerate([(head, head.fitter(target, rng, progress)) for head in heads]):
             if found and stop_requested():
                 break
             try:
-                walks = [_walk(head, fitter, fold) for fold in views]
+                walks = [_walk(head, fitter, fold, before[place].setting if before else None) for fold in views]
             except StoppedError:
                 if not found:
                     raise
@@ -209,8 +210,12 @@ def _choice(
         return sums.cpu() / torch.from_numpy(times)[:, None]
 
     def logits() -> Tensor:
-        each = {step: logits_of(step) for step in set(choosers.tolist())}
-        return torch.stack([each[step][row] for row, step in enumerate(choosers.tolist())])
+        one, *others = np.unique(choosers).tolist()
+        found = logits_of(one)
+        for step in others:
+            mine = torch.from_numpy(choosers == step)
+            found[mine] = logits_of(step)[mine]
+        return found
 
     module = paths[best][0].module
     temperature = first.view.temperature(first.check, head, module)
@@ -238,9 +243,12 @@ def _shares(weight: Array) -> Array:
     return weight / weight.sum()
 
 
-def _walk(head: Head, fitter: HeadFitter, fold: Fold) -> list[Step]:
-    """Settings along a fitter's path, until the losses of held-out rows have risen twice."""
+def _walk(head: Head, fitter: HeadFitter, fold: Fold, setting: float | None = None) -> list[Step]:
+    """Settings along a fitter's path, until the losses of held-out rows have risen twice; or one known setting."""
     view, target = fold.view, fold.view.target
+    if setting is not None:
+        module = fitter.fit(view.sample(fold.learn, head), setting)
+        return [Step(setting, module, target.losses(view.judged(fold.check, head, module), fold.check), None)]
     weight = _shares(target.weights(fold.check))
     watched = Watched(
         partial(view.judged, fold.check, head), partial(target.losses, rows=fold.check), weight,
@@ -248,10 +256,10 @@ def _walk(head: Head, fitter: HeadFitter, fold: Fold) -> list[Step]:
     )  # fmt: skip
     steps: list[Step] = []
     lowest, rises = np.inf, 0
-    for setting, module in fitter.path(view.sample(fold.learn, head), watched):
+    for at, module in fitter.path(view.sample(fold.learn, head), watched):
         logits = watched.kept if fitter.chooses_on_path else None
         losses = target.losses(view.judged(fold.check, head, module) if logits is None else logits, fold.check)
-        steps.append(Step(setting, module, losses, logits))
+        steps.append(Step(at, module, losses, logits))
         loss = float(weight @ losses)
         rises = rises + 1 if loss >= lowest else 0
         lowest = min(lowest, loss)

@@ -225,11 +225,13 @@ class Incidences:
     Attributes
     ----------
     row : row of each pair; its features are looked up when they are needed, never repeated.
-    weight : of each pair, one over the number of the row's labels.
+    weight : of each pair, one over the number of the row's labels; or what a row with one label counts for.
+    counted : whether weights are of the latter kind: how often rows occur.
     """
 
     row: Labels
     weight: Array
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -319,6 +321,11 @@ class Pairs(NamedTuple):
         """Weight of each pair."""
         return np.ones(len(self.y)) if self.incidences is None else self.incidences.weight
 
+    @property
+    def row_weight(self) -> Array | None:
+        """How often each row, which has one label, occurs; ``None`` for once."""
+        return self.weight if self.incidences is not None and self.incidences.counted else None
+
 
 class FlowPairs(NamedTuple):
     """Pairs that a flow learns from, pairs that stop it and choose among restarts, and pairs that only judge it."""
@@ -387,15 +394,18 @@ def _result(
         residuals, means, mass = within_class_residuals(s[used], y[used])
         within = (residuals**2).sum(axis=0) / max(len(used) - len(mass), 1)
     else:
-        moments = within_label_moments(s, row[used], y[used], pairs.weight[used])
+        moments = within_label_moments(s, row[used], y[used], pairs.weight[used], _size(pairs, used))
         means, mass, within = moments.means, moments.mass, np.diag(moments.covariance)
+        if pairs.row_weight is not None:  # a class of hardly any weight must not hide what the others say
+            mass = np.maximum(mass, 1.0)
     # A source that hardly varies in the de-mixing classes would otherwise be blown up wherever another class varies.
     within = np.maximum(within, VARIANCE_SHARE * within.mean()) if within.mean() > ROUNDING else np.ones_like(within)
     if config.source_prior == "per-class":  # of all classes, those that took no part in de-mixing included
         trained = demixer.prior
         demixer.prior = ClassPrior(n_classes, s.shape[1]).double()
         rows, labels, common = torch.from_numpy(s[row]), torch.from_numpy(y), torch.from_numpy(within)
-        demixer.prior.set_class(*class_moments(rows, labels, common, config.pseudo_samples))
+        each = None if pairs.row_weight is None else torch.from_numpy(pairs.row_weight)
+        demixer.prior.set_class(*class_moments(rows, labels, common, config.pseudo_samples, each))
         if isinstance(trained, ClassPrior):
             demixer.prior.take(torch.from_numpy(np.unique(y[used])), trained)
     return DemixResult(
@@ -406,6 +416,11 @@ def _result(
         weighted=config.weighted,
         **how,
     )
+
+
+def _size(pairs: Pairs, used: Labels) -> float | None:
+    """How many rows those that are used stand for; ``None`` for their number."""
+    return None if pairs.row_weight is None else float(pairs.row_weight[used].sum())
 
 
 def _half_of_rows(row: Labels, y: Labels, rng: np.random.Generator) -> Mask:
@@ -468,10 +483,11 @@ def _linear_map(
     ``spread_rows`` are what columns are measured on, of de-mixing classes or not; ``None`` for all rows.
     """
     z, y = pairs.z, pairs.y
-    measured = z if spread_rows is None or len(spread_rows) == len(z) else z[spread_rows]
-    if not column_spread(measured).any():
-        measured = z  # some rows may be all the same where others are not
-    spread, extent = column_spread(measured), column_extent(measured)
+    rows = slice(None) if spread_rows is None or len(spread_rows) == len(z) else spread_rows
+    if not column_spread(z[rows]).any():
+        rows = slice(None)  # some rows may be all the same where others are not
+    measured, times = z[rows], None if pairs.row_weight is None else pairs.row_weight[rows]
+    spread, extent = column_spread(measured, times), column_extent(measured)
     if not spread.any():
         raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant, but for rounding.")
     if isinstance(config, Flow) and not config.linear_first:
@@ -490,7 +506,10 @@ def _linear_map(
     }  # fmt: skip
     if pairs.incidences is None:
         return fit_linear_demixing(z[used], y[used], **common)
-    return fit_linear_demixing(z, y[used], row=pairs.row[used], weight=pairs.weight[used], **common)
+    weight, size = pairs.weight[used], _size(pairs, used)
+    if size is not None:
+        return fit_linear_demixing(z[used], y[used], row=np.arange(len(used)), weight=weight, size=size, **common)
+    return fit_linear_demixing(z, y[used], row=pairs.row[used], weight=weight, **common)
 
 
 class TrainedFlow(NamedTuple):

@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
+from ecrt.checkpoints import Tally
 from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.data.images import crop_and_flip
 from ecrt.errors import InputError
@@ -390,7 +391,7 @@ class Epochs:
     device: torch.device
     rows: Tensor | None = None
     changes: bool = False
-    epoch: int = 0
+    epoch: Tally = field(default_factory=Tally)
 
     def __len__(self) -> int:
         return len(self.batches)  # type: ignore[arg-type]
@@ -398,12 +399,12 @@ class Epochs:
     def __iter__(self) -> Iterator[Batch]:
         config, n_epochs = self.config, self.config.epochs
         # Where the loss does not change with it, a recorded step serves all epochs.
-        done = self.epoch / n_epochs if self.changes else 1.0
+        done = self.epoch.value / n_epochs if self.changes else 1.0
         shares: Iterable[Tensor | None] = [None] * len(self)
-        if config.mixup > 0 and self.epoch < round(n_epochs * (1 - config.mixup_off)):
+        if config.mixup > 0 and self.epoch.value < round(n_epochs * (1 - config.mixup_off)):
             drawn = self.rng.beta(config.mixup, config.mixup, len(self)).astype(np.float32)
             shares = torch.from_numpy(drawn).to(self.device).unbind()
-        self.epoch += 1
+        self.epoch.value += 1
         for items, share in zip(self.batches, shares, strict=False):
             yield Batch(items if self.rows is None else self.rows[items], share, done)
 

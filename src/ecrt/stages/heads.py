@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from typing import Annotated, Any, ClassVar, Protocol, cast
 
 import numpy as np
@@ -15,10 +14,21 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
+from ecrt.checkpoints import Tally
 from ecrt.errors import InputError
-from ecrt.losses import LOSS_OPTIONS, REGRESSION_LOSS_OPTIONS, ClassMass, LossRule, loss_rule, mix, mixed_loss
-from ecrt.nn import ClassGaussians, Trees, make_head
-from ecrt.randomness import generator_on, own_draws_only
+from ecrt.losses import (
+    LOSS_OPTIONS,
+    REGRESSION_LOSS_OPTIONS,
+    ClassMass,
+    LossRule,
+    class_logits,
+    cross_entropy_slopes,
+    loss_rule,
+    mix,
+    mixed_loss,
+)
+from ecrt.nn import CELLS_AT_ONCE, ClassGaussians, SideBySide, Trees, make_head
+from ecrt.randomness import Dropout, generator_on, own_draws_only
 from ecrt.stages.parts import (
     BatchSize,
     Count,
@@ -44,6 +54,8 @@ from ecrt.training import (
 
 Array = NDArray[np.float64]
 
+threshold_backward = torch.ops.aten.threshold_backward.grad_input
+
 Watch = Callable[[nn.Module], float]
 """Gives the held-out loss of a head that is offered to it."""
 
@@ -63,6 +75,9 @@ MANY_CLASSES = 500
 
 MANY_OUTPUTS = 2**21
 """With more rows times outputs a weight decay is tried with fewer steps: the one before it has led near."""
+
+SHORT_PATIENCE = 10
+"""Epochs without a better held-out loss after which several networks stop: the loss of their mean is steadier."""
 
 NODE_COLUMNS = {
     "num_threshold": np.float64, "feature_idx": np.int64, "left": np.int64, "right": np.int64, "value": np.float64,
@@ -90,6 +105,7 @@ class HeadSample:
     Targets are class indices, codes of all labels where a row may have several, or standardised numbers. ``variance``
     and ``between``, for Gaussian heads: of the scaled sources within classes, and of class means. ``draw`` makes other
     synthetic sources for rows of the sample, for heads that are trained by steps; ``None`` where they stay as they are.
+    ``times`` says how often each real row occurs, ``None`` for once.
     """
 
     s: Tensor
@@ -99,6 +115,7 @@ class HeadSample:
     variance: Tensor | None = None
     between: Tensor | None = None
     draw: Callable[[Tensor], Tensor] | None = None
+    times: Tensor | None = None
 
     def inputs(self, rows: Tensor) -> Tensor:
         """Scaled sources of rows, the synthetic ones drawn anew."""
@@ -155,6 +172,17 @@ def mixup_risk(
     return risk
 
 
+def each_network(loss: HeadLoss) -> HeadLoss:
+    """The loss of networks side by side: the mean of what each has, for each row."""
+
+    def mean(outputs_gnm: Tensor, y_n: Tensor, *rest: float) -> Tensor:
+        n_networks = len(outputs_gnm)
+        y = y_n.repeat(n_networks, *(1 for _ in y_n.shape[1:]))
+        return loss(outputs_gnm.flatten(0, 1), y, *rest).unflatten(0, (n_networks, -1)).mean(0)
+
+    return mean
+
+
 @dataclass(frozen=True, kw_only=True)
 class Networks:
     """How a head that is trained by steps is made for a target where its options are ``None``.
@@ -164,6 +192,7 @@ class Networks:
     hidden, dropout, learning_rate, batch_size : of an MLP; a linear head takes ten times the learning rate and smaller
         batches, because it starts at zero and has far to go.
     patience : epochs without a better held-out loss after which training stops; ``None`` for all epochs.
+    networks : among which the hidden units are divided.
     """
 
     hidden: tuple[int, ...] = (256,)
@@ -171,6 +200,7 @@ class Networks:
     learning_rate: float = 8e-3
     batch_size: int = 256
     patience: int | None = 15
+    networks: int = 1
 
 
 class Target:
@@ -193,10 +223,14 @@ class Target:
         """The loss that a head is trained by, on the device; a loss that means nothing here is refused."""
         raise NotImplementedError
 
+    def shift_of(self, head: NetworkHead) -> Tensor | None:
+        """What is added to logits if the loss of a head is the cross-entropy of these sums; ``None`` if it is not."""
+        return None
+
     def linear_fitter(self, head: LinearHead) -> LinearFitter:
-        """What fits a linear head at once: L-BFGS, for logistic regression."""
+        """What fits a linear head at once: Newton's method or L-BFGS, for logistic regression."""
         decays = WEIGHT_DECAYS if head.weight_decay is None else (head.weight_decay,)
-        return LinearFitter(self.n_outputs, self.loss_of(head), decays)
+        return LinearFitter(self.n_outputs, self.loss_of(head), decays, shift_m=self.shift_of(head))
 
     def counts_of(self, head: Head) -> Tensor:
         """How often classes count in the loss, on the device; empty where there are none."""
@@ -279,10 +313,13 @@ class NetworkHead(Head):
             patience=networks.patience or self.epochs,
         )
         changes = target.one_class and self.class_loss.changes
+        loss = target.loss_of(self)
         return MLPFitter(
-            target.n_outputs, partial(self.risk, target.loss_of(self), target.counts_of(self)), networks.hidden,
-            networks.dropout, training, torch_generator(rng), progress, all_epochs=changes,
+            target.n_outputs,
+            partial(self.risk, each_network(loss) if networks.networks > 1 else loss, target.counts_of(self)),
+            networks.hidden, networks.dropout, training, torch_generator(rng), progress, all_epochs=changes,
             recordable=target.one_class and self.recordable and not changes,
+            shift_m=target.shift_of(self) if self.plain else None, networks=networks.networks,
         )  # fmt: skip
 
 
@@ -352,6 +389,8 @@ class MLPHead(NetworkHead):
         ``None`` for 0.1, for labels on more than 50,000 rows 0.5, and none for numbers.
     batch_size : int or None, default=None
         ``None`` for 128 to 1,024, by the number of rows.
+    networks : int, default=1
+        Among which the units of one hidden layer are divided. Each learns by itself; what they give is averaged.
     loss, loss_options, class_mass, mixup, weight_decay, epochs, learning_rate
         As in ``LinearHead``.
     """
@@ -361,19 +400,29 @@ class MLPHead(NetworkHead):
     hidden: Sizes | None = None
     dropout: ShareBelowOne | None = None
     batch_size: BatchSize | None = None
+    networks: Count = 1
 
     def check(self) -> None:
         """Raise an error if an option cannot be what it is, or was set and would have no effect."""
         super().check()
-        if self.hidden is not None:
-            whole_numbers("MLPHead: hidden", self.hidden)
+        hidden = None if self.hidden is None else whole_numbers("MLPHead: hidden", self.hidden)
+        if self.networks > 1 and hidden is not None and (len(hidden) > 1 or hidden[0] < self.networks):
+            raise InputError(
+                f"MLPHead: networks={self.networks} divides the units of one hidden layer, at least one for each "
+                f"network; hidden={self.hidden!r} cannot be divided."
+            )
 
     def fitter(self, target: Target, rng: np.random.Generator, progress: Progress | None) -> HeadFitter:
         """Training by steps, stopped early."""
         hidden = None if self.hidden is None else whole_numbers("hidden", self.hidden)
         options = {"hidden": hidden, "dropout": self.dropout, "batch_size": self.batch_size}
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        return self.fitter_by_steps(target, replace(target.networks, **given), rng, progress)
+        networks = replace(target.networks, networks=self.networks, **given)
+        if self.networks > 1:
+            networks = replace(networks, patience=SHORT_PATIENCE)
+            if len(networks.hidden) > 1:  # as for numbers
+                raise InputError(f"MLPHead: networks={self.networks} needs one hidden layer: set hidden=(256,).")
+        return self.fitter_by_steps(target, networks, rng, progress)
 
 
 class GaussianHead(Head):
@@ -468,6 +517,103 @@ def head_outputs(head: nn.Module, scaled_sources: Array) -> Array:
     return device_outputs(head, torch.from_numpy(scaled_sources)).cpu().numpy()
 
 
+class SoftmaxGradients:
+    """Weighted cross-entropy of the logits of a head plus a shift; its gradients, written out, go to the parameters.
+
+    Autograd would take longer than the arithmetic of a small batch. Arrays of a batch are kept for the next one.
+
+    Parameters
+    ----------
+    head : a linear layer; an MLP: linear layers, each but the last followed by ReLU and perhaps dropout; or networks
+        side by side, whose losses are averaged.
+    shift_m : of the logits.
+    """
+
+    def __init__(self, head: nn.Module, shift_m: Tensor) -> None:
+        layers = list(head.body.children() if isinstance(head, SideBySide) else head.children())
+        self.last = head if isinstance(head, (nn.Linear, SideBySide)) else layers.pop()
+        self.layers = layers
+        self.parameters = list(head.parameters())
+        self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.shift_m = shift_m.to(self.parameters[0])
+        self.space: dict[tuple[str, int], Tensor] = {}
+
+    def clear(self) -> None:
+        """Set all gradients to zero."""
+        torch._foreach_zero_(self.gradients)
+        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
+            parameter.grad = gradient
+
+    @torch.no_grad()
+    def add(self, s: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """The loss of some rows; its gradients are added up."""
+        values, trace = s, []
+        for place, layer in enumerate(self.layers):
+            if isinstance(layer, nn.Linear):
+                trace.append(values)
+                room = self._array("values", place, len(s), layer.out_features)
+                values = torch.addmm(layer.bias, values, layer.weight.T, out=room)
+            elif isinstance(layer, Dropout):
+                trace.append(layer.factors(values))
+                values = values * trace[-1]
+            else:
+                trace.append(values.relu_())
+        last = self._add_networks if isinstance(self.last, SideBySide) else self._add_last
+        loss, slopes = last(values, y, weight)
+        for place, before in reversed(list(enumerate(trace))):
+            layer = self.layers[place]
+            if isinstance(layer, nn.Linear):
+                _add_gradients(layer, slopes, before)
+                if place:
+                    slopes = torch.mm(slopes, layer.weight, out=self._array("slopes", place, len(s), layer.in_features))
+            elif isinstance(layer, Dropout):
+                slopes.mul_(before)
+            else:
+                threshold_backward(slopes, before, 0, grad_input=slopes)
+        return loss
+
+    def _add_last(self, values: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss, and its derivatives by what the last layer is given, if there is a layer before it."""
+        last = cast(nn.Linear, self.last)
+        losses, slopes = cross_entropy_slopes(class_logits(values, last.weight, last.bias + self.shift_m), y)
+        slopes.mul_(weight[:, None])
+        _add_gradients(last, slopes, values)
+        if self.layers:
+            slopes = torch.mm(slopes, last.weight, out=self._array("slopes", -1, len(y), last.in_features))
+        return losses @ weight, slopes
+
+    def _add_networks(self, values: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for the last layers of networks side by side."""
+        last = cast(SideBySide, self.last)
+        n_networks, n_units, n_outputs = last.weight_ghm.shape
+        hidden_gnh = values.unflatten(1, (n_networks, n_units)).transpose(0, 1)
+        logits_gnm = torch.baddbmm(last.bias_g1m + self.shift_m, hidden_gnh, last.weight_ghm)
+        share = (weight / n_networks).repeat(n_networks)
+        losses, slopes = cross_entropy_slopes(logits_gnm.view(-1, n_outputs), y.repeat(n_networks))
+        slopes_gnm = slopes.mul_(share[:, None]).view_as(logits_gnm)
+        cast(Tensor, last.weight_ghm.grad).baddbmm_(hidden_gnh.transpose(1, 2), slopes_gnm)
+        cast(Tensor, last.bias_g1m.grad).add_(slopes_gnm.sum(1, keepdim=True))
+        back_gnh = torch.bmm(slopes_gnm, last.weight_ghm.transpose(1, 2))
+        return losses @ share, back_gnh.transpose(0, 1).reshape(values.shape)
+
+    def _array(self, what: str, place: int, n_rows: int, width: int) -> Tensor:
+        """Room for what goes into a layer, or comes out of it, with a row for each of the batch."""
+        kept = self.space.get((what, place))
+        if kept is None or len(kept) < n_rows:
+            kept = self.space[what, place] = self.shift_m.new_empty(n_rows, width)
+        return kept[:n_rows]
+
+
+def _add_gradients(layer: nn.Linear, slopes: Tensor, before: Tensor) -> None:
+    """To those of a linear layer, from derivatives by its outputs and from its inputs."""
+    weight, bias = cast(Tensor, layer.weight.grad), cast(Tensor, layer.bias.grad)
+    bias += slopes.sum(0)
+    if before.shape[1] < slopes.shape[1]:  # matrix libraries are slow to sum into narrow columns
+        weight += (before.T @ slopes).T
+    else:
+        weight.addmm_(slopes.T, before)
+
+
 @dataclass(frozen=True)
 class LinearFitter:
     """A linear head by L-BFGS, or solved at once; the setting is its weight decay, on the mean loss.
@@ -479,6 +625,7 @@ class LinearFitter:
     decays : to try, the largest first.
     precise : float64 instead of float32, and steps until nothing changes.
     solve : sets the head to the solution for a sample and a weight decay, where there is a closed form.
+    shift_m : what is added to logits if the loss is the cross-entropy of these sums; ``None`` if it is not.
     """
 
     n_outputs: int
@@ -486,6 +633,7 @@ class LinearFitter:
     decays: tuple[float, ...] = WEIGHT_DECAYS
     precise: bool = False
     solve: Callable[[nn.Module, HeadSample, float], None] | None = None
+    shift_m: Tensor | None = None
     chooses_on_path: ClassVar[bool] = False
 
     def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
@@ -510,29 +658,36 @@ class LinearFitter:
     def _minimise(
         self, head: nn.Module, sample: HeadSample, decay: float, iterations: int, tolerance: float
     ) -> None:  # fmt: skip
-        shift_m = getattr(self.loss, "shift_m", None)
         n_numbers = sum(parameter.numel() for parameter in head.parameters())
-        if shift_m is not None and not sample.s.is_cuda and len(sample.y) * n_numbers**2 <= NEWTON_WORK:
+        if self.shift_m is not None and not sample.s.is_cuda and len(sample.y) * n_numbers**2 <= NEWTON_WORK:
             with own_draws_only(head):
-                newton_softmax(cast(nn.Linear, head), sample.s, sample.y, sample.weight, shift_m, decay)
+                newton_softmax(cast(nn.Linear, head), sample.s, sample.y, sample.weight, self.shift_m, decay)
             return
         if self.solve is not None:
             self.solve(head, sample, decay)
             return
         weight = head.get_parameter("weight")
         # In blocks, so that memory holds the logits of a block only.
-        at_once = max(SCORES_AT_ONCE // self.n_outputs, 1) if sample.s.is_cuda else ROWS_AT_ONCE
+        cells, most = (SCORES_AT_ONCE, len(sample.y)) if sample.s.is_cuda else (CELLS_AT_ONCE, ROWS_AT_ONCE)
+        at_once = min(max(cells // self.n_outputs, 1), most)
         blocks = list(zip(*(t.split(at_once) for t in (sample.s, sample.y, sample.weight)), strict=True))
+        written = None if self.shift_m is None else SoftmaxGradients(head, self.shift_m)
+
+        def loss_of(s: Tensor, y: Tensor, w: Tensor) -> Tensor:
+            loss = (self.loss(head(s), y) * w).sum()
+            loss.backward()
+            return loss.detach()
 
         def loss_and_backward() -> float:
             total = torch.zeros((), dtype=torch.float64, device=sample.s.device)
-            for s, y, w in blocks:
-                loss = (self.loss(head(s), y) * w).sum()
-                loss.backward()
-                total += loss.detach()
-            penalty = 0.5 * decay * (weight**2).sum()
-            penalty.backward()
-            return (total + penalty.detach()).item()  # the one wait for the device
+            if written is not None:
+                written.clear()
+            for block in blocks:
+                total += loss_of(*block) if written is None else written.add(*block)
+            with torch.no_grad():
+                total += 0.5 * decay * (weight**2).sum()
+                cast(Tensor, weight.grad).add_(decay * weight)
+            return total.item()  # the one wait for the device
 
         minimise_convex(head, loss_and_backward, stage="linear head", max_iterations=iterations, tolerance=tolerance)
 
@@ -549,6 +704,8 @@ class MLPFitter:
     generator : of the batches.
     all_epochs : never stop early; for losses that change in the course of training.
     recordable : whether a step asks nothing of the host, neither how far training is nor a random number.
+    shift_m : what is added to logits if the risk is the cross-entropy of these sums; ``None`` if it is not.
+    networks : among which the hidden units are divided; the risk is then of what each gives.
     """
 
     n_outputs: int
@@ -560,6 +717,8 @@ class MLPFitter:
     progress: Progress | None = None
     all_epochs: bool = False
     recordable: bool = False
+    shift_m: Tensor | None = None
+    networks: int = 1
 
     @property
     def chooses_on_path(self) -> bool:
@@ -572,11 +731,13 @@ class MLPFitter:
             yield self.training.epochs, self.fit(sample, self.training.epochs)
             return
         head = self._new(sample)
+        whole = _joined(head)
         history = train(
-            head, self._loss(head, sample), self._batches(sample), lambda: watched(head), self.training,
-            stage=self._stage(), graphs=self.recordable, progress=self.progress,
+            head, self._loss(head, sample), self._batches(sample), lambda: watched(_joined(head, whole)), self.training,
+            stage=self._stage(), graphs=self.recordable, gradients=self._gradients(head, sample),
+            progress=self.progress,
         )  # fmt: skip
-        yield history.best_epoch + 1, head
+        yield history.best_epoch + 1, _joined(head, whole)
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """Train for that many epochs of the same schedule."""
@@ -584,27 +745,48 @@ class MLPFitter:
         train(
             head, self._loss(head, sample), self._batches(sample), None, self.training,
             stage=f"{self._stage()}, all rows", stop_after=int(setting), graphs=self.recordable, to_the_end=True,
-            progress=self.progress,
+            gradients=self._gradients(head, sample), progress=self.progress,
         )  # fmt: skip
-        return head
+        return _joined(head)
 
     def _stage(self) -> str:
         return "MLP head" if self.hidden else "linear head"
 
     def _new(self, sample: HeadSample) -> nn.Module:
-        return make_head(sample.s.shape[1], self.n_outputs, self.hidden, self.dropout).to(sample.s)
+        n_inputs = sample.s.shape[1]
+        if self.networks > 1:
+            return SideBySide(n_inputs, self.hidden[0], self.n_outputs, self.networks, self.dropout).to(sample.s)
+        return make_head(n_inputs, self.n_outputs, self.hidden, self.dropout).to(sample.s)
 
     def _loss(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], Tensor]:
-        risk, step = self.new_risk(), count()
+        risk, step = self.new_risk(), Tally()
         n_steps = len(self._batches(sample)) * self.training.epochs
 
         def loss(batch: Tensor) -> Tensor:
-            return risk(head, sample, batch, next(step) / n_steps).mean() * len(sample.y)
+            step.value += 1
+            return risk(head, sample, batch, (step.value - 1) / n_steps).mean() * len(sample.y)
 
         return loss
 
+    def _gradients(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], float] | None:
+        """The loss of a batch, with its gradients written out: autograd takes longer than their arithmetic."""
+        if self.shift_m is None:
+            return None
+        written, n = SoftmaxGradients(head, self.shift_m), len(sample.y)
+
+        def gradients(rows: Tensor) -> float:
+            written.clear()
+            return written.add(sample.inputs(rows), sample.y[rows], sample.weight[rows] * (n / len(rows))).item()
+
+        return gradients
+
     def _batches(self, sample: HeadSample) -> IndexBatches:
         return IndexBatches(len(sample.y), self.training.batch_size, self.generator, sample.s.device)
+
+
+def _joined(head: nn.Module, whole: Any = None) -> nn.Module:
+    """Networks side by side as one, where ``whole`` is what an earlier call gave; any other head as it is."""
+    return head.joined(whole) if isinstance(head, SideBySide) else head
 
 
 @dataclass(frozen=True)
@@ -624,7 +806,9 @@ class GaussianFitter:
     def path(self, sample: HeadSample, watched: Watch) -> Iterator[tuple[float, nn.Module]]:
         """From one common variance to each class its own."""
         for setting in PSEUDO_SAMPLES:
-            yield setting, self.fit(sample, setting)
+            with own_draws_only():
+                head = self.fit(sample, setting)
+            yield setting, head
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """Moments of the real samples; synthetic ones, made from those moments, add nothing."""
@@ -632,12 +816,13 @@ class GaussianFitter:
         if sample.variance is None or sample.between is None:
             raise InputError("A Gaussian head needs the variance of sources within and between classes.")
         variance_d, between_d = sample.variance.to(s_nd), sample.between.to(s_nd)
-        n_m1 = torch.bincount(y_n, minlength=self.n_classes).to(s_nd)[:, None]
+        times_n1 = s_nd.new_ones(len(s_nd), 1) if sample.times is None else sample.times[:, None].to(s_nd)
 
         def class_sums(values_nd: Tensor) -> Tensor:
-            return values_nd.new_zeros(self.n_classes, values_nd.shape[1]).index_add_(0, y_n, values_nd)
+            return values_nd.new_zeros(self.n_classes, values_nd.shape[1]).index_add_(0, y_n, values_nd * times_n1)
 
-        mean_md = class_sums(s_nd) / n_m1.clamp(min=1)
+        n_m1 = class_sums(s_nd.new_ones(len(s_nd), 1))
+        mean_md = class_sums(s_nd) / torch.where(n_m1 > 0, n_m1, 1.0)
         squares_md = class_sums((s_nd - mean_md[y_n]) ** 2)
         variance_md = (squares_md + setting * variance_d) / ((n_m1 - 1).clamp(min=0) + setting)
         error_md = variance_d / n_m1.clamp(min=1e-9)
@@ -661,7 +846,9 @@ class TreesFitter:
             steps.append(max(steps[-1] // 2, 1))
         model = self._boosted(sample, self.options.steps)
         for setting in reversed(steps):
-            yield setting, tree_arrays(model, setting)
+            with own_draws_only():
+                head = tree_arrays(model, setting)
+            yield setting, head
 
     def fit(self, sample: HeadSample, setting: float) -> nn.Module:
         """That many steps."""
@@ -677,7 +864,8 @@ class TreesFitter:
         s, y, weight = (values.cpu().numpy() for values in (sample.s, sample.y, sample.weight))
         _, first, classes, counts = np.unique(y, return_index=True, return_inverse=True, return_counts=True)
         if not np.array_equal(weight, weight[first][classes]):
-            return model.fit(s, y, sample_weight=weight * len(y))
+            n_rows = len(y) if sample.times is None else sample.times.sum().item() + len(y) - len(sample.times)
+            return model.fit(s, y, sample_weight=weight * n_rows)
         # Weights of whole classes are a prior, which can be put in afterwards: bins under weights take long to find.
         model.fit(s, y)
         shift = np.log(weight[first] * counts.sum()).astype(np.float64)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.checkpoints import registered
 from ecrt.data import stratified_holdout
 
 Array = NDArray[np.float64]
@@ -94,6 +96,15 @@ class Watched:
         self.sides = [(half, half)] if half.all() else [(half, ~half), (~half, half)]
         self.lowest = [np.inf] * len(self.sides)
         self.kept = torch.empty(0)
+        registered(self)
+
+    def state(self) -> Any:
+        """What has been kept so far."""
+        return {"lowest": self.lowest, "kept": self.kept, "device": str(self.kept.device)}
+
+    def restore(self, state: Any) -> None:
+        """Go on from there."""
+        self.lowest, self.kept = list(state["lowest"]), state["kept"].to(state["device"])
 
     def __call__(self, head: nn.Module) -> float:
         """Weighted mean of the losses of all rows."""

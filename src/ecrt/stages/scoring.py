@@ -100,7 +100,7 @@ def _lines(ways: Sequence[Way | Member], n_rows: int, dtype: torch.dtype) -> lis
         columns, scale_q = one.demixer.linear.standardise, torch.from_numpy(one.scale)
         last = one.network.head if isinstance(one.network, BalancedHead) else one.network
         joins = isinstance(last, nn.Linear) and len(ways) > 1
-        first = _first_map(one.demixer, scale_q, one.network, n_rows, joins=joins)
+        first = first_map(one.demixer, scale_q, one.network, n_rows, joins=joins)
         if first is None:
             # What has been rounded may be on the other side of a threshold, and then it is in another leaf.
             kind = torch.float64 if isinstance(last, Trees) else dtype
@@ -132,7 +132,7 @@ def _same(one: Standardise, other: Standardise) -> bool:
     return all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
-def _first_map(
+def first_map(
     demixer: Demixer, scale_q: Tensor, head: nn.Module, n_rows: int, *, joins: bool
 ) -> tuple[Tensor, Tensor] | None:
     """The linear map and the first layer of the head as one, in float64; ``None`` where that saves no work.

@@ -29,8 +29,10 @@ from ecrt.losses import (
     ClassMass,
     check_loss,
     class_mass,
+    cross_entropy_slopes,
     label_margins,
     label_odds,
+    log_softmax,
     masked_bce,
     masked_focal,
     masked_ldam,
@@ -39,7 +41,7 @@ from ecrt.losses import (
 )
 from ecrt.metrics import LEAST_LOG_PROBABILITY, bce_per_row, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians
-from ecrt.randomness import generator_on
+from ecrt.randomness import generator_on, own_draws_only
 from ecrt.stages.augmenting import Augmentation, Synthetic, class_sources, draw_classes, label_sources
 from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix, sources_of
 from ecrt.stages.encoding import Encoder, EncoderTarget
@@ -129,6 +131,7 @@ class _Rows(Target):
     augmentation : how synthetic sources are drawn, and their share of the mass of a class.
     rng : of the draws.
     device : of samples and losses.
+    row_weight : how often each row occurs, ``None`` for once; for classes.
     """
 
     y: Any
@@ -136,6 +139,7 @@ class _Rows(Target):
     augmentation: Augmentation
     rng: np.random.Generator
     device: torch.device
+    row_weight: Array | None = None
 
     @property
     def n_outputs(self) -> int:
@@ -160,7 +164,9 @@ class _Rows(Target):
     @property
     def pairs(self) -> tuple[Labels, Incidences | None]:
         """Labels to de-mix on, and of which rows they are; ``None`` where every row has one."""
-        return self.y, None
+        if self.row_weight is None:
+            return self.y, None
+        return self.y, Incidences(np.arange(len(self.y)), self.row_weight, counted=True)
 
     @property
     def demixed_on(self) -> Mask:
@@ -172,7 +178,7 @@ class _Rows(Target):
     ) -> DemixResult:
         """Stage 2 on these rows, or on pairs of a row and one of its labels."""
         labels, incidences = self.pairs
-        if incidences is not None:
+        if incidences is not None and not incidences.counted:
             trained = np.isin(incidences.row, train_rows)
             train_rows, held_out_rows = np.flatnonzero(trained), np.flatnonzero(~trained)
         return demix(
@@ -191,17 +197,20 @@ class ClassTarget(_Rows):
     def weights(self, rows: Labels) -> Array:
         """Weights of rows that are checked on together: every class has the same weight."""
         y = self.strata[rows]
+        if self.row_weight is not None:
+            return np.asarray(self.row_weight[rows] / np.bincount(y, self.row_weight[rows])[y])
         return np.asarray((1 / np.maximum(np.bincount(y), 1))[y])
 
     def sources(self, demixed: DemixResult, rows: Labels) -> ClassSources:
         """What synthetic sources are drawn from: rows of the augmented classes."""
         s, y = demixed.learned, self.y
         other = self.augmentation.others(demixed.sources)
+        weight = self.row_weight
         if other is not None:
-            (s, y), rows = other, np.arange(len(other[1]))
+            (s, y), rows, weight = other, np.arange(len(other[1])), None
         return class_sources(
             s, y, self.roles.augmented, demixed.within_variance, self.augmentation, rows=rows,
-            prior=demixed.trained_prior, trained=self.demixed_on,
+            prior=demixed.trained_prior, trained=self.demixed_on, weight=weight,
         )  # fmt: skip
 
     def largest(self, rows: Labels) -> int:
@@ -233,23 +242,28 @@ class ClassTarget(_Rows):
             share = drawn / np.maximum(real + drawn, 1)
         y_n = torch.from_numpy(np.concatenate([y, synthetic.y]))
         weight_n = sample_weights(y_n, torch.arange(len(y_n)) >= len(y), mass_m, torch.from_numpy(share))
+        if self.row_weight is not None:  # rows of a class share its mass as their weights say
+            weight_n[: len(y)] *= torch.from_numpy(self.weights(rows) * np.bincount(y)[y])
         # Classes that none of these rows belong to (one sample, held out) leave some mass over.
         return y_n, weight_n / weight_n.sum()
 
     def losses(self, logits: Tensor, rows: Labels) -> Array:
         """Balanced NLL."""
         true = torch.from_numpy(self.y[rows]).to(logits.device)
-        return nn.functional.cross_entropy(logits, true, reduction="none").cpu().numpy()
+        return -log_softmax(logits).gather(1, true[:, None])[:, 0].cpu().numpy()
 
     def slopes(self, logits_nm: Tensor, rows: Labels) -> Tensor:
         """Derivatives of the losses by the logits."""
-        slopes_nm = torch.softmax(logits_nm, dim=1)
-        slopes_nm[torch.arange(len(rows)), torch.from_numpy(self.y[rows])] -= 1
-        return slopes_nm
+        return cross_entropy_slopes(logits_nm, torch.from_numpy(self.y[rows]))[1]
 
     def loss_of(self, head: NetworkHead) -> HeadLoss:
         """The loss with the class counts in it."""
         return head.class_loss.bind(self.counts_of(head))
+
+    def shift_of(self, head: NetworkHead) -> Tensor | None:
+        """Under logit adjustment the log prior, under cross-entropy zeros."""
+        shift = head.class_loss.shift
+        return None if shift is None else shift(self.counts_of(head))
 
     def prior_left_by(self, head: Head) -> Tensor:
         """The class prior that logits trained under the loss of a head assume."""
@@ -444,14 +458,15 @@ def without_prior(module: nn.Module, prior_m: Tensor, temperature: float = 1.0) 
 
 
 @torch.no_grad()
-def temperature_of(module: nn.Module, prior_m: Tensor, s_nd: Tensor, y: Labels) -> float:
+def temperature_of(module: nn.Module, prior_m: Tensor, s_nd: Tensor, y: Labels, times: Array | None = None) -> float:
     """What logits are to be divided by, from rows that the module has not seen, before any prior is taken off them.
 
     Proper losses leave log-probabilities, whose temperature is 1. Those of improper ones have their own scale,
     and a log prior means nothing to them; one number, fitted under the prior that the loss leaves, mends that.
+    ``times`` says how often each row occurs, ``None`` for once.
     """
     prior = prior_m.cpu().numpy()
-    weight = prior[y] / np.bincount(y, minlength=len(prior))[y]
+    weight = prior[y] / np.bincount(y, times, minlength=len(prior))[y] * (1.0 if times is None else times)
     log_proba_nm = torch.log_softmax(device_outputs(module, s_nd), dim=1).clamp_(min=LEAST_LOG_PROBABILITY)
     labels_n, weight_n = (torch.from_numpy(values).to(log_proba_nm.device) for values in (y, weight / weight.sum()))
 
@@ -465,12 +480,13 @@ RowTarget = ClassTarget | LabelTarget
 
 
 def row_target(
-    y: Labels | Labelled, roles: ClassRoles, augmentation: Augmentation, rng: np.random.Generator, device: torch.device
-) -> RowTarget:
+    y: Labels | Labelled, roles: ClassRoles, augmentation: Augmentation, rng: np.random.Generator,
+    device: torch.device, weight: Array | None = None,
+) -> RowTarget:  # fmt: skip
     """What heads learn from rows with one class each, or with any number of labels."""
     if isinstance(y, Labelled):
         return LabelTarget(y, roles, augmentation, rng, device)
-    return ClassTarget(y, roles, augmentation, rng, device)
+    return ClassTarget(y, roles, augmentation, rng, device, weight)
 
 
 @dataclass
@@ -515,6 +531,7 @@ class View:
             variance=torch.from_numpy(variance),
             between=torch.from_numpy(demixed.signal_to_noise * variance),
             draw=again,
+            times=None if target.row_weight is None else torch.from_numpy(target.row_weight[rows]).to(device),
         )
         return sample if self.soft is None else self._with_soft(sample, self.soft)
 
@@ -551,11 +568,13 @@ class View:
         target = self.target
         if not isinstance(target, ClassTarget) or not target.needs_temperature(module, head):
             return 1.0
-        return temperature_of(module, target.prior_left_by(head), self.scaled(rows), target.y[rows])
+        times = None if target.row_weight is None else target.row_weight[rows]
+        return temperature_of(module, target.prior_left_by(head), self.scaled(rows), target.y[rows], times)
 
     def logits(self, rows: Labels, head: Head, module: nn.Module, temperature: float = 1.0) -> Tensor:
         """Balanced logits of rows."""
-        return device_outputs(self.target.balanced(module.eval(), head, temperature), self.scaled(rows))
+        with own_draws_only(module):
+            return device_outputs(self.target.balanced(module.eval(), head, temperature), self.scaled(rows))
 
     def judged(self, rows: Labels, head: Head, module: nn.Module) -> Tensor:
         """Balanced logits of rows to judge a head by; those that need a temperature have that of the other half."""
@@ -563,8 +582,11 @@ class View:
         def at_temperature_of(mine: Mask) -> Tensor:
             return self.logits(rows, head, module, self.temperature(rows[mine], head, module.eval()))
 
-        target, half = self.target, halves(self.target.strata[rows])
-        if not isinstance(target, ClassTarget) or not target.needs_temperature(module, head) or half.all():
-            return at_temperature_of(np.ones(len(rows), dtype=bool))
+        target = self.target
+        if not isinstance(target, ClassTarget) or not target.needs_temperature(module, head):
+            return self.logits(rows, head, module)
+        half = halves(target.strata[rows])
+        if half.all():
+            return at_temperature_of(half)
         first = at_temperature_of(~half)
         return torch.where(torch.from_numpy(half).to(first.device)[:, None], first, at_temperature_of(half))

@@ -1,8 +1,9 @@
 """Rows without labels: classes that each of them may have, and how much it counts as a row of each.
 
 One round of soft pseudo-labels. A model that was fitted on labelled rows says how probable each class is for a row,
-under class frequencies that are estimated from the unlabelled rows themselves. Its nearest neighbours have a say, then
-the probabilities are sharpened. A row of which little is known counts for less.
+under class frequencies that are those of the labelled rows, or are estimated from the unlabelled ones where these
+speak against it. Its nearest neighbours have a say. A row of which little is known counts for less, and all of them
+together count for no more than the labelled rows of a class.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 from scipy.special import softmax
 
 from ecrt.nn import column_spread
@@ -30,11 +32,13 @@ NEIGHBOUR_TRUST = 0.6
 DOUBT = 0.02
 """Is added to that mean: a class that no neighbour has may still be the right one."""
 
-SHARPNESS = 2.0
-"""Power that probabilities are raised to."""
-
-LEAST_SHARE = 0.02
+LEAST_SHARE = 0.1
 """Classes with a smaller share of a row are left out: they would cost more than they are worth."""
+
+MOST_SHIFT = 0.2
+CERTAIN_SHIFT = 9.0
+"""How far column means may be from those of every mixture of classes, squared on the mean over columns: in spreads of
+the columns, its root, and in squared standard errors."""
 
 MOST_NEIGHBOURS = 20_000
 """Of more unlabelled rows so many are looked at for neighbours; all of them are learned from."""
@@ -139,7 +143,7 @@ class Unlabelled:
         counts : labelled rows of each class.
         """
         likelihood = softmax(logits, axis=1)
-        posterior = likelihood * estimated_prior(likelihood, counts.astype(np.float64))
+        posterior = likelihood * _prior(likelihood, counts)
         posterior /= posterior.sum(axis=1, keepdims=True)
         if len(self.z) > 1:
             around = np.zeros_like(posterior)
@@ -147,7 +151,34 @@ class Unlabelled:
                 around += posterior[nearest] / self.neighbours.shape[1]
             posterior *= (around + DOUBT) ** NEIGHBOUR_TRUST
             posterior /= posterior.sum(axis=1, keepdims=True)
-        sharp = posterior**SHARPNESS
-        sharp /= sharp.sum(axis=1, keepdims=True)
-        row, y = np.nonzero(sharp > LEAST_SHARE)
-        return SoftRows(self.z, row, y, sharp[row, y] * posterior.max(axis=1)[row])
+        row, y = np.nonzero(posterior > LEAST_SHARE)
+        weight = posterior[row, y] * posterior.max(axis=1)[row]
+        mass = np.bincount(y, weights=weight, minlength=len(counts))
+        return SoftRows(self.z, row, y, weight * np.minimum(1, counts / np.maximum(mass, 1e-9))[y])
+
+    def alike(self, z: Array, y: Labels) -> bool:
+        """Whether some mixture of the classes of labelled rows may have the column means of these rows."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = column_spread(np.concatenate([z, self.z]))
+        varies = (spread > 0) & np.isfinite(spread)
+        if not varies.any():
+            return True
+        start = z[:, varies].mean(axis=0)
+        z, here = ((one[:, varies] - start) / spread[varies] for one in (z, self.z))
+        means_md = np.stack([z[y == label].mean(axis=0) for label in np.unique(y)])
+        mean_d, sure = here.mean(axis=0), 1e3  # that the shares of the classes add up to one
+        try:
+            shares = nnls(np.vstack([means_md.T, np.full(len(means_md), sure)]), np.append(mean_d, sure))[0]
+        except RuntimeError:  # too many steps: nothing is known, and held-out rows decide
+            return True
+        shift = float(((mean_d - shares @ means_md) ** 2).mean())
+        return shift <= MOST_SHIFT**2 or shift <= CERTAIN_SHIFT * (1 / len(z) + 1 / len(here))
+
+
+def _prior(likelihood: Array, counts: Labels) -> Array:
+    """Class frequencies: those of the labelled rows, unless others are more probable by Schwarz's criterion."""
+    known = counts / counts.sum()
+    found = estimated_prior(likelihood, counts.astype(np.float64))
+    with np.errstate(divide="ignore"):
+        saved = float(np.sum(np.log(likelihood @ found) - np.log(likelihood @ known)))
+    return found if 2 * saved > (np.count_nonzero(counts) - 1) * np.log(len(likelihood)) else known
