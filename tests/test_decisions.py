@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_wine, make_classification
 from sklearn.ensemble import StackingClassifier, VotingClassifier
@@ -235,6 +236,21 @@ def test_moved_cuts_serve_under_their_own_prior_and_costs_alone(rows):
     assert np.array_equal(clf.predict(X), with_cuts)
     clf.set_params(costs=1 - np.eye(3))
     assert np.array_equal(clf.predict(X), clf.classes_[scores.argmax(axis=1)])
+
+
+def test_an_exported_model_decides_in_the_same_way(rows):
+    X, _ = rows
+    clf = moved(ECRTClassifier(costs=COSTS, class_prior="training", **QUICK).fit(*rows))
+    for costs in (COSTS, 1 - np.eye(3), None):
+        places, _ = clf.set_params(costs=costs).to_module()(torch.from_numpy(X))
+        assert np.array_equal(clf.classes_[places.numpy()], clf.predict(X))
+
+
+def test_weighted_rows_keep_the_plain_rule(rows):
+    X, y = rows
+    clf = ECRTClassifier(costs=COSTS, class_prior="training", **QUICK).fit(X, y, sample_weight=np.full(len(y), 1.5))
+    assert (clf.decision_.offsets == 0).all()
+    assert clf.history_["costs"]["rows"] == 0
 
 
 @pytest.mark.parametrize("kind", [ECRTClassifier, BaselineClassifier])

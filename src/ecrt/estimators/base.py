@@ -132,11 +132,12 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
         working = object.__new__(type(self))
         before = {"_report", *(learned_attributes(self) if learn.__name__ == "fit" else ())}
         vars(working).update({name: value for name, value in vars(self).items() if name not in before})
+        args, kwargs = tuple(map(in_numpy, args)), {name: in_numpy(value) for name, value in kwargs.items()}
         folder = None if self.checkpoint is None else Path(self.checkpoint) / learn.__name__
         with kept_in(folder, partial(identity_of, self, signature(learn).bind, args, kwargs)) as seed:
             if seed is not None:
                 working.random_state = seed
-            learn(working, *map(in_numpy, args), **{name: in_numpy(value) for name, value in kwargs.items()})
+            learn(working, *args, **kwargs)
         working.random_state = self.random_state
         self.__dict__ = vars(working)
         return self
