@@ -100,7 +100,7 @@ VALUES: dict[type, dict[str, list[Any]]] = {
     Interpolated: {"n_donors": [3]},
     Donors: DRAWN | {"n_donors": [3]},
     LinearHead: HEAD,
-    MLPHead: HEAD | {"hidden": [(4,)], "dropout": [0.5], "batch_size": [8]},
+    MLPHead: HEAD | {"hidden": [(4,)], "dropout": [0.5], "batch_size": [8], "networks": [2]},
     GaussianHead: {},
     TreesHead: {"steps": [2], "learning_rate": [0.5], "leaves": [2]},
     PseudoMinority: {},

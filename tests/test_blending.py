@@ -122,9 +122,7 @@ def naive_objective(weights, found, y, earned):
         share = 1 / counts[label] / n_classes
         total -= share * np.log((1 - DOUBT) * right + DOUBT / n_classes)
         squares += share**2
-    return total + SHRINKAGE * squares * sum(
-        (weight - alone) ** 2 for weight, alone in zip(weights, earned, strict=True)
-    )
+    return total + SHRINKAGE * squares * sum((one - alone) ** 2 for one, alone in zip(weights, earned, strict=True))
 
 
 @pytest.mark.parametrize("seed", range(3))

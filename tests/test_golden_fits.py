@@ -5,8 +5,10 @@ and heads now predict together, with weights that held-out rows choose, where on
 that choose a linear head, because a weight decay is tried with fewer steps, and on fewer folds where many rows judge;
 all with a Gaussian head, which keeps some doubt far from all classes; and all with an MLP on augmented sources
 ("default", "MLP head, permutation", "several labels" and "regressor, donors"), because synthetic sources are now drawn
-anew at every step. Last, by rounding alone (3e-6 of a log-probability at most): all with an MLP or a linear head for
-classes, whose gradients are now written out where autograd computed them.
+anew at every step. Then "several labels" and "selection", because weights of members are drawn towards what each earns
+alone on held-out rows, not towards equal ones, so that a clearly worse member has less. Last, by rounding alone (3e-6 of
+a log-probability at most): all with an MLP or a linear head for classes, whose gradients are now written out where
+autograd computed them.
 """
 
 from __future__ import annotations

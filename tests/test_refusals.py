@@ -118,6 +118,7 @@ def unused(*_: object, **__: object) -> None:
         (ECRTClassifier(head=LinearHead(loss="weighted")), np.eye(3, dtype=int)[Y], "one of the losses"),
         (ECRTClassifier(head="gaussian"), np.eye(3, dtype=int)[Y], "GaussianHead predicts one class"),
         (ECRTRegressor(head=MLPHead(mixup=0.4)), X[:, 0], "mixup is for rows with one class"),
+        (ECRTRegressor(head=MLPHead(networks=2)), X[:, 0], "networks=2 needs one hidden layer"),
         (ECRTClassifier(class_prior=[0.5, 0.5]), Y, "one positive number for each of the 3 classes"),
         (BaselineClassifier(class_prior=[0.5, 0.5]), Y, "one positive number for each of the 3 classes"),
     ],

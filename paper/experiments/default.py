@@ -28,7 +28,7 @@ from ecrt.data import imbalanced_digits, step_imbalance
 from ecrt.data.imbalance import Split
 from ecrt.errors import ECRTWarning
 from ecrt.estimators import ECRTClassifier
-from ecrt.metrics import Estimate, bce_per_row, mean_over_classes, multilabel_metrics, prediction_metrics
+from ecrt.metrics import LEVEL, Estimate, bce_per_row, holm, mean_over_classes, multilabel_metrics, prediction_metrics
 from ecrt.rivals import BaselineClassifier
 from ecrt.stages import MLPHead, NoDemixing
 from paper.data import load_arxiv, load_embeddings, load_keel
@@ -257,8 +257,26 @@ def _line(name: str, rows: list[Row]) -> Row:
             if gain.mean < 0 and excludes_zero(gain):
                 beyond.append(f"{measure}, {other}")
     line |= {"best": best, "below": "; ".join(below), "beyond_noise": "; ".join(beyond)}
+    line["better_members"] = "; ".join(
+        f"{measure}, {name}" for measure in ("balanced_accuracy", "nll") for name in _better(rows, measure, ratio)
+    )
     line["processor_seconds"] = float(np.median([row["processor_seconds"] for row in rows]))
     return line | (_rivals(rows, name) if name in RIVALS else {})
+
+
+def _better(rows: list[Row], measure: str, ratio: float) -> list[str]:
+    """Members that are better than the default beyond noise: of all that were tried, by Holm's correction.
+
+    The best of several in hindsight is partly the luckiest, so that its interval alone would say too much.
+    """
+    tried = [name for name in rows[0]["held_out"] if all(name in row["choices"] for row in rows)]
+    gains = [_gain(rows, [name] * len(rows), measure, ratio) for name in tried]
+    if any(gain.p_value is None for gain in gains):  # one seed
+        return []
+    adjusted = holm([gain.p_value for gain in gains if gain.p_value is not None])
+    return [
+        name for name, gain, p_value in zip(tried, gains, adjusted, strict=True) if gain.mean < 0 and p_value < LEVEL
+    ]
 
 
 def _rivals(rows: list[Row], name: str) -> Row:

@@ -85,6 +85,7 @@ class SideBySide(nn.Module):
     def __init__(self, n_inputs: int, hidden: int, n_outputs: int, networks: int, dropout: float = 0.0) -> None:
         super().__init__()
         each = hidden // networks
+        self.shape, self.dropout = (n_inputs, (networks * each,), n_outputs), dropout
         self.body = nn.Sequential(*list(MLP(n_inputs, (networks * each,), 1, dropout))[:-1])
         last = [nn.Linear(each, n_outputs) for _ in range(networks)]
         self.weight_ghm = nn.Parameter(torch.stack([one.weight.detach().T for one in last]))
@@ -98,12 +99,12 @@ class SideBySide(nn.Module):
     @torch.no_grad()
     def joined(self, whole: MLP | None = None) -> MLP:
         """The mean of the networks as one MLP, a new one or that of an earlier call with other numbers."""
-        first, (n_networks, _, n_outputs) = self.body[0], self.weight_ghm.shape
         if whole is None:
             with torch.device("meta"):
-                whole = MLP(first.in_features, (first.out_features,), n_outputs, *(one.p for one in self.body[2:]))
+                whole = MLP(*self.shape, self.dropout)
             whole.to_empty(device=self.weight_ghm.device).to(self.weight_ghm)
-        numbers = first.weight, first.bias, (self.weight_ghm / n_networks).flatten(0, 1).T, self.bias_g1m.mean(0)[0]
+        last_hm = (self.weight_ghm / len(self.weight_ghm)).flatten(0, 1)
+        numbers = *self.body.parameters(), last_hm.T, self.bias_g1m.mean(0)[0]
         for mine, number in zip(whole.parameters(), numbers, strict=True):
             mine.copy_(number)
         return whole
