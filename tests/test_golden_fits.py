@@ -6,8 +6,8 @@ that choose a linear head, because a weight decay is tried with fewer steps, and
 all with a Gaussian head, which keeps some doubt far from all classes; and all with an MLP on augmented sources
 ("default", "MLP head, permutation", "several labels" and "regressor, donors"), because synthetic sources are now drawn
 anew at every step. Then "several labels" and "selection", because weights of members are drawn towards what each earns
-alone on held-out rows, not towards equal ones, so that a clearly worse member has less. Last, by rounding alone, all with
-an MLP or a linear head for classes (3e-6 of a log-probability at most), whose gradients are now written out where
+alone on held-out rows, not towards equal ones, so that a clearly worse member has less. Last, by rounding alone, all
+with an MLP or a linear head for classes (3e-6 of a log-probability at most), whose gradients are now written out where
 autograd computed them.
 """
 
