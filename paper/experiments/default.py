@@ -9,8 +9,8 @@ No setting was fitted to these seeds. Four networks in one MLP, and weights that
 alone, were chosen on draws from seed 1,000 on, for MNIST with the other half of the test rows. Draws of one table share
 rows, and earlier draws of the same sets were looked at before.
 
-The stored rows of Tiny-ImageNet whole, plankton and arXiv are older: of seeds from 200 on, and of a default whose weights
-were drawn towards equal ones.
+The stored rows of Tiny-ImageNet whole, plankton and arXiv are older: of seeds from 200 on, and of a default whose
+weights were drawn towards equal ones.
 """
 
 from __future__ import annotations
@@ -273,13 +273,13 @@ def _better(rows: list[Row], measure: str, ratio: float) -> list[str]:
     The best of several in hindsight is partly the luckiest, so that its interval alone would say too much.
     """
     tried = [name for name in rows[0]["held_out"] if all(name in row["choices"] for row in rows)]
-    gains = [_gain(rows, [name] * len(rows), measure, ratio) for name in tried]
-    if any(gain.p_value is None for gain in gains):  # one seed
-        return []
-    adjusted = holm([gain.p_value for gain in gains if gain.p_value is not None])
-    return [
-        name for name, gain, p_value in zip(tried, gains, adjusted, strict=True) if gain.mean < 0 and p_value < LEVEL
-    ]
+    one_sided = []
+    for name in tried:
+        gain = _gain(rows, [name] * len(rows), measure, ratio)
+        if gain.p_value is None:  # one seed
+            return []
+        one_sided.append(gain.p_value / 2 if gain.mean < 0 else 1 - gain.p_value / 2)
+    return [name for name, p_value in zip(tried, holm(one_sided), strict=True) if p_value < LEVEL / 2]
 
 
 def _rivals(rows: list[Row], name: str) -> Row:

@@ -186,7 +186,8 @@ def judgement_lines():
         "Below any one member beyond noise, corrected for their number": ("better_members", ""),
     }
     for told, (judged, other) in of.items():
-        yield f"- {told}: {', '.join(line['what'] for line in lines if line[judged] and other in line[judged]) or 'none'}."
+        names = [line["what"] for line in lines if line[judged] and other in line[judged]]
+        yield f"- {told}: {', '.join(names) or 'none'}."
 
 
 def table_lines():
