@@ -161,6 +161,28 @@ def test_the_default_is_compared_with_what_is_best_on_average_and_with_what_held
     assert means[1]["default_balanced_accuracy"] == pytest.approx(0.9)
 
 
+def test_members_are_better_than_the_default_only_after_a_correction_for_their_number() -> None:
+    """One seed in a hundred would say so of a member by chance, one in twenty of the best of five."""
+
+    def lines(n_members: int) -> Any:
+        shift = [0.010, 0.014, 0.007, 0.012, 0.002]  # p = 0.01
+        names = ["none, linear", *(f"member {number}" for number in range(n_members - 1))]
+        return default.summarise([
+            {
+                "cell": {"set": "toy", "part": "default", "seed": seed}, "processor_seconds": 1.0,
+                "held_out": dict.fromkeys(names, 1.0),
+                "choices": {"default": {"balanced_accuracy": 0.9, "nll": 0.3}}
+                | {name: {"balanced_accuracy": 0.8 + seed / 100, "nll": 0.4 + seed / 100} for name in names}
+                | {"none, linear": {"balanced_accuracy": 0.9 + more, "nll": 0.4}},
+            }
+            for seed, more in enumerate(shift)
+        ])[0]  # fmt: skip
+
+    assert lines(2)["better_members"] == "balanced_accuracy, none, linear"
+    assert lines(8)["better_members"] == ""
+    assert "balanced_accuracy, best_member" in lines(8)["beyond_noise"]
+
+
 def test_a_member_predicts_alone_as_it_does_when_fitted_alone() -> None:
     """Exactly, where nothing is drawn: the recipe takes members from the default instead of fitting them anew."""
     data = default.SETS["digits"][2](0)
