@@ -244,7 +244,12 @@ def test_figures_beside_imbalanced_learn_are_those_of_the_results():
         shown.append(f"{mean:.3f} ± {half:.3f} {words}")
     assert [line for line in shown if line not in text] == []
     mmd = {name: found["mmd"] for name, found in bench["real"].items()}
-    assert all(mmd[name]["ECRT"] < mmd[name]["SMOTE"] for name in ("plankton", "tiny_imagenet"))
+    assert all(mmd[name]["ECRT"] < mmd[name]["SMOTE"] for name in ("plankton", "tiny_imagenet", "arxiv"))
+    mmd |= {name: next(iter(bench[name].values()))["mmd"] for name in ("toy-10", "toy-20", "toy-50")}
+    table = (DOCS / "pipelines.md").read_text(encoding="utf-8").replace("**", "")
+    for found in mmd.values():
+        cells = " | ".join(f"{found[name]:.3f}" for name in ("ECRT", "SMOTE", "ADASYN", "KDE"))
+        assert f" rows | {cells} |" in table
     assert mmd["mnist"]["ECRT"] > 1.5 * mmd["mnist"]["SMOTE"]
 
 
