@@ -11,6 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 from sklearn.datasets import make_classification
+from sklearn.exceptions import NotFittedError
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -295,3 +296,15 @@ def test_a_forged_seed_is_refused(seed, tmp_path):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"seed": seed}))
     with pytest.raises(InputError, match=r"fit\.json cannot be read"):
         clf.fit(X, Y)
+
+
+@pytest.mark.parametrize("method", ["refit", "add_classes"])
+def test_what_goes_on_from_another_model_is_refused(method, tmp_path, killed_after):
+    rows = (X, Y) if method == "refit" else (X[:8] + 5, np.full(8, 4))
+    clf = ECRTClassifier(demixing=FLOW, head=MLP, random_state=0).fit(X, Y)
+    getattr(clf.set_params(checkpoint=tmp_path), method)(*rows)
+    other = ECRTClassifier(demixing=FLOW, head=MLP, random_state=0).fit(X[:200], Y[:200])
+    with pytest.raises(InputError, match=r"of another fit .*the model before"):
+        getattr(other.set_params(checkpoint=tmp_path), method)(*rows)
+    with pytest.raises(NotFittedError):
+        getattr(ECRTClassifier(checkpoint=tmp_path / "new"), method)(*rows)

@@ -286,8 +286,8 @@ class Checkpoints:
 
 def _age(found: Any) -> tuple[int, int]:
     """Training and number of an unfinished state; what cannot be read is older than all."""
-    ages = [(found or {}).get(name) for name in ("number", "place")]
-    return (ages[0], ages[1]) if all(type(age) is int and age > 0 for age in ages) else (-1, 0)
+    number, place = ((found or {}).get(name) for name in ("number", "place"))
+    return (number, place) if type(number) is int and type(place) is int else (-1, 0)
 
 
 _active: ContextVar[Checkpoints | None] = ContextVar("checkpoints", default=None)
