@@ -1,5 +1,6 @@
 """A fit that was stopped, wherever that was, goes on and ends with the same bits."""
 
+import json
 import os
 import signal
 
@@ -7,7 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 from sklearn.datasets import make_classification
+from sklearn.exceptions import NotFittedError
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -215,3 +219,92 @@ def test_forgetting_leaves_the_files_of_others(tmp_path):
     (tmp_path / "b" / "letter.txt").write_text("dear")
     checkpoints.forget(tmp_path / "b")
     assert [file.name for file in (tmp_path / "b").iterdir()] == ["letter.txt"]
+
+
+def a_pipe(file, about):
+    os.mkfifo(file)
+
+
+def a_link(file, about):
+    file.symlink_to("/dev/zero")
+
+
+def gigabytes(file, about):
+    """They take no space on the disk; memory they would."""
+    size = 2**37
+    header = json.dumps({"__metadata__": about, "0": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}})
+    with file.open("wb") as stream:
+        stream.write(len(header).to_bytes(8, "little") + header.encode())
+        stream.truncate(8 + len(header) + size)
+
+
+def holds(content):
+    return lambda file, about: file.write_bytes(save({"0": torch.zeros(3)}, about | {"content": content}))
+
+
+ALIEN = {
+    "a pipe": a_pipe,
+    "a link": a_link,
+    "gigabytes": gigabytes,
+    "text": lambda file, about: file.write_text("dear"),
+    "deep": holds("[" * 100_000 + "]" * 100_000),
+    "a number": holds("3"),
+    "a tensor": holds('{"tensor": "0"}'),
+    "no tensor": holds('{"tensor": "7"}'),
+    "no entries": holds('{"entries": {"number": "a", "place": 1, "1": 3}}'),
+}
+
+
+@pytest.mark.parametrize("name", ["ended-000001-000001", "unfinished-0", "ended-a", "ended-1-2-3"])
+@pytest.mark.parametrize("kind", ALIEN)
+def test_files_that_are_not_of_the_fit_are_done_again(kind, name, tmp_path, killed_after):
+    wanted = fitted("MLP head", tmp_path)
+    file = tmp_path / "fit" / f"{name}.safetensors"
+    with safe_open(tmp_path / "fit" / "ended-000001-000001.safetensors", "pt") as kept:
+        about = kept.metadata()
+    file.unlink(missing_ok=True)
+    ALIEN[kind](file, about)
+    np.testing.assert_array_equal(fitted("MLP head", tmp_path), wanted)
+
+
+def test_what_another_fit_has_trained_is_not_taken_over(tmp_path, killed_after):
+    wanted = fitted("MLP head")
+    ECRTClassifier(demixing="linear", head=MLP, random_state=1, checkpoint=tmp_path / "other").fit(X, Y)
+    fitted("MLP head", tmp_path)
+    for file in (tmp_path / "other" / "fit").glob("*.safetensors"):
+        file.replace(tmp_path / "fit" / file.name)
+    np.testing.assert_array_equal(fitted("MLP head", tmp_path), wanted)
+
+
+@pytest.mark.parametrize("field", ["outcome", "random"])
+def test_a_forged_outcome_is_refused(field, tmp_path, killed_after):
+    fitted("MLP head", tmp_path)
+    file = tmp_path / "fit" / "ended-000001-000001.safetensors"
+    with safe_open(file, "pt") as kept:
+        about, tensors = kept.metadata(), {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118
+    content = json.loads(about["content"])
+    content["entries"]["1"]["entries"][field] = {"entries": {"module": 3, "history": []}}
+    file.write_bytes(save(tensors, about | {"content": json.dumps(content)}))
+    with pytest.raises(InputError, match=r"training 1 .*is not as this fit writes it"):
+        fitted("MLP head", tmp_path)
+
+
+@pytest.mark.parametrize("seed", [-5, 2**40, True, 1.5, "12", None])
+def test_a_forged_seed_is_refused(seed, tmp_path):
+    clf = ECRTClassifier(demixing="linear", head=MLP, checkpoint=tmp_path).fit(X, Y)
+    file = tmp_path / "fit" / "fit.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"seed": seed}))
+    with pytest.raises(InputError, match=r"fit\.json cannot be read"):
+        clf.fit(X, Y)
+
+
+@pytest.mark.parametrize("method", ["refit", "add_classes"])
+def test_what_goes_on_from_another_model_is_refused(method, tmp_path, killed_after):
+    rows = (X, Y) if method == "refit" else (X[:8] + 5, np.full(8, 4))
+    clf = ECRTClassifier(demixing=FLOW, head=MLP, random_state=0).fit(X, Y)
+    getattr(clf.set_params(checkpoint=tmp_path), method)(*rows)
+    other = ECRTClassifier(demixing=FLOW, head=MLP, random_state=0).fit(X[:200], Y[:200])
+    with pytest.raises(InputError, match=r"of another fit .*the model before"):
+        getattr(other.set_params(checkpoint=tmp_path), method)(*rows)
+    with pytest.raises(NotFittedError):
+        getattr(ECRTClassifier(checkpoint=tmp_path / "new"), method)(*rows)

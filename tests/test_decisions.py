@@ -65,6 +65,8 @@ def test_costs_are_given_in_order_or_by_name():
         ({"a": {"b": 1}, "b": {"a": 1}, "c": {"a": 1, "b": 1}}, "no column for the predicted class 'c'"),
         ({"a": 1, "b": 2}, "a mapping from predicted classes to costs for each true class"),
         ([["x", 1, 1], [1, 0, 1], [1, 1, 0]], "costs must hold numbers"),
+        (np.full((3, 3), 1j), "costs must hold numbers: some are complex"),
+        (np.full((3, 3), -1e301), r"costs: -1e\+301 is beyond 1e\+100"),
         (pd.DataFrame(np.ones((3, 3)), index=list("aab"), columns=list("abc")), "no row for the true class 'c'"),
     ],
 )

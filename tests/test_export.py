@@ -243,10 +243,18 @@ def test_float32_stays_float32(tmp_path):
     assert run.get_inputs()[0].type == "tensor(double)"  # large numbers lose their differences otherwise
 
 
+def test_a_class_that_the_file_cannot_name_is_named(tmp_path):
+    labels = np.array(["a", "b\ud800", "c"], dtype=object)[Y]
+    model = ECRTClassifier(demixing="none", head="linear", random_state=0).fit(X, labels)
+    with pytest.raises(InputError, match=r"class 'b.*' holds letters that UTF-8"):
+        model.to_onnx(tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     "names",
-    [["a", "ß", "long name"], [-3, 0, 2**40], [0.5, 1.5, 2.0], [False, True]],
-    ids=["text", "whole", "halves", "truth"],
+    [["a", "ß", "long name"], [-3, 0, 2**40], [5, 2**63, 2**64 - 1], [0.5, 1.5, 2.0], [False, True]],
+    ids=["text", "whole", "large", "halves", "truth"],
 )
 def test_labels_are_the_classes_themselves(names, tmp_path):
     rows, y = data(len(names))

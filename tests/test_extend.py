@@ -197,6 +197,13 @@ def test_a_function_serves_several_labels(rows):
     [
         (lambda sources, n, rng: sources, r"gave the shape \(\d+, 6\); finite samples of shape \(\d+, 6\) were asked"),
         (lambda sources, n, rng: np.full((n, 6), np.nan), "gave NaN or infinity"),
+        (lambda sources, n, rng: np.full((n, 6), "a"), "gave no numbers, but a ndarray"),
+        (lambda sources, n, rng: np.full((n, 6), 1j), "gave no numbers, but a ndarray"),
+        (lambda sources, n, rng: (one for one in sources), "gave no numbers, but a generator"),
+        (
+            lambda sources, n, rng: np.full((n, 6), 1e30),
+            r"gave numbers up to 1e\+30, where those of the class",
+        ),
         (ByFunction(), "ByFunction needs function="),
     ],
 )
@@ -283,3 +290,19 @@ def test_a_loss_of_ones_own_trains_the_head(rows):
     own = fitted(rows, "none", LinearHead(loss=LossRule(bind=smoothed), weight_decay=1e-3)).predict_proba(X)
     plain = fitted(rows, "none", LinearHead(loss="cross-entropy", weight_decay=1e-3)).predict_proba(X)
     assert own.max(axis=1).mean() < plain.max(axis=1).mean()
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"),
+    [
+        (None, "gave a NoneType"),
+        (lambda logits, y, done=1.0: logits.sum(), r"gave a tensor of shape \(\)"),
+        (lambda logits, y, done=1.0: logits, r"gave a tensor of shape \(2, 3\)"),
+        (lambda logits, y, done=1.0: logits.detach().sum(1), "without a gradient"),
+        (lambda logits, y, done=1.0: logits.detach().numpy().sum(1), "gave a ndarray"),
+    ],
+)
+@pytest.mark.parametrize("head", [LinearHead, MLPHead])
+def test_a_loss_that_cannot_serve_is_refused_before_training(rows, head, loss, told):
+    with pytest.raises(InputError, match=told):
+        ECRTClassifier(demixing="linear", head=head(loss=LossRule(bind=lambda counts: loss))).fit(*rows)

@@ -462,3 +462,14 @@ class TestCommand:
         result = invoke("fit", tmp_path / "e.npz", "--weight", "w", "-o", tmp_path / "fit")
         assert result.exit_code == 1
         assert "names a column of a table" in result.output
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize(
+    ("one", "told"),
+    [(10**17, "add up to more than"), (1e300, "add up to more than"), (np.datetime64("2020-01-01"), "dates or times")],
+)
+def test_weights_that_count_nothing_are_refused(one: Any, told: str) -> None:
+    X, y, _ = problem()
+    with pytest.raises(InputError, match=told):
+        ECRTTransformer(random_state=0).fit(X, y, sample_weight=np.full(len(y), one))

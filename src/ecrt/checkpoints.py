@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 import signal
 import threading
@@ -18,21 +19,23 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 import pandas as pd
 import torch
+from msgspec import Meta
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from scipy import sparse
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ecrt.disk import locked, read_json, replacing, write_json
+from ecrt.disk import canonical, locked, open_plain, read_json, replacing, write_json
 from ecrt.errors import InputError, TerminatedError, warn_user
 from ecrt.randomness import draw_on_from, drawn_so_far
 
@@ -42,9 +45,18 @@ EVERY = 30.0
 ROWS_AT_ONCE = 8192
 """Of data, when their digest is made."""
 
+MOST_BYTES = 8 * 2**30
+"""Of a file that is read."""
+
+NOT_OURS = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
+"""Errors of what is made from a file that this fit has not written; a module says that a state is not its own by a
+``RuntimeError``."""
+
 FIT, UNFINISHED = "fit.json", ("unfinished-0.safetensors", "unfinished-1.safetensors")
 ENDED = "ended-{:06d}-{:06d}.safetensors"
 """Trainings of these numbers."""
+
+ENDED_NAME = re.compile(r"ended-(\d{6,18})-(\d{6,18})\.safetensors")
 
 
 class Stateful(Protocol):
@@ -85,8 +97,9 @@ class Kept:
         found = self._of.ended(self._number, self._stage)
         if found is None:
             return None
-        self._of.restore(found["random"])
-        return found["outcome"]
+        with self.reading():
+            self._of.restore(found["random"])
+            return found["outcome"]
 
     def end(self, outcome: Any) -> None:
         """The training has come to its end."""
@@ -97,19 +110,33 @@ class Kept:
         found = self._of.take_unfinished(self._number, self._stage)
         if found is None:
             return None
-        self._before, self._now = found["before"], found["now"]
-        return found["state"]
+        with self.reading():
+            self._before, self._now = found["before"], found["now"]
+            return found["state"]
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Within this block, what was kept is put to use; what this fit cannot have kept is refused."""
+        try:
+            yield
+        except NOT_OURS as error:
+            raise InputError(
+                f"{self._of.folder}: what is kept of training {self._number} ({self._stage}) is not as this fit writes "
+                "it. Delete the folder to begin anew."
+            ) from error
 
     def batches(self, batches: Iterable[Any], done: int) -> Iterator[Any]:
         """The batches of an epoch but those that were done before it was stopped."""
         if done:
-            self._of.restore(self._before)
+            with self.reading():
+                self._of.restore(self._before)
         self._before = self._of.states()
         iterator = iter(batches)
-        for _ in range(done):
-            next(iterator)
         if done:
-            self._of.restore(self._now)
+            with self.reading():
+                for _ in range(done):
+                    next(iterator)
+                self._of.restore(self._now)
         return iterator
 
     def save(self, state: Callable[[], Any]) -> None:
@@ -117,6 +144,14 @@ class Kept:
         if self._of.is_time():
             now = {"before": self._before, "now": self._of.states(), "state": state()}
             self._of.write_unfinished({"number": self._number, "stage": self._stage} | now)
+
+
+@dataclass
+class _Fit:
+    """What the file of a checkpoint says of its fit."""
+
+    fit: dict[str, str]
+    seed: Annotated[int, Meta(ge=0, lt=2**31)] | None
 
 
 class Checkpoints:
@@ -129,16 +164,21 @@ class Checkpoints:
 
     def __init__(self, folder: Path, fit: dict[str, str]) -> None:
         self.folder, self.terminated, self.broken = folder, False, False
-        before = _read_fit(folder / FIT)
-        if before is None:
+        seedless = fit.get("random_state") == "None"
+        if (folder / FIT).exists():
+            before = read_json(folder / FIT, _Fit)
+            _check_same(folder, before.fit, fit)
+            if (before.seed is not None) != seedless:
+                raise InputError(f"{folder / FIT} cannot be read. Delete the folder to begin anew.")
+        else:
             if any(folder.iterdir()):
                 raise InputError(f"{folder} holds other files. Choose an empty folder for the checkpoint.")
-            before = {"fit": fit, "seed": secrets.randbits(31) if fit.get("random_state") == "None" else None}
-            write_json(folder / FIT, before)
-        else:
-            _check_same(folder, before["fit"], fit)
-        self.seed: int | None = before["seed"]
+            before = _Fit(fit, secrets.randbits(31) if seedless else None)
+            write_json(folder / FIT, vars(before))
+        self.seed = before.seed
         """Of a fit that was given none, so that it can go on."""
+        self._mark = _digest([canonical(vars(before))])
+        """In every file: what another fit, or another seed, has trained is not taken for this one's."""
         self._calls = 0
         self._things: list[Callable[[], Any]] = []
         self._new: dict[int, Any] = {}
@@ -178,12 +218,12 @@ class Checkpoints:
     def ended(self, number: int, stage: str) -> Any:
         """What is known of a training that has ended."""
         for file in self.folder.glob("ended-*.safetensors"):
-            first, last = (int(part) for part in file.stem.split("-")[1:])
-            if first <= number <= last:
+            places = ENDED_NAME.fullmatch(file.name)
+            if places and int(places[1]) <= number <= int(places[2]):
                 if self._read[0] != file:
                     self._read = file, self._readable(file.name) or {}
                 found = self._read[1].get(str(number))
-                if found is not None and found["stage"] == stage:
+                if isinstance(found, dict) and found.get("stage") == stage:
                     return found
         return None
 
@@ -209,7 +249,7 @@ class Checkpoints:
     def take_unfinished(self, number: int, stage: str) -> Any:
         """What is known of a training that was under way."""
         found = self._unfinished
-        return found if found is not None and (found["number"], found["stage"]) == (number, stage) else None
+        return found if _age(found)[0] == number and found.get("stage") == stage else None
 
     def write_unfinished(self, found: dict[str, Any]) -> None:
         """Write the state of the training that is under way; the one before it is kept, too."""
@@ -226,7 +266,7 @@ class Checkpoints:
         text = json.dumps(_packed(content, tensors))
         try:
             with replacing(self.folder / name) as file:
-                file.write(save(tensors, {"content": text}))
+                file.write(save(tensors, {"content": text, "fit": self._mark}))
         except InputError as error:
             if not self.broken:
                 warn_user(f"The fit goes on, but its checkpoint is not up to date. {error}")
@@ -236,15 +276,18 @@ class Checkpoints:
     def _readable(self, name: str) -> Any:
         """The content of a file; ``None`` if there is none, or it cannot be read: what it held is then done again."""
         try:
-            with safe_open(self.folder / name, "pt") as file:
-                return _unpacked(json.loads(file.metadata()["content"]), file.get_tensor)
-        except (OSError, SafetensorError, ValueError, KeyError):
+            with open_plain(self.folder / name, MOST_BYTES), safe_open(self.folder / name, "pt") as file:
+                about = file.metadata()
+                found = _unpacked(json.loads(about["content"]), file.get_tensor) if about["fit"] == self._mark else None
+        except (OSError, SafetensorError, *NOT_OURS):
             return None
+        return found if isinstance(found, dict) else None
 
 
 def _age(found: Any) -> tuple[int, int]:
     """Training and number of an unfinished state; what cannot be read is older than all."""
-    return (-1, 0) if found is None else (found["number"], found["place"])
+    number, place = ((found or {}).get(name) for name in ("number", "place"))
+    return (number, place) if type(number) is int and type(place) is int else (-1, 0)
 
 
 _active: ContextVar[Checkpoints | None] = ContextVar("checkpoints", default=None)
@@ -321,16 +364,6 @@ def _told_of_termination(checkpoints: Checkpoints) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _read_fit(file: Path) -> dict[str, Any] | None:
-    if not file.exists():
-        return None
-    found: Any = read_json(file)
-    try:
-        return {"fit": dict(found["fit"]), "seed": found["seed"] and int(found["seed"])}
-    except (TypeError, KeyError, ValueError):
-        raise InputError(f"{file} is not the file of a checkpoint. Choose another folder.") from None
 
 
 def _check_same(folder: Path, before: dict[str, str], now: dict[str, str]) -> None:

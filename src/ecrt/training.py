@@ -188,9 +188,10 @@ def train(
     history = History()
     kept = begin_training(stage)
     if kept is not None and (outcome := kept.outcome()) is not None:
-        module.load_state_dict(outcome["module"])
-        module.eval()
-        return History(**outcome["history"])
+        with kept.reading():
+            module.load_state_dict(outcome["module"])
+            module.eval()
+            return History(**outcome["history"])
     best_state = _snapshot(module)
     steps_per_epoch = len(batches)  # type: ignore[arg-type]
     parameters = [p for p in module.parameters() if p.requires_grad]
@@ -208,12 +209,14 @@ def train(
     stop = deadline_passed if to_the_end else stop_requested
     first, done = 0, 0
     if kept is not None and (state := kept.unfinished()) is not None:
-        first, done, best_state = state["epoch"], state["batch"], state["best"]
-        module.load_state_dict(state["module"])
-        history = History(**state["history"])
-        _restore_optimizer(optimizer, parameters, state["optimizer"])
-        schedule.go_on_from(state["step"])
-        steps.restore(state["steps"])
+        with kept.reading():
+            first, done, best_state = int(state["epoch"]), int(state["batch"]), state["best"]
+            module.load_state_dict(best_state)
+            module.load_state_dict(state["module"])
+            history = History(**state["history"])
+            _restore_optimizer(optimizer, parameters, state["optimizer"])
+            schedule.go_on_from(state["step"])
+            steps.restore(state["steps"])
 
     def state_at(epoch: int, batch: int) -> dict[str, Any]:
         return {
@@ -323,8 +326,9 @@ def minimise_convex(
     )  # fmt: skip
     kept = begin_training(stage)
     if kept is not None and (outcome := kept.outcome()) is not None:
-        module.load_state_dict(outcome["module"])
-        return int(outcome["evaluations"])
+        with kept.reading():
+            module.load_state_dict(outcome["module"])
+            return int(outcome["evaluations"])
     evaluations = 0
     best_loss, best_state = math.inf, _snapshot(module)
 

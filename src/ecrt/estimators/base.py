@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from importlib.metadata import version
-from inspect import BoundArguments, signature
+from inspect import signature
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -134,7 +134,7 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
         vars(working).update({name: value for name, value in vars(self).items() if name not in before})
         args, kwargs = tuple(map(in_numpy, args)), {name: in_numpy(value) for name, value in kwargs.items()}
         folder = None if self.checkpoint is None else Path(self.checkpoint) / learn.__name__
-        with kept_in(folder, partial(identity_of, self, signature(learn).bind, args, kwargs)) as seed:
+        with kept_in(folder, partial(identity_of, self, learn, args, kwargs)) as seed:
             if seed is not None:
                 working.random_state = seed
             learn(working, *args, **kwargs)
@@ -146,9 +146,9 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def identity_of(
-    estimator: Composed, bind: Callable[..., BoundArguments], args: tuple[Any, ...], kwargs: dict[str, Any]
+    estimator: Composed, learn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, str]:
-    """What a fit is of: if all this is the same, so is its result."""
+    """What a fit is of: if all this is the same, so is its result. A model to go on from is known by its answers."""
     options = estimator.get_params()
     if options.get("time_budget") is not None:
         raise InputError("checkpoint does not go with time_budget: what there is time for is not the same each time.")
@@ -159,8 +159,12 @@ def identity_of(
     if not isinstance(options["random_state"], (int, np.integer, type(None))):
         raise InputError("checkpoint needs a number, or None, as random_state.")
     options = {name: _described(value) for name, value in options.items() if name not in ("checkpoint", "verbose")}
-    given = bind(estimator, *args, **kwargs).arguments
+    given = signature(learn).bind(estimator, *args, **kwargs).arguments
     data = {name: digest_of(value) for name, value in given.items() if name != "self" and value is not None}
+    if learn.__name__ != "fit":
+        check_is_fitted(estimator)
+        answer = next(name for name in ("predict_proba", "predict", "transform") if hasattr(estimator, name))
+        data["the model before"] = digest_of(getattr(estimator, answer)(given["X"]))
     return {"ecrt": version("ecrt"), "torch": torch.__version__, "estimator": type(estimator).__name__} | options | data
 
 

@@ -24,6 +24,9 @@ SWEEPS = 5
 MOST_CLASSES = 50
 """Offsets are chosen for at most so many classes: with more, no held-out rows could tell them all."""
 
+LARGEST_COST = 1e100
+"""Sums of larger ones might no longer be numbers."""
+
 MOST_ROWS = 20_000
 """Held-out rows that choose."""
 
@@ -48,6 +51,8 @@ def cost_matrix(costs: Any, classes: NDArray[Any]) -> Array:
     if isinstance(costs, pd.DataFrame):
         costs = _named(costs, names)
     try:
+        if np.iscomplexobj(costs):
+            raise TypeError("some are complex")
         found = np.array(costs, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"costs must hold numbers: {error}.") from error
@@ -60,6 +65,10 @@ def cost_matrix(costs: Any, classes: NDArray[Any]) -> Array:
         true, predicted = np.argwhere(~np.isfinite(found))[0]
         raise InputError(
             f"costs: that of predicting {names[predicted]!r} for a row of {names[true]!r} is not a number."
+        )
+    if np.abs(found).max() > LARGEST_COST:
+        raise InputError(
+            f"costs: {found.flat[np.abs(found).argmax()]:g} is beyond {LARGEST_COST:g}. Give them in other units."
         )
     return found
 

@@ -365,9 +365,12 @@ def _name_classes(model: Any, classes: NDArray[Any]) -> None:
     """Let the output ``label`` hold the classes themselves instead of their places."""
     from onnx import TensorProto, helper
 
-    kinds = {"i": TensorProto.INT64, "u": TensorProto.INT64, "f": TensorProto.DOUBLE, "b": TensorProto.BOOL}
+    kinds = {"i": TensorProto.INT64, "u": TensorProto.UINT64, "f": TensorProto.DOUBLE, "b": TensorProto.BOOL}
     kind = kinds.get(classes.dtype.kind, TensorProto.STRING)
-    values: Any = [str(one).encode() for one in classes] if kind == TensorProto.STRING else classes.tolist()
+    try:
+        values: Any = [str(one).encode() for one in classes] if kind == TensorProto.STRING else classes.tolist()
+    except UnicodeEncodeError as error:
+        raise InputError(f"The class {error.object!r} holds letters that UTF-8, and so an ONNX file, lacks.") from error
     graph = model.graph
     (label,) = (output for output in graph.output if output.name == "label")
     for node in graph.node:

@@ -24,6 +24,9 @@ Hashes = NDArray[np.uint64]
 MOST_COPIES = 100_000
 """Rows that whole weights may make of fewer; with larger weights rows stay single."""
 
+LARGEST_TOTAL = 1e15
+"""Beyond, one more row would no longer count."""
+
 
 class WeightedRows(NamedTuple):
     """Rows to learn from; ``weight`` is what each counts for, ``None`` where all count for one."""
@@ -70,6 +73,8 @@ def weighted_rows(X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Wei
 
 def checked_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
     """Weights of so many rows: finite, none below zero, not all zero."""
+    if np.asarray(sample_weight).dtype.kind in "mM":
+        raise InputError("sample_weight holds dates or times; numbers are needed.")
     try:
         weight = check_array(sample_weight, dtype=np.float64, ensure_2d=False, ensure_all_finite=False)
     except (TypeError, ValueError) as error:
@@ -86,6 +91,11 @@ def checked_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
         )
     if not weight.any():
         raise InputError("Every sample weight is zero: there is no row to learn from.")
+    if np.minimum(weight, 2 * LARGEST_TOTAL).sum() > LARGEST_TOTAL:
+        raise InputError(
+            f"The sample weights add up to more than {LARGEST_TOTAL:g}. A weight says how often a row occurs: if "
+            "yours say only how rows compare with each other, divide them by their mean."
+        )
     if weight.sum() < 0.1 * np.count_nonzero(weight):
         warn_user(
             f"The sample weights of {np.count_nonzero(weight):,} rows add up to {weight.sum():.3g}. A weight says how "

@@ -223,6 +223,10 @@ class _OfFunction:
     kind: ClassVar[str] = "function"
 
 
+FARTHEST = 1e6
+"""How many times as far as the samples of its class, and one, a sample of a function may lie."""
+
+
 class ByFunction(_OfFunction, Augmentation):
     """Synthetic sources by a function of yours, which any ``augmentation=`` takes as it is, too.
 
@@ -260,10 +264,21 @@ class ByFunction(_OfFunction, Augmentation):
     def _made(self, s: Array, n: int, rng: np.random.Generator) -> Array:
         """Samples that the function has made, checked."""
         function: Any = self.function
-        made = np.asarray(function(s.copy(), n, rng), dtype=np.float64)
-        wanted = (n, s.shape[1])
-        if made.shape != wanted or not np.isfinite(made).all():
-            what = f"the shape {made.shape}" if made.shape != wanted else "NaN or infinity"
+        answer, wanted, what = function(s.copy(), n, rng), (n, s.shape[1]), ""
+        try:
+            made = np.array(answer.detach().cpu() if isinstance(answer, Tensor) else answer)
+            if made.dtype.kind in "cmMUS":
+                raise TypeError
+            made = made.astype(np.float64)
+        except (TypeError, ValueError):
+            made, what = s, f"no numbers, but a {type(answer).__name__}"
+        if not what and made.shape != wanted:
+            what = f"the shape {made.shape}"
+        elif not np.isfinite(made).all():
+            what = "NaN or infinity"
+        elif np.abs(made).max(initial=0) > FARTHEST * (1 + np.abs(s).max()):
+            what = f"numbers up to {np.abs(made).max():g}, where those of the class go up to {np.abs(s).max():g}"
+        if what:
             name = getattr(function, "__name__", type(function).__name__)
             raise InputError(f"augmentation: {name} gave {what}; finite samples of shape {wanted} were asked for.")
         return made
