@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
 from ecrt.errors import InputError
 from ecrt.rivals import DistributionCalibration
@@ -71,8 +72,8 @@ def test_calibration_divides_draws_among_the_rows_of_a_class(rows):
 
 
 def test_the_tukey_transform_leaves_columns_that_were_negative_in_the_fit():
-    z, nonnegative = np.array([[4.0, -4.0], [9.0, 9.0], [-1.0, 1.0]]), np.array([True, False])
+    z, nonnegative = torch.tensor([[4.0, -4.0], [9.0, 9.0], [-1.0, 1.0]]), torch.tensor([True, False])
     rooted = DistributionCalibration().transform(z, nonnegative)
     assert rooted.tolist() == [[2.0, -4.0], [3.0, 9.0], [0.0, 1.0]]
     logged = DistributionCalibration(power=0.0).transform(z, nonnegative)
-    assert logged[:, 0] == pytest.approx(np.log1p([4.0, 9.0, 0.0]))
+    assert logged[:, 0].numpy() == pytest.approx(np.log1p([4.0, 9.0, 0.0]))

@@ -298,11 +298,11 @@ def test_ctrl_c_keeps_the_best_finished_state(tmp_path, monkeypatch):
     np.savez(tmp_path / "e.npz", X=rng.normal(size=(len(y), 3)) + y[:, None], y=y)
     epochs = []
 
-    def run_epoch(steps, batches, stop):
+    def run_epoch(steps, *args):
         epochs.append(steps)
         if len(epochs) == 4:
             os.kill(os.getpid(), signal.SIGINT)
-        return _run_epoch(steps, batches, stop)
+        return _run_epoch(steps, *args)
 
     monkeypatch.setattr("ecrt.training._run_epoch", run_epoch)
     result = invoke(

@@ -24,6 +24,9 @@ Hashes = NDArray[np.uint64]
 MOST_COPIES = 100_000
 """Rows that whole weights may make of fewer; with larger weights rows stay single."""
 
+ROWS_AT_ONCE = 8192
+"""Of an array, when rows are compared."""
+
 LARGEST_TOTAL = 1e15
 """Beyond, one more row would no longer count."""
 
@@ -144,10 +147,24 @@ def _row_hashes(values: Any) -> Hashes:
         rows = values.tocsr(copy=True)
         rows.sum_duplicates()
         rows.eliminate_zeros()
-        hashes = _mixed(rows.data) * (_mixed(np.arange(rows.shape[1])) | np.uint64(1))[rows.indices]
+        hashes = _mixed(rows.data.astype(np.float64)) * _column_factors(rows.shape[1])[rows.indices]
         ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes)])  # sums of numbers of 64 bits, modulo 2^64
         return np.asarray(ends[rows.indptr[1:]] - ends[rows.indptr[:-1]], dtype=np.uint64)
-    return _row_hashes(pd.DataFrame(values.reshape(len(values), -1)))
+    values = values.reshape(len(values), -1)
+    if values.dtype.kind not in "fiub":
+        return _row_hashes(pd.DataFrame(values))
+    # As for a sparse matrix, zeros count for nothing: its rows must come in the same order.
+    factors, found = _column_factors(values.shape[1]), np.empty(len(values), dtype=np.uint64)
+    for start in range(0, len(values), ROWS_AT_ONCE):
+        part = np.asarray(values[start : start + ROWS_AT_ONCE], dtype=np.float64)
+        hashes = np.where(part == 0, np.uint64(0), _mixed(part.ravel()).reshape(part.shape))
+        found[start : start + ROWS_AT_ONCE] = (hashes * factors).sum(axis=1, dtype=np.uint64)
+    return found
+
+
+def _column_factors(n_columns: int) -> Hashes:
+    """An odd number for each column, so that a value counts for something else in another one."""
+    return _mixed(np.arange(n_columns)) | np.uint64(1)
 
 
 def _mixed(values: NDArray[Any]) -> Hashes:
