@@ -16,7 +16,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, Encoder, Flow, MLPHead, checkpoints
-from ecrt.errors import InputError, TerminatedError
+from ecrt.errors import InputError, ModelFileError, TerminatedError
+from ecrt.estimators.saved import load
+from ecrt.io.model_files import sealed
 from ecrt.selection import PseudoMinority
 
 X, Y = make_classification(240, n_classes=4, n_informative=6, weights=[0.4, 0.3, 0.25, 0.05], random_state=0)
@@ -308,3 +310,15 @@ def test_what_goes_on_from_another_model_is_refused(method, tmp_path, killed_aft
         getattr(other.set_params(checkpoint=tmp_path), method)(*rows)
     with pytest.raises(NotFittedError):
         getattr(ECRTClassifier(checkpoint=tmp_path / "new"), method)(*rows)
+
+
+def test_a_saved_model_names_no_folder_to_write_to(tmp_path):
+    clf = ECRTClassifier(demixing="linear", head="linear", random_state=0, checkpoint=tmp_path / "mine").fit(X, Y)
+    clf.save(tmp_path / "model")
+    assert load(tmp_path / "model").checkpoint is None
+    file = tmp_path / "model" / "model.json"
+    content = json.loads(file.read_text())
+    content["document"]["options"]["checkpoint"] = str(tmp_path / "theirs")
+    file.write_bytes(sealed(content["document"], content["tensors"]))
+    with pytest.raises(ModelFileError, match="names a checkpoint"):
+        load(tmp_path / "model")

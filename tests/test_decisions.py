@@ -420,3 +420,12 @@ def test_stacking_and_voting(rows):
     assert stacked.score(X, y) > 0.6
     hard = VotingClassifier([("ecrt", ECRTClassifier(costs=1 - np.eye(3), **QUICK))]).fit(X, y)  # labels are numbers
     assert hard.score(X, y) > 0.5
+
+
+def test_costs_may_be_a_frame_of_polars(rows):
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    X, y = rows
+    places = np.unique(y, return_inverse=True)[1]
+    frame = polars.DataFrame(1.0 - np.eye(3), schema=["0", "1", "2"])
+    clf = ECRTClassifier(demixing="none", head="linear", costs=frame, random_state=0).fit(X, places)
+    assert clf.cost_matrix_.tolist() == (1 - np.eye(3)).tolist()

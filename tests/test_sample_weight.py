@@ -456,6 +456,12 @@ class TestCommand:
         assert result.exit_code == 1
         assert message in " ".join(result.output.split())
 
+    def test_a_column_of_zeros_is_named(self, table: pd.DataFrame, tmp_path: Any) -> None:
+        table.assign(times=0).to_csv(tmp_path / "t.csv", index=False)
+        result = invoke("fit", tmp_path / "t.csv", *self.QUICK, "--weight", "times", "-o", tmp_path / "fit")
+        assert result.exit_code == 1
+        assert "--weight times: every weight is zero" in " ".join(result.output.split())
+
     def test_only_tables_have_a_column_of_weights(self, tmp_path: Any) -> None:
         X, y, _ = problem()
         np.savez(tmp_path / "e.npz", X=X, y=y)

@@ -441,6 +441,8 @@ def _unpack(document: Mapping[str, Any], tensors: Mapping[str, Any], encoder: nn
     values = {key: from_plain(value, f"options.{key[:60]}", encoder) for key, value in options.items()}
     if unknown := values.keys() - set(saved.estimator._get_param_names()):
         raise BadContentError(f"{name} has no options {sorted(unknown)[:5]}.")
+    named = values.get("checkpoint") is not None
+    refuse("It names a checkpoint, a folder to write to, as no saved model does.", when=named)
     estimator = saved.estimator(**values)
     vars(estimator).update(found)
     try:

@@ -132,6 +132,8 @@ def with_weights(data: DataFile, column: str) -> tuple[DataFile, NDArray[np.floa
             "finite numbers from 0 on."
         )
     kept = np.flatnonzero(weight)
+    if not len(kept):
+        raise InputError(f"--weight {column}: every weight is zero; there is no row to learn from.")
     if len(kept) < len(weight):
         warn_user(f"{len(weight) - len(kept)} rows of weight 0 are left out.")
     return data.take(kept), weight[kept]

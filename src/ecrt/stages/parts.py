@@ -150,7 +150,7 @@ def changed_options(part: Any, other: Any = None) -> set[str]:
 def _differs(value: Any, default: Any) -> bool:
     try:
         return bool(value != default)
-    except ValueError:  # arrays
+    except (TypeError, ValueError):  # arrays and frames
         return True
 
 
