@@ -17,6 +17,7 @@ from torch.utils.data import TensorDataset
 
 from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, ECRTTransformer, Encoder, Flow, MLPHead, checkpoints
 from ecrt.errors import InputError, ModelFileError, TerminatedError
+from ecrt.estimators.base import _described
 from ecrt.estimators.saved import load
 from ecrt.io.model_files import sealed
 from ecrt.selection import PseudoMinority
@@ -145,6 +146,19 @@ def test_digests_know_one_value_from_another(kind):
     other[-1, -1] += 1e-12
     assert checkpoints.digest_of(kind(one)) == checkpoints.digest_of(kind(X.copy()))
     assert checkpoints.digest_of(kind(one)) != checkpoints.digest_of(kind(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda counts: counts < 20, lambda counts: counts < 30),
+        (np.eye(60), np.eye(60) + np.diag([1e-9] * 59, k=1)),
+        (pd.DataFrame(np.eye(60)), pd.DataFrame(2 * np.eye(60))),
+    ],
+)
+def test_options_are_told_apart_by_what_they_hold(one, other):
+    assert _described(one) == _described(one)
+    assert _described(one) != _described(other)
 
 
 def test_encoders_are_told_apart_by_their_weights(tmp_path):

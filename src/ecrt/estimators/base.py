@@ -173,6 +173,12 @@ def _described(value: Any) -> str:
     if isinstance(value, nn.Module):
         weights = "".join(digest_of(one.detach().cpu().numpy()) for one in value.state_dict().values())
         return f"{type(value).__name__} {digest_of(weights)}"
+    if isinstance(value, (np.ndarray, pd.DataFrame)):
+        return digest_of(value)
+    code = getattr(value, "__code__", None)
+    if code is not None:
+        plain = [one for one in code.co_consts if isinstance(one, (bool, int, float, str, type(None)))]
+        return f"{value.__qualname__} {digest_of(repr((code.co_code, code.co_names, plain)))}"
     return getattr(value, "__qualname__", repr(value)) if callable(value) else repr(value)
 
 
