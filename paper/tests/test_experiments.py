@@ -115,7 +115,7 @@ def test_results_are_of_the_whole_recipe(name):
     recipe = RECIPES[name]
     result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert result["command"] == f"python -m paper {name}"
-    assert result["seconds"] > 0
+    assert max(result["seconds"], result.get("cell_seconds", 0)) > 0  # the former are of the last call alone
     assert result["machine"]["cpu_count"] > 0
     wanted = [json.dumps(cell, sort_keys=True) for cell in recipe.cells(smoke=False)]
     found = [json.dumps(row["cell"], sort_keys=True) for row in result["rows"]]
