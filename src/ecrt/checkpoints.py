@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -57,16 +57,6 @@ ENDED = "ended-{:06d}-{:06d}.safetensors"
 """Trainings of these numbers."""
 
 ENDED_NAME = re.compile(r"ended-(\d{6,18})-(\d{6,18})\.safetensors")
-
-
-class Stateful(Protocol):
-    """What changes in the course of a training, other than the module, its optimizer and random numbers."""
-
-    def state(self) -> Any:
-        """Plain values and tensors."""
-
-    def restore(self, state: Any) -> None:
-        """Go on from that state."""
 
 
 class Tally:
@@ -196,7 +186,7 @@ class Checkpoints:
         return Kept(self, self._calls, stage)
 
     def register(self, thing: Any) -> None:
-        """Keep its state with that of trainings, while it lives."""
+        """Keep its state with that of trainings, while it lives: a generator, or what has ``state`` and ``restore``."""
         try:
             self._things.append(weakref.ref(thing))
         except TypeError:  # generators of numpy
