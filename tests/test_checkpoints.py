@@ -140,6 +140,12 @@ def test_a_checkpoint_of_another_fit_is_refused_by_name(change, named, tmp_path)
         other.fit(data, labels)
 
 
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_what_names_no_folder_is_refused(name):
+    with pytest.raises(InputError, match="must name a folder"):
+        ECRTClassifier(checkpoint=name, random_state=0).fit(X, Y)
+
+
 @pytest.mark.parametrize("kind", [pd.DataFrame, torch.from_numpy, lambda one: one.tolist()])
 def test_digests_know_one_value_from_another(kind):
     one, other = X.copy(), X.copy()

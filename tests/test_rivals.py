@@ -23,6 +23,7 @@ from torch.utils.data import TensorDataset
 import ecrt
 from ecrt import BaselineClassifier, ECRTClassifier, ECRTWarning, Encoder, InputError, LinearHead, MLPHead
 from ecrt.losses import LOSS_OPTIONS, LossRule, cross_entropy
+from ecrt.nn import BalancedHead
 from ecrt.rivals import (
     LDA,
     LDAM,
@@ -194,6 +195,20 @@ def test_images_in_a_dataset_with_a_cosine_head():
     )  # fmt: skip
     clf.fit(TensorDataset(x, y))
     assert clf.predict_proba(TensorDataset(x, y)).shape == (24, 3)
+
+
+@pytest.mark.parametrize("method", ["ldam", "erm"])
+@pytest.mark.parametrize("holdout", [0.0, 0.25])
+def test_a_cosine_head_is_tempered_saved_and_exported(table, method, holdout, tmp_path):
+    """LDAM leaves logits on a scale of their own, which held-out rows mend."""
+    clf = make(method, encoder=Encoder("mlp", epochs=20, head="cosine", holdout=holdout)).fit(*table)
+    inner = clf.head_.head if isinstance(clf.head_, BalancedHead) else clf.head_
+    assert (float(inner.scale) != clf.rival.encoder(clf.encoder).logit_scale) == (method == "ldam" and holdout > 0)
+    clf.save(tmp_path / "model")
+    again = ecrt.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(table[0]), clf.predict_proba(table[0]))
+    served = clf.to_module()(torch.from_numpy(clf.read_rows(table[0])))
+    np.testing.assert_allclose(served[1].numpy(), clf.predict_proba(table[0]), atol=1e-5)
 
 
 @pytest.mark.parametrize("head_loss", LOSS_OPTIONS)

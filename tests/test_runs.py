@@ -126,6 +126,7 @@ def test_inspect_shows_the_card(fitted):
         (["fit", "{wine}", "--target", "kind", "--device", "cuda:99"], "device='cuda:99' cannot be used here"),
         (["fit", "{wine}", "--target", "kind", "--config", "none.yaml"], "none.yaml cannot be read"),
         (["predict", "{tmp}", "{wine}"], "no config.yaml"),
+        (["predict", "{saved}", "{wine}"], "is read there, by ecrt.load"),
         (["predict", "{fitted}", "{short}"], r"lacks the columns ['ash']"),
         (["predict", "{fitted}", "{wine}", "-o", "p.xls"], "must end in"),
         (["evaluate", "{fitted}", "{short}"], "no column"),
@@ -138,7 +139,7 @@ def test_errors_are_one_line(wine, fitted, tmp_path, monkeypatch, arguments, mes
     pd.read_csv(wine).drop(columns=["ash", "kind"]).to_csv(short, index=False)
     empty = tmp_path / "empty"
     empty.mkdir()
-    known = {"wine": wine, "fitted": fitted, "short": short, "tmp": empty}
+    known = {"wine": wine, "fitted": fitted, "saved": fitted / "model", "short": short, "tmp": empty}
     output = ["-o", "out"] if arguments[0] == "fit" else []
     result = invoke(*(argument.format(**known) for argument in arguments), *output)
     assert result.exit_code == 1, result.output

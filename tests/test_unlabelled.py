@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -165,6 +168,13 @@ def test_rows_that_help_are_used_and_it_is_said(used):
     assert clf.score(X_test, y_test) > without.score(X_test, y_test) + 0.01
     assert not without.unlabelled_used_
     assert without.unlabelled_verdict_ == ""
+
+
+def test_rows_whose_pupils_have_no_weight_are_not_called_used(used):
+    clf = copy.copy(used[0])
+    clf.members_ = tuple(replace(one, weight=0.0 if one.taught else one.weight) for one in clf.members_)
+    assert not clf.unlabelled_used_
+    assert "are not used, since no model that learned from them has a weight" in clf.unlabelled_verdict_
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -505,7 +505,7 @@ class CosineHead(nn.Module):
 
     def __init__(self, n_inputs: int, n_classes: int, scale: float = 30.0) -> None:
         super().__init__()
-        self.scale = scale
+        self.scale = nn.Buffer(torch.tensor(float(scale)))
         self.weight = nn.Parameter(nn.functional.normalize(torch.randn(n_classes, n_inputs), dim=1))
 
     def forward(self, s_nd: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from functools import partial, wraps
 from importlib.metadata import version
 from inspect import signature
 from numbers import Integral, Real
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -133,7 +133,7 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
         before = {"_report", *(learned_attributes(self) if learn.__name__ == "fit" else ())}
         vars(working).update({name: value for name, value in vars(self).items() if name not in before})
         args, kwargs = tuple(map(in_numpy, args)), {name: in_numpy(value) for name, value in kwargs.items()}
-        folder = None if self.checkpoint is None else Path(self.checkpoint) / learn.__name__
+        folder = None if self.checkpoint is None else _folder_named(self.checkpoint) / learn.__name__
         with kept_in(folder, partial(identity_of, self, learn, args, kwargs)) as seed:
             if seed is not None:
                 working.random_state = seed
@@ -143,6 +143,12 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
         return self
 
     return learn_all
+
+
+def _folder_named(checkpoint: str | PathLike[str]) -> Path:
+    if not fspath(checkpoint) or "\0" in fspath(checkpoint):
+        raise InputError(f"checkpoint must name a folder; {fspath(checkpoint)!r} does not.")
+    return Path(checkpoint)
 
 
 def identity_of(

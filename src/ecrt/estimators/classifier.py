@@ -508,8 +508,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     def unlabelled_used_(self) -> bool:
         """Whether the members have learned from unlabelled rows as well."""
         check_is_fitted(self)
-        told = self.history_.get("unlabelled", {})
-        return "gain" in told and Worth(**{name: told[name] for name in Worth._fields}).pays
+        return any(one.taught and one.weight > 0 for one in self.members_)
 
     @property
     def unlabelled_verdict_(self) -> str:
@@ -530,8 +529,12 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         )
         if self.unlabelled_used_:
             return f"The {rows} are used: {figures}."
-        chance = told["gain"] > told["error"]
-        why = "rows are predicted no better than by chance" if chance else "that saves no more than its standard error"
+        if Worth(**{name: told[name] for name in Worth._fields}).pays:
+            why = "no model that learned from them has a weight in the end"
+        elif told["gain"] > told["error"]:
+            why = "rows are predicted no better than by chance"
+        else:
+            why = "that saves no more than its standard error"
         return f"The {rows} are not used, since {why}: {figures}."
 
     def sample(

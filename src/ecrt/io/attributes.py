@@ -38,6 +38,7 @@ from ecrt.nn import (
     AutoEncoder,
     BalancedHead,
     ClassGaussians,
+    CosineHead,
     Forest,
     GrownTrees,
     MLPEncoder,
@@ -683,7 +684,7 @@ def _check_columns(columns: Standardise) -> None:
 class HeadShape(NamedTuple):
     """Kind of a head, and the layers and dropout of an MLP."""
 
-    kind: Literal["linear", "mlp", "gaussian", "trees", "forest"]
+    kind: Literal["linear", "cosine", "mlp", "gaussian", "trees", "forest"]
     hidden: tuple[int, ...] = ()
     dropout: float = 0.0
 
@@ -696,7 +697,7 @@ def head_shape(head: nn.Module) -> HeadShape:
         dropout = next((layer.p for layer in inner if isinstance(layer, nn.Dropout)), 0.0)
         return HeadShape("mlp", tuple(hidden), dropout)
     kinds: dict[type[nn.Module], Any] = {
-        nn.Linear: "linear", ClassGaussians: "gaussian", Trees: "trees", Forest: "forest",
+        nn.Linear: "linear", CosineHead: "cosine", ClassGaussians: "gaussian", Trees: "trees", Forest: "forest",
     }  # fmt: skip
     if type(inner) not in kinds:
         raise InputError(f"A head of class {type(inner).__name__} cannot be saved.")
@@ -733,6 +734,8 @@ class HeadNetwork(Kind):
                 head = _new_forest(store, inner, n_outputs)
             elif "variance_md" in there:
                 head = ClassGaussians(torch.empty(n_outputs, n_sources), torch.empty(n_outputs, n_sources))
+            elif "scale" in there:
+                head = CosineHead(n_sources, n_outputs)
             else:
                 hidden = () if "weight" in there else _layer_sizes(store, inner)[1:-1]
                 head = make_head(n_sources, n_outputs, hidden, dropout)

@@ -129,7 +129,9 @@ def check_run(folder: Path) -> None:
     """Refuse a folder whose files are not of one run, by the name of the file."""
     recover(folder)
     if not (folder / CONFIG_FILE).is_file():
-        raise InputError(f"{folder} was not written by ecrt fit: it has no {CONFIG_FILE}.")
+        known = (folder / CARD_FILE).is_file()
+        how = "A model that was saved in Python is read there, by ecrt.load." if known else ""
+        raise InputError(f"{folder} was not written by ecrt fit: it has no {CONFIG_FILE}. {how}".rstrip())
     files = _sealed(folder)
     if files is None:
         raise ModelFileError(folder / SEAL_FILE, "The run has no such file, or not a readable one.", "Fit again.")

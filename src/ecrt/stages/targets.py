@@ -41,7 +41,7 @@ from ecrt.losses import (
     sample_weights,
 )
 from ecrt.metrics import LEAST_LOG_PROBABILITY, bce_per_row, lowest_temperature
-from ecrt.nn import BalancedHead, ClassGaussians
+from ecrt.nn import BalancedHead, ClassGaussians, CosineHead
 from ecrt.randomness import generator_on, own_draws_only
 from ecrt.stages.augmenting import Augmentation, Synthetic, class_sources, draw_classes, label_sources
 from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix, sources_of
@@ -452,10 +452,13 @@ def without_prior(module: nn.Module, prior_m: Tensor, temperature: float = 1.0) 
     """A module of balanced logits, made from one whose logits, divided by the temperature, assume a class prior."""
     if temperature != 1:
         module = copy.deepcopy(module)
-        _, last = last_layer(module)
-        with torch.no_grad():
-            last.weight.div_(temperature)
-            last.bias.div_(temperature)
+        if isinstance(module, CosineHead):
+            module.scale.div_(temperature)
+        else:
+            _, last = last_layer(module)
+            with torch.no_grad():
+                last.weight.div_(temperature)
+                last.bias.div_(temperature)
     if torch.allclose(prior_m, prior_m.mean(), rtol=1e-12, atol=0.0):
         return module
     reference = next(iter(module.state_dict().values()))
