@@ -128,6 +128,10 @@ def test_mistakes_are_said(rows):
         augmenter.fit(x, y[:3])
     with pytest.raises(InputError, match="whole numbers"):
         augmenter.fit(x, y.float())
+    with pytest.raises(InputError, match="features must be a torch tensor, not ndarray"):
+        augmenter.fit(x.numpy(), y)
+    with pytest.raises(InputError, match="labels must be a torch tensor, not list"):
+        augmenter.fit(x, y.tolist())
     augmenter.fit(x, y)
     with pytest.raises(InputError, match="2 columns; those of fit had 3"):
         augmenter(x[:, :2], y)

@@ -9,12 +9,22 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from imblearn.ensemble import BalancedRandomForestClassifier, EasyEnsembleClassifier
+from imblearn.over_sampling import SMOTE
+from imblearn.pipeline import make_pipeline as resampled
+from imblearn.under_sampling import TomekLinks
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
-from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    BaggingClassifier,
+    ExtraTreesClassifier,
+    RandomForestClassifier,
+    StackingClassifier,
+    VotingClassifier,
+)
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, TunedThresholdClassifierCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
@@ -26,6 +36,11 @@ from ecrt.comparison import Method, TableReader, choose_methods
 from ecrt.losses import LossRule, cross_entropy, make_class_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.ECRTWarning")
+BALANCED = LogisticRegression(class_weight="balanced")
+
+
+def soft_vote(*models):
+    return VotingClassifier([(f"model{i}", model) for i, model in enumerate(models)], voting="soft")
 
 
 @pytest.fixture(scope="module")
@@ -85,12 +100,16 @@ def test_classifiers_read_tables_as_numbers_and_pipelines_as_they_are():
 
 
 def test_probabilities_are_taken_for_what_the_classifier_makes_them(rows):
-    balanced, training = LogisticRegression(class_weight="balanced"), LogisticRegression()
+    balanced, training = BALANCED, LogisticRegression()
     for one, prior in (
         (balanced, "balanced"), (training, "training"), (make_pipeline(StandardScaler(), balanced), "balanced"),
         (GridSearchCV(balanced, {"C": [1.0]}), "balanced"), (CalibratedClassifierCV(balanced), "training"),
         (ECRTClassifier(), "balanced"), (ECRTClassifier(class_prior="training"), "training"),
-        (Method(label="mine", build=lambda parameters, seed: training, space={}, reference=""), "balanced"),
+        (Method(label="mine", build=lambda parameters, seed: training), "balanced"),
+        (BaggingClassifier(balanced), "balanced"), (soft_vote(balanced, balanced), "balanced"),
+        (StackingClassifier([("a", balanced)], training), "training"), (soft_vote(GaussianNB()), "training"),
+        (BalancedRandomForestClassifier(), "balanced"), (EasyEnsembleClassifier(), "balanced"),
+        (resampled(SMOTE(), training), "balanced"), (TunedThresholdClassifierCV(balanced), "balanced"),
     ):  # fmt: skip
         assert choose_methods({"one": one})["one"].prior == prior, one
     quick = {"demixing": "linear", "head": "linear", "random_state": 0}
@@ -114,7 +133,12 @@ def test_probabilities_are_taken_for_what_the_classifier_makes_them(rows):
         ({"../up": GaussianNB()}, "'../up' cannot be a name"),
         ([GaussianNB()], "GaussianNB.* has no name. Give it one: {'my method': GaussianNB"),
         ([{"one": GaussianNB()}, {"one": GaussianNB()}], "'one' is there twice"),
-        ({"mine": ECRTClassifier(class_prior=[0.5, 0.5])}, "'mine' has class_prior=.0.5, 0.5.: use 'balanced'"),
+        ({"mine": ECRTClassifier(class_prior=[0.5, 0.5])}, "'mine' weighs or resamples classes"),
+        ({"votes": soft_vote(GaussianNB(), BALANCED)}, "'votes' weighs .* Say so: Method"),
+        ({"dict": LogisticRegression(class_weight={0: 1, 1: 9})}, "'dict' weighs or resamples"),
+        ({"search": GridSearchCV(LogisticRegression(), {"class_weight": ["balanced"]})}, "'search' weighs"),
+        ({"some": resampled(SMOTE(sampling_strategy="minority"), GaussianNB())}, "'some' weighs or resamples"),
+        ({"clean": resampled(TomekLinks(), GaussianNB())}, "'clean' weighs or resamples"),
         ({}, "No method is named"),
     ],
 )

@@ -402,6 +402,16 @@ def test_a_label_without_a_positive_is_said_aloud_and_never_predicted(table, thr
     assert ecrt.load(tmp_path / "model").predict(X)[:, 6].sum() == 0
 
 
+@pytest.mark.parametrize("thresholds", ["half", "validation"])
+def test_a_label_of_every_row_is_said_aloud_and_always_predicted(table, thresholds):
+    X, Y = table
+    wide = np.column_stack([Y, np.ones(len(Y), dtype=int)])
+    with pytest.warns(ECRTWarning, match=r"Every row has the label\(s\) \[6\]"):
+        clf = ECRTClassifier(minority=[5], thresholds=thresholds, **LINEAR).fit(X, wide)
+    for prior in ("balanced", "training", [0.5] * 7):
+        assert clf.set_params(class_prior=prior).predict(X)[:, 6].all()
+
+
 def test_class_prior_only_shifts_the_log_odds(table, fitted):
     X, Y = table
     scores = {}

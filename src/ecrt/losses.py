@@ -366,6 +366,11 @@ class LossRule:
     changes: bool = False
     shift: Callable[[Tensor], Tensor] | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("bind", "prior"):
+            if not callable(getattr(self, name)):
+                raise InputError(f"LossRule: {name} must be a function of class counts; got {getattr(self, name)!r}.")
+
 
 def loss_rule(name: str | LossRule, options: Mapping[str, float] | None = None) -> LossRule:
     """A loss by its name, or a rule as it is; an unknown name or option is refused."""

@@ -502,7 +502,8 @@ def best_thresholds(scores: Array, present: Indicator, fallback: Array, least_po
 
     Parameters
     ----------
-    fallback : the cut of labels with fewer than ``least_positives`` rows.
+    fallback : the cut of labels with fewer than ``least_positives`` rows; where all rows are best above the cut, it is
+        no higher than this.
     """
     cuts = np.array(fallback, dtype=np.float64)
     for label in np.flatnonzero(present.sum(axis=0) >= least_positives):
@@ -511,7 +512,8 @@ def best_thresholds(scores: Array, present: Indicator, fallback: Array, least_po
         f1 = 2 * hits / (np.arange(1, len(ranked) + 1) + hits[-1])
         last_of_ties = np.append(ranked[1:] < ranked[:-1], True)  # a cut cannot part equal scores
         best = int(np.argmax(np.where(last_of_ties, f1, -1.0)))
-        cuts[label] = ranked[best] if best + 1 == len(ranked) else (ranked[best] + ranked[best + 1]) / 2
+        lowest = best + 1 == len(ranked)
+        cuts[label] = min(ranked[best], cuts[label]) if lowest else (ranked[best] + ranked[best + 1]) / 2
     return cuts
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone, is_classifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import StackingClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -28,6 +30,7 @@ from ecrt.stages import LinearHead, MLPHead, Parametric
 
 Array = NDArray[np.float64]
 Parameters = Mapping[str, Any]
+Prior = Literal["balanced", "training"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +50,9 @@ class Method:
 
     label: str
     build: Callable[[Parameters, int], Any]
-    space: Space
-    prior: Literal["balanced", "training"] = "balanced"
-    reference: str
+    space: Space = field(default_factory=dict)
+    prior: Prior = "balanced"
+    reference: str = ""
     variants: tuple[Parameters, ...] = ({},)
     fitted_as: str | None = None
 
@@ -229,18 +232,63 @@ def _own_method(name: Any, given: Any) -> Method:
         raise InputError(
             f"methods: {name!r} ({kind}) gives no probabilities. Wrap it: sklearn.calibration.CalibratedClassifierCV."
         )
-    final = given
-    while isinstance(final, Pipeline | BaseSearchCV):
-        final = final.steps[-1][1] if isinstance(final, Pipeline) else final.estimator
-    weighted = str(final.get_params().get("class_weight")).startswith("balanced")
-    prior: Literal["balanced", "training"] = "balanced"
-    if isinstance(final, ClassProbabilities):
-        prior = "training" if isinstance(final.class_prior, str) and final.class_prior == "training" else "balanced"
-        if not isinstance(final.class_prior, str):
-            raise InputError(f"methods: {name!r} has class_prior={final.class_prior!r}: use 'balanced' or 'training'.")
-    elif not weighted:
-        prior = "training"
-    return Method(label=name, build=partial(_built, given), space={}, prior=prior, reference=_shown(given))
+    return Method(
+        label=name, build=partial(_built, given), space={}, prior=_prior(name, given), reference=_shown(given)
+    )
+
+
+def _prior(name: str, given: Any) -> Prior:
+    """The class prior that probabilities of the user's own classifier assume; refused where that is not certain."""
+    found = {*_priors(given)}
+    if len(found) == 1 and (prior := found.pop()) is not None:
+        return prior
+    raise InputError(
+        f"methods: {name!r} weighs or resamples classes, so it is not certain which class frequencies its "
+        "probabilities assume, equal ones or those of training. Say so: "
+        "Method(label=..., build=lambda parameters, seed: ..., prior='balanced' or 'training')."
+    )
+
+
+def _priors(model: Any) -> Iterator[Prior | None]:
+    """What each classifier whose probabilities a model gives, or averages, assumes; ``None`` where it is unknown."""
+    options = model.get_params(deep=False)
+    if isinstance(model, Pipeline):
+        samplers = [step for _, step in model.steps[:-1] if hasattr(step, "fit_resample")]
+        if not samplers:
+            yield from _priors(model.steps[-1][1])
+        else:
+            yield "balanced" if all(map(_balances, samplers)) else None
+    elif isinstance(model, ClassProbabilities):
+        named = isinstance(model.class_prior, str)
+        yield None if not named else "training" if model.class_prior == "training" else "balanced"
+    elif isinstance(model, CalibratedClassifierCV | StackingClassifier):
+        yield "training"  # whatever they are made of, the last step has seen the rows as they are
+    elif "sampling_strategy" in options:  # ensembles of imbalanced-learn
+        yield "balanced" if _balances(model) else None
+    elif isinstance(model, VotingClassifier):
+        for _, one in model.estimators:
+            yield from _priors(one)
+    elif isinstance(model, BaseSearchCV):
+        tried = options.get("param_grid", options.get("param_distributions"))
+        grids = [tried] if isinstance(tried, Mapping) else tried
+        names = {path.rpartition("__")[2] for grid in grids for path in grid}
+        if names & {"class_weight", "class_prior", "sampling_strategy"}:
+            yield None
+        else:
+            yield from _priors(model.estimator)
+    elif "class_weight" in options:
+        weight = options["class_weight"]
+        yield "training" if weight is None else "balanced" if str(weight).startswith("balanced") else None
+    elif hasattr(options.get("estimator"), "get_params"):  # bagging, boosting, thresholds
+        yield from _priors(options["estimator"])
+    else:
+        yield "training"
+
+
+def _balances(sampler: Any) -> bool:
+    """Whether what a sampler leaves has equally many rows of each class."""
+    equal = getattr(sampler, "sampling_strategy", None) in ("auto", "all", "not majority", "not minority")
+    return equal and getattr(sampler, "_sampling_type", None) != "clean-sampling"
 
 
 def _built(given: Any, parameters: Parameters, seed: int) -> Any:

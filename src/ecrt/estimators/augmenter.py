@@ -143,7 +143,7 @@ class ECRTAugmenter(nn.Module):
             return features, labels, features.new_full((len(features),), 1 / max(len(features), 1))
         if self._pools is None:
             raise InputError("This augmenter has not learned anything yet: call fit(features, labels) first.")
-        z, y = self._checked(features.detach(), labels)
+        z, y = self._checked(features, labels)
         known = np.isin(y, self._classes)
         if not known.all():
             raise InputError(f"Labels {np.unique(y[~known]).tolist()} were not among those of fit.")
@@ -168,6 +168,9 @@ class ECRTAugmenter(nn.Module):
 
     def _checked(self, features: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Features and labels as arrays."""
+        for name, given in (("features", features), ("labels", labels)):
+            if not isinstance(given, Tensor):
+                raise InputError(f"{name} must be a torch tensor, not {type(given).__name__}.")
         if features.ndim != 2 or labels.shape != (len(features),):
             raise InputError(
                 "features must be a matrix, and labels one number for each of its rows; they have the shapes "

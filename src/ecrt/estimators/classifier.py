@@ -677,7 +677,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         if counts.max(initial=0) < 2 or (counts == labelled.indicator.shape[0]).all():
             raise InputError(f"None of the {n_labels} labels can be learned: at least one needs two rows that have it.")
         self._keep_counts(counts, multilabel=True)
-        _say_absent(self.classes_[counts == 0])
+        _say(self.classes_[counts == 0], "No row has", "they cannot be learned and will never be predicted")
+        always = counts == labelled.indicator.shape[0]
+        _say(self.classes_[always], "Every row has", "there is nothing to learn, and they will always be predicted")
         roles = assign_roles(counts, self.classes_, minority=rare, **self._learners)
         with self._session() as session:
             target = LabelTarget(labelled, roles, self._parts("augmentation")[0], session.rng, session.device)
@@ -808,8 +810,7 @@ def _with_new(before: SourceDiagnostics, new: SourceDiagnostics) -> SourceDiagno
     return replace(before, classes=tuple(measured[one.label] for one in new.classes))
 
 
-def _say_absent(labels: NDArray[Any]) -> None:
+def _say(labels: NDArray[Any], what: str, follows: str) -> None:
     if len(labels):
-        shown = labels[:10].tolist()
         more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
-        warn_user(f"No row has the label(s) {shown}{more}: they cannot be learned and will never be predicted.")
+        warn_user(f"{what} the label(s) {labels[:10].tolist()}{more}: {follows}.")

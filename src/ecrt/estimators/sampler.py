@@ -276,7 +276,8 @@ class Cells:
         if sparse.issparse(self.X):
             dense = np.where(origin >= 0, self.z[np.maximum(origin, 0), self.first], numbers)
             given: Any = self.X
-            return sparse.vstack([given, sparse.csr_array(dense.astype(given.dtype))], format=given.format)
+            kind = sparse.csr_array if isinstance(given, sparse.sparray) else sparse.csr_matrix
+            return sparse.vstack([given, kind(dense.astype(given.dtype))], format=given.format)
         array = np.asarray(self.X)
         new_rows = np.take_along_axis(array, np.maximum(origin, 0), axis=0)
         new_rows[origin < 0] = numbers[origin < 0].astype(array.dtype)
