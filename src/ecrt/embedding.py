@@ -7,6 +7,7 @@ chunk; after an interruption, finished chunks are used again, with the same resu
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
 from ecrt.data import ImageList, open_image, read_data, read_image_list
-from ecrt.disk import check_writable, locked, read_json, remove_litter, replacing, write_arrays, write_json
+from ecrt.disk import check_writable, locked, read_json, remove_litter, write_arrays, write_bytes, write_json
 from ecrt.errors import InputError, warn_user
 from ecrt.memory import ask, in_parts
 from ecrt.randomness import seeded
@@ -430,8 +431,9 @@ def embed(
                 if len(wrong):
                     raise InputError(f"{backbone.name} gives NaN or infinity for {items.ids[batch[wrong[0]]]}.")
                 progress.advance()
-            with replacing(file) as unfinished:
-                np.save(unfinished, np.concatenate(found))
+            content = io.BytesIO()  # numpy does not say why it cannot write to a file
+            np.save(content, np.concatenate(found))
+            write_bytes(file, content.getvalue())
         progress.finish()
         X = np.empty((len(items), *np.load(files[0], mmap_mode="r").shape[1:]), np.float32)
         for file, chunk in zip(files, chunks, strict=True):

@@ -30,7 +30,7 @@ from ecrt.comparison.methods import METHODS, Asked, Method, choose_methods
 from ecrt.comparison.results import MEASURES, Comparison, MethodResult, choose_measure
 from ecrt.comparison.splits import Split, make_splits, warnings_of
 from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows
-from ecrt.disk import locked, plain, read_arrays, read_json, remove_litter, write_arrays, write_json
+from ecrt.disk import locked, make_folder, plain, read_arrays, read_json, remove_litter, write_arrays, write_json
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.inputs import in_pandas
 from ecrt.io.model_files import package_versions
@@ -219,8 +219,7 @@ def _run_all(
 
     def each() -> Iterator[tuple[Any, ...]]:
         for name, seed in tasks:
-            folder = store.run_folder(name, seed)
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = make_folder(store.run_folder(name, seed))
             own = None if METHODS.get(name) is methods[name] else methods[name]  # ours are known in every process
             yield name, seed, splits[seed], settings, folder, own
 
