@@ -65,7 +65,7 @@ def some_model():
 def test_a_model_is_saved_whole_or_not_at_all(number, tmp_path, full):
     clf = some_model()
     full(0, number)
-    with pytest.raises(InputError, match="Cannot write .*(No space left|Disk quota exceeded)"):
+    with pytest.raises(InputError, match=r"Cannot write .*(No space left|Disk quota exceeded)"):
         clf.save(tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
