@@ -163,7 +163,7 @@ def plan(rates: dict[str, dict[str, float]]) -> dict[str, Any]:
         "prediction of all rows, 768 sources": stage(ROWS * 2 * COLUMNS * CLASSES, double),
     }  # fmt: skip
     wire = {
-        "moments, once": 8 * (COLUMNS**2 + CLASSES * (COLUMNS + 1)),
+        "moments, once": ring * 8 * (COLUMNS**2 + CLASSES * (COLUMNS + 1)),
         "encoder, gradients of a step": ring * 4 * encoder_numbers,
         "flow, gradients of a step": ring * 4 * flow_numbers,
         "labels of a step": 8 * GLOBAL_BATCH,
