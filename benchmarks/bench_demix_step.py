@@ -18,7 +18,7 @@ from ecrt.flows import ClassPrior, MaskedFlow, class_moments, fit_linear_demixin
 from ecrt.losses import fdv_in_batch, flow_nll
 from ecrt.nn import make_critic
 from ecrt.stages.demixing import ContrastiveModel, Flow
-from ecrt.training import IndexBatches, Schedule, TrainingConfig, WatchedSteps
+from ecrt.training import Backward, IndexBatches, Schedule, TrainingConfig, WatchedSteps
 
 D, M, BATCH = 32, 50, 512
 N_TRAIN = 20_000
@@ -65,7 +65,7 @@ class Ours:
         optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=0.0, fused=True)
         schedule = Schedule(optimizer, config.learning_rate, len(y) // BATCH, STEPS)
         self.step = WatchedSteps(
-            self._loss,
+            Backward(self._loss, optimizer, "step"),
             parameters,
             optimizer,
             schedule,

@@ -1,9 +1,10 @@
-"""Stop fits that keep checkpoints by SIGKILL and SIGTERM at random moments, and let them go on.
+"""Stop fits that keep checkpoints, and other long work, by SIGKILL and SIGTERM at random moments, and let it go on.
 
-    python benchmarks/kill_fits.py [--times 20] [--seed 0] [--output results/kill_fits.json]
+    python benchmarks/kill_fits.py [--times 20] [--seed 0] [--only KIND ...] [--output results/kill_fits.json]
 
-Each fit is stopped once, at a random moment, and begun again. It must then end with the same predictions, bit by bit,
-as one that nothing stopped. Ends with status 1 if one did not.
+Each is stopped once, at a random moment, and begun again: fits of every stage, an embedding, a comparison, and a recipe
+of the paper. It must then end with the same predictions, features, results or rows, bit by bit, as one that nothing
+stopped. Ends with status 1 if one did not.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ import numpy as np
 import torch
 from sklearn.datasets import make_classification
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, Encoder, Flow, MLPHead, checkpoints
+from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, Encoder, Flow, MLPHead, checkpoints, compare
+from ecrt.embedding import embed, make_backbone, text_items
 from ecrt.selection import PseudoMinority
+from paper import recipes
+from paper.journal import Journal
 
 X, Y = make_classification(600, n_classes=4, n_informative=6, weights=[0.4, 0.3, 0.25, 0.05], random_state=0)
 MLP = MLPHead(epochs=30, hidden=(32,), dropout=0.1)
+TEXTS = [f"{word} {number % 17} of {number % 5}" for number in range(4000) for word in ("row", "line")]
 FITS = {
     "encoder": lambda: ECRTClassifier(encoder=Encoder("mlp", epochs=30, mixup=0.3), head="linear"),
     "flow": lambda: ECRTClassifier(demixing=Flow(epochs=20, batch_size=128), head="linear"),
@@ -40,8 +45,35 @@ FITS = {
 }
 
 
+def embedded(folder: Path) -> np.ndarray:
+    items = text_items(TEXTS, ids=np.arange(len(TEXTS)).astype(str), y=None, test=None)
+    embed(items, make_backbone("words:256"), folder / "out.npz", batch_size=64)
+    return np.load(folder / "out.npz")["X"]
+
+
+def compared(folder: Path) -> np.ndarray:
+    compare(X, Y, methods=["weighted-logistic", "balanced-forest"], seeds=2, trials=2, output=folder / "out", jobs=1)
+    return np.frombuffer((folder / "out" / "results.json").read_bytes(), np.uint8)
+
+
+def recipe(folder: Path) -> np.ndarray:
+    with Journal(folder / "rows.jsonl") as journal:
+        found = recipes.run("extreme-sizes", smoke=True, journal=journal)
+    rows = [{name: value for name, value in row.items() if "seconds" not in name} for row in found["rows"]]
+    return np.frombuffer(json.dumps([rows, found["summary"]]).encode(), np.uint8)
+
+
+OTHERS = {"embedding": embedded, "comparison": compared, "recipe": recipe}
+
+
 def fit(name: str, folder: Path | None, answer: Path) -> None:
     warnings.simplefilter("ignore")
+    if name in OTHERS:
+        with tempfile.TemporaryDirectory() as place:
+            folder = folder or Path(place)
+            folder.mkdir(exist_ok=True)
+            np.save(answer, OTHERS[name](folder))
+        return
     estimator = FITS[name]().set_params(random_state=0, checkpoint=folder)
     estimator.fit(X, X[:, 0] + X[:, 1] ** 2 if name == "regressor" else Y)
     found = estimator.predict(X) if name == "regressor" else estimator.predict_proba(X)
@@ -66,13 +98,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", choices=[*FITS, *OTHERS], default=[*FITS, *OTHERS])
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     checkpoints.EVERY = 0.1
     rng, began, found, faults = random.Random(options.seed), time.perf_counter(), {}, []
     with tempfile.TemporaryDirectory(prefix="kill-fits-") as place:
-        for name in FITS:
+        for name in options.only:
             seconds = run(name, None, Path(place) / "wanted.npy")
             wanted = np.load(Path(place) / "wanted.npy")
             for kind in (signal.SIGKILL, signal.SIGTERM):

@@ -29,7 +29,7 @@ class Journal:
     def __enter__(self) -> Journal:
         try:
             while True:
-                self._lines = self.file.open("a+b")
+                self._lines = self.file.open("a+b", buffering=0)
                 if not hold(self._lines.fileno(), wait=False):
                     self._lines.close()
                     raise InputError(f"Another command is writing to {self.file}. Wait until it has ended.")
@@ -47,10 +47,16 @@ class Journal:
         self._lines.close()
 
     def add(self, row: dict[str, Any]) -> None:
-        """Write a row to the disk."""
-        self._lines.write(json.dumps(row).encode("ascii") + b"\n")
-        self._lines.flush()
-        os.fsync(self._lines.fileno())
+        """Write a row to the disk, whole; a row that cannot be written leaves those before it as they are."""
+        length = os.fstat(self._lines.fileno()).st_size
+        try:
+            self._lines.write(json.dumps(row).encode("ascii") + b"\n")
+            os.fsync(self._lines.fileno())
+        except OSError as error:
+            os.ftruncate(self._lines.fileno(), length)
+            raise InputError(
+                f"Cannot write {self.file}: {error.strerror or error}. What is in it stays: the same command goes on."
+            ) from error
 
     def remove(self) -> None:
         """Remove the journal when the work is done."""

@@ -2,8 +2,10 @@
 
 import time
 import warnings
+from dataclasses import asdict
 from types import SimpleNamespace
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,7 @@ from ecrt.selection import PLAIN
 from ecrt.selection.problems import MOST_ROWS, cross_validation_problem, pseudo_minority_problem
 from ecrt.selection.pseudo_minority import answers
 from ecrt.training import Progress, stop_requested, stopped_at
+from ecrt.workers import Workers
 
 LARGE, SMALL = 40, 6
 
@@ -370,3 +373,74 @@ def test_a_plain_fit_forgets_an_earlier_selection(table):
     s = clf.transform(X[y == 8])
     drawn, _ = clf.sample(20, classes=[8])
     assert all(np.isin(drawn[:, at].round(9), s[:, at].round(9)).all() for at in range(s.shape[1]))
+
+
+def chosen_by(how, **options):
+    rng = np.random.default_rng(0)
+    y, minority = labels()
+    X = rng.normal(size=(len(y), 5)) + rng.normal(size=(len(minority), 5))[y]
+    clf = ECRTClassifier(selection=how, minority=np.flatnonzero(minority).tolist(), random_state=0, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ECRTWarning)
+        clf.fit(X, y)
+    found = {name: value for name, value in clf.selection_.items() if name != "seconds"}
+    found["tried"] = [{name: value for name, value in one.items() if name != "seconds"} for one in found["tried"]]
+    return found, clf.predict_proba(X)
+
+
+@pytest.mark.parametrize(("trials", "workers"), [(9, 2), (16, 3)])
+def test_fits_of_several_workers_choose_the_same(trials, workers):
+    how = PseudoMinority(trials=trials)
+    alone, wanted = chosen_by(how)
+    with joblib.parallel_config(backend="threading", n_jobs=workers):
+        together, found = chosen_by(how)
+    assert together == alone
+    np.testing.assert_array_equal(found, wanted)
+
+
+class CountedWorkers:
+    """Workers in this process, which count what they are given at once."""
+
+    def __init__(self, number):
+        self.number, self.rounds = number, []
+
+    def run(self, work, tasks, *shared):
+        self.rounds.append(len(tasks))
+        yield from ((place, work(*task, *shared)) for place, task in reversed(list(enumerate(tasks))))
+
+
+def test_workers_measure_what_is_asked_next_and_no_more_than_trials_allow():
+    y, minority = labels()
+
+    def log_proba(candidate, problem, shift):
+        scores = np.zeros((len(problem.check), len(minority)))
+        scores[np.arange(len(problem.check)), y[problem.check]] = shift + 0.1 * (candidate.demixing == "linear")
+        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+
+    def select(workers, trials):
+        return PseudoMinority(trials=trials).select(
+            ECRTClassifier(), log_proba, y, minority, 8, rng=np.random.default_rng(0), progress=Progress(),
+            data=(1.0,), workers=workers,
+        )  # fmt: skip
+
+    for trials in (4, 11, 40):
+        workers = CountedWorkers(4)
+        one, other = (asdict(select(each, trials)) for each in (None, workers))
+        for found in (one, other):
+            del found["seconds"]
+            for tried in found["tried"]:
+                del tried["seconds"]
+        assert one == other
+        assert one["fits"] <= trials
+    assert max(workers.rounds) > 4  # the last comparison needs all of its fits
+    assert workers.rounds.count(1) < len(workers.rounds) / 2
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_selection_with_a_checkpoint_works_alone(checkpoint, tmp_path, monkeypatch):
+    runs = []
+    run = Workers.run
+    monkeypatch.setattr(Workers, "run", lambda self, *args: (runs.append(1), run(self, *args))[1])
+    with joblib.parallel_config(backend="threading", n_jobs=2):
+        chosen_by(PseudoMinority(trials=4), checkpoint=tmp_path if checkpoint else None)
+    assert bool(runs) != checkpoint

@@ -9,7 +9,7 @@ from pathlib import Path
 from jinja2 import ChoiceLoader, PackageLoader
 from markupsafe import Markup
 
-from ecrt.disk import write_text
+from ecrt.disk import check_writable, make_folder, write_text
 from ecrt.errors import InputError
 from ecrt.report.rendering import environment
 from paper.page.claims import CLAIMS, SECTIONS
@@ -108,11 +108,11 @@ def write_paper_page(results: Path, output: Path) -> Path:
     """
     if output.suffix not in TEMPLATES:
         raise InputError(f"The page is written as .html or .md, not {output.suffix or 'without an ending'}.")
+    check_writable(output)
     page = summarise_paper(PaperResults(results))
     text = render_paper(page, TEMPLATES[output.suffix])
-    output.parent.mkdir(parents=True, exist_ok=True)
     if output.suffix == ".md":
-        (output.parent / FIGURES).mkdir(exist_ok=True)
+        make_folder(output.parent / FIGURES)
         for name, figure in page.named_figures:
             write_text(output.parent / name, _side_by_side(figure.panels))
     write_text(output, text)

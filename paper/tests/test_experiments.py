@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
@@ -267,3 +268,18 @@ def test_tables_with_a_skewed_target(name):
     assert X_test.shape == (30, X_train.shape[1])
     assert np.isfinite(X_train).all()
     assert np.concatenate([y_train, y_test]).mean() > np.median(np.concatenate([y_train, y_test]))
+
+
+def test_a_full_disk_leaves_a_journal_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "rows.jsonl"
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Journal(file) as journal:
+        journal.add({"cell": 1})
+        before = file.read_bytes()
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(InputError, match=r"Cannot write .*rows\.jsonl: No space left on device"):
+            journal.add({"cell": 2})
+    assert file.read_bytes() == before

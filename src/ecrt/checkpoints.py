@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from os import PathLike
@@ -52,6 +52,7 @@ NOT_OURS = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIter
 """Errors of what is made from a file that this fit has not written; a module says that a state is not its own by a
 ``RuntimeError``."""
 
+NOT_KEPT = "The fit goes on, but its checkpoint is not up to date."
 FIT, UNFINISHED = "fit.json", ("unfinished-0.safetensors", "unfinished-1.safetensors")
 ENDED = "ended-{:06d}-{:06d}.safetensors"
 """Trainings of these numbers."""
@@ -259,7 +260,7 @@ class Checkpoints:
                 file.write(save(tensors, {"content": text, "fit": self._mark}))
         except InputError as error:
             if not self.broken:
-                warn_user(f"The fit goes on, but its checkpoint is not up to date. {error}")
+                warn_user(f"{NOT_KEPT} {error}")
             self.broken = True
         self._written = time.monotonic()
 
@@ -314,8 +315,19 @@ def kept_in(folder: str | PathLike[str] | None, fit: Callable[[], dict[str, str]
         yield None
         return
     folder = Path(folder)
-    with locked(folder, wait=False):
-        checkpoints = Checkpoints(folder, fit())
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(folder, wait=False))
+            checkpoints = Checkpoints(folder, fit())
+        except InputError as error:
+            before = any(folder.parent.glob(f"*/{FIT}"))
+            if not (before and isinstance(error.__cause__, OSError)):
+                raise
+            warn_user(f"{NOT_KEPT} {error}")  # a disk that was full when a later step began
+            with suppress(OSError):
+                folder.rmdir()
+            yield None
+            return
         token = _active.set(checkpoints)
         try:
             with _told_of_termination(checkpoints):

@@ -22,7 +22,7 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from io import BufferedReader
@@ -428,6 +428,23 @@ def write_bytes(file: str | os.PathLike[str], content: bytes) -> None:
     """Write a file whole."""
     with replacing(file) as unfinished:
         unfinished.write(content)
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write several files whole, or none of them; each takes its name after those before it."""
+    with ExitStack() as unfinished:
+        for file, content in reversed(list(contents.items())):
+            out = unfinished.enter_context(replacing(file))
+            with _errors_name(file):
+                out.write(content)
+                out.flush()  # a full disk is met here, while nothing has its name yet
+
+
+def make_folder(folder: Path) -> Path:
+    """Make a folder, and those above it, unless it is there."""
+    with _errors_name(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def write_text(file: str | os.PathLike[str], text: str, errors: str = "backslashreplace") -> None:

@@ -7,6 +7,7 @@ chunk; after an interruption, finished chunks are used again, with the same resu
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +26,9 @@ from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
 from ecrt.data import ImageList, open_image, read_data, read_image_list
-from ecrt.disk import check_writable, locked, read_json, remove_litter, replacing, write_arrays, write_json
+from ecrt.disk import check_writable, locked, read_json, remove_litter, write_arrays, write_bytes, write_json
 from ecrt.errors import InputError, warn_user
+from ecrt.memory import ask, in_parts
 from ecrt.randomness import seeded
 from ecrt.training import Progress
 
@@ -419,15 +421,23 @@ def embed(
             found = []
             for batch in batches:
                 prepared = list(pool.map(lambda number: backbone.prepare(items.load(number)), batch))
-                found.append(backbone.encode(prepared))
+                lower = "Set a smaller --batch-size, or --device cpu."
+                found.append(np.concatenate(list(in_parts(backbone.encode, prepared, batch_size, lower))))
+                ask(
+                    "Features, an array", "Embed fewer rows at a time, with --rows or --split.", numbers=4,
+                    rows=len(items), columns=found[-1].shape[1],
+                )  # fmt: skip
                 wrong = np.flatnonzero(~np.isfinite(found[-1]).all(axis=1))
                 if len(wrong):
                     raise InputError(f"{backbone.name} gives NaN or infinity for {items.ids[batch[wrong[0]]]}.")
                 progress.advance()
-            with replacing(file) as unfinished:
-                np.save(unfinished, np.concatenate(found))
+            content = io.BytesIO()  # numpy does not say why it cannot write to a file
+            np.save(content, np.concatenate(found))
+            write_bytes(file, content.getvalue())
         progress.finish()
-        X = np.concatenate([np.load(file) for file in files])
+        X = np.empty((len(items), *np.load(files[0], mmap_mode="r").shape[1:]), np.float32)
+        for file, chunk in zip(files, chunks, strict=True):
+            X[chunk.start : chunk.stop] = np.load(file)
         arrays = {"X": X, "ids": items.ids, "backbone": np.array(backbone.name), "y": items.y, "test": items.test}
         write_arrays(output, {name: array for name, array in arrays.items() if array is not None}, compressed=False)
         shutil.rmtree(parts)

@@ -26,6 +26,10 @@ class InputError(ECRTError, ValueError):
     """The data or an option cannot be used as given."""
 
 
+class NotEnoughMemoryError(ECRTError, MemoryError):
+    """What is asked for needs more memory than there is; nothing of it was begun."""
+
+
 class DivergenceError(ECRTError, ArithmeticError):
     """A loss or a gradient stopped being finite.
 

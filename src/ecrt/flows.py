@@ -25,6 +25,7 @@ from zuko.flows import MAF
 from zuko.transforms import MonotonicAffineTransform
 
 from ecrt.errors import InputError
+from ecrt.memory import ask
 from ecrt.nn import Standardise, column_spread, steady_linear
 
 Rotation = Literal["none", "symmetric", "discriminant", "triangular"]
@@ -319,8 +320,10 @@ def fit_linear_demixing(
         freedom = len(residuals) - len(counts)
         if rotation in ("symmetric", "discriminant") and 2 * (len(residuals) + len(counts)) < len(kept):
             return LinearDemixing(standardise, kept_k, _low_rank(residuals, means, freedom, rotation), n_signal)
+        _ask_for_covariance(len(kept))
         shrunk = _shrunk_covariance(residuals, freedom)
     else:
+        _ask_for_covariance(len(kept))
         moments = within_label_moments(standard, row, y, weight, size)
         means, shrunk = moments.means, moments.shrunk
     whitener = _whitener(shrunk, symmetric=rotation == "symmetric")
@@ -331,6 +334,13 @@ def fit_linear_demixing(
     if rotation == "discriminant":
         whitener = _discriminant_axes(means @ whitener.T) @ whitener
     return LinearDemixing(standardise, kept_k, torch.from_numpy(whitener), n_signal)
+
+
+def _ask_for_covariance(k: int) -> None:
+    lower = (
+        "Reduce the columns first, for example with sklearn.decomposition.PCA in a Pipeline, or use demixing='none'."
+    )
+    ask("The covariance within classes", lower, copies=5, columns=k, columns_=k)
 
 
 def _identity(k: int) -> LowRank:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ecrt.checkpoints import Kept, begin_training, registered
-from ecrt.errors import DivergenceError, StoppedError, TerminatedError
+from ecrt.errors import DivergenceError, NotEnoughMemoryError, StoppedError, TerminatedError
 from ecrt.losses import log_softmax
 from ecrt.randomness import generator_on, own_draws_only
 
@@ -157,6 +157,7 @@ def train(
     others_draw: bool = False,
     to_the_end: bool = False,
     gradients: Callable[[Any], float] | None = None,
+    divide: Divide | None = None,
     progress: Progress | None = None,
 ) -> History:
     """Minimise ``loss`` of batches over the parameters of ``module`` and leave it in its best state.
@@ -174,9 +175,13 @@ def train(
     others_draw : whether batches come from code that is not ours and may draw random numbers.
     gradients : gives the loss of a batch and sets the gradients of the parameters, in place of autograd where steps are
         watched.
+    divide : cuts a batch into parts, where its loss is the mean over rows that do not depend on each other: a batch
+        that a GPU has no memory for is then done part by part, with the same gradient.
 
     Raises
     ------
+    NotEnoughMemoryError
+        When a GPU has no memory for a batch, and there is no way to divide it.
     StoppedError
         When a stop was asked for, by ``stop_on_interrupt`` or a deadline, before there was a state to keep: a finished
         epoch that lowered the held-out loss or, without one, all epochs. Such a state ends training quietly.
@@ -199,12 +204,13 @@ def train(
     deferred = config.guard == "epoch" or (config.guard == "auto" and on_gpu)
     optimizer = _make_optimizer(parameters, config, recorded=on_gpu and graphs)
     schedule = Schedule(optimizer, config.learning_rate, steps_per_epoch, steps_per_epoch * config.epochs)
+    backward = Backward(loss, optimizer, stage, divide)
     options: dict[str, Any] = {"gradient_norm": config.gradient_norm, "stage": stage}
     steps: WatchedSteps | DeferredSteps
     if deferred:
-        steps = DeferredSteps(loss, parameters, optimizer, schedule, **options, graphs=on_gpu and graphs)
+        steps = DeferredSteps(backward, parameters, optimizer, schedule, **options, graphs=on_gpu and graphs)
     else:
-        steps = WatchedSteps(loss, parameters, optimizer, schedule, **options, gradients=gradients)
+        steps = WatchedSteps(backward, parameters, optimizer, schedule, **options, gradients=gradients)
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
     stop = deadline_passed if to_the_end else stop_requested
     first, done = 0, 0
@@ -417,6 +423,8 @@ def torch_generator(rng: np.random.Generator) -> torch.Generator:
 # --- steps ------------------------------------------------------------------------------------------
 
 Loss = Callable[[Any], Tensor]
+Divide = Callable[[Any, int], list[tuple[Any, float]]]
+"""A batch to so many parts, or as many as it has rows, each with its share of the rows."""
 
 WARM_UP = 3
 """Plain steps before a graph is recorded: lazily made state and the choice of algorithms must lie behind."""
@@ -450,16 +458,51 @@ class Schedule:
                 group["lr"] = rate
 
 
+def divide_rows(rows: Tensor, parts: int) -> list[tuple[Tensor, float]]:
+    """Rows in parts, each with its share of them."""
+    return [(part, len(part) / len(rows)) for part in rows.tensor_split(min(parts, len(rows)))]
+
+
+class Backward:
+    """The loss of a batch, after its gradients were set; in parts, from where a GPU has no memory for the whole."""
+
+    def __init__(self, loss: Loss, optimizer: torch.optim.Optimizer, stage: str, divide: Divide | None = None) -> None:
+        self.loss, self.optimizer, self.stage, self.divide = loss, optimizer, stage, divide
+        self.parts = 1
+
+    def __call__(self, batch: Any) -> Tensor:
+        """The loss."""
+        while True:
+            self.optimizer.zero_grad(set_to_none=True)
+            pieces = [(batch, 1.0)] if self.parts == 1 or self.divide is None else self.divide(batch, self.parts)
+            try:
+                return sum((self._of(piece, share) for piece, share in pieces[1:]), self._of(*pieces[0]))
+            except torch.OutOfMemoryError as error:
+                recording = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+                if self.divide is None or recording or len(pieces) < self.parts:
+                    raise NotEnoughMemoryError(
+                        f"{self.stage}: the GPU has no memory for a batch. Set a smaller batch_size. {error}"
+                    ) from error
+                self.parts *= 2
+                torch.cuda.empty_cache()
+
+    def _of(self, piece: Any, share: float) -> Tensor:
+        value = self.loss(piece)
+        value = value if share == 1 else value * share
+        value.backward()
+        return value.detach()
+
+
 class WatchedSteps:
     """Steps whose loss and gradient are read by the host, and that stop before an update that is not finite."""
 
     def __init__(
-        self, loss: Loss, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, schedule: Schedule,
+        self, backward: Loss, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, schedule: Schedule,
         *, gradient_norm: float, stage: str, gradients: Callable[[Any], float] | None = None,
     ) -> None:  # fmt: skip
-        self.loss, self.parameters, self.optimizer, self.schedule = loss, parameters, optimizer, schedule
+        self.parameters, self.optimizer, self.schedule = parameters, optimizer, schedule
         self.gradient_norm, self.stage = gradient_norm, stage
-        self.gradients = gradients or self._by_autograd
+        self.gradients = gradients or (lambda batch: backward(batch).item())
         self.total, self.count = 0.0, 0
 
     def __call__(self, batch: Any) -> None:
@@ -480,14 +523,6 @@ class WatchedSteps:
     def restore(self, state: Any) -> None:
         """Go on from there."""
         self.total, self.count = state
-
-    def _by_autograd(self, batch: Any) -> float:
-        value = self.loss(batch)
-        current = value.item()
-        if math.isfinite(current):
-            self.optimizer.zero_grad(set_to_none=True)
-            value.backward()
-        return current
 
     def _clipped(self) -> float:
         """Scale gradients down to the norm that is allowed, as ``clip_grad_norm_`` does in more time; the norm."""
@@ -521,10 +556,10 @@ class DeferredSteps:
     """
 
     def __init__(
-        self, loss: Loss, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, schedule: Schedule,
+        self, backward: Loss, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, schedule: Schedule,
         *, gradient_norm: float, stage: str, graphs: bool = False,
     ) -> None:  # fmt: skip
-        self.loss, self.parameters, self.optimizer, self.schedule = loss, parameters, optimizer, schedule
+        self.backward, self.parameters, self.optimizer, self.schedule = backward, parameters, optimizer, schedule
         self.gradient_norm, self.stage, self.graphs = gradient_norm, stage, graphs
         device = parameters[0].device
         self.total, self.count = torch.zeros((), device=device), 0
@@ -572,11 +607,8 @@ class DeferredSteps:
         return mean
 
     def _update(self, batch: Any) -> None:
-        value = self.loss(batch)
-        self.optimizer.zero_grad(set_to_none=True)
-        value.backward()
+        current = self.backward(batch)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.gradient_norm)
-        current = value.detach()
         bad_loss = ~torch.isfinite(current)
         bad = bad_loss | ~torch.isfinite(norm)
         first = bad & (self.bad_step < 0)

@@ -5,8 +5,9 @@ every method on every split and keeps the runs on disk. ``results`` tests the di
 """
 
 from ecrt.comparison.methods import DEFAULT_METHODS, METHODS, Method, TableReader, choose_methods
-from ecrt.comparison.protocol import compare, dask_cluster
+from ecrt.comparison.protocol import compare
 from ecrt.comparison.results import MEASURES, SHOWN, Comparison, MethodResult
+from ecrt.workers import dask_cluster
 
 __all__ = [
     "DEFAULT_METHODS",

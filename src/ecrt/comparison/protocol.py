@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from os import PathLike
@@ -22,7 +22,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-import joblib
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +30,7 @@ from ecrt.comparison.methods import METHODS, Asked, Method, choose_methods
 from ecrt.comparison.results import MEASURES, Comparison, MethodResult, choose_measure
 from ecrt.comparison.splits import Split, make_splits, warnings_of
 from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows
-from ecrt.disk import locked, plain, read_arrays, read_json, remove_litter, write_arrays, write_json
+from ecrt.disk import locked, make_folder, plain, read_arrays, read_json, remove_litter, write_arrays, write_json
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.inputs import in_pandas
 from ecrt.io.model_files import package_versions
@@ -41,6 +40,7 @@ from ecrt.rivals.base import Choice, Space
 from ecrt.stages import MLPHead
 from ecrt.threads import one_thread
 from ecrt.training import Progress
+from ecrt.workers import Workers
 
 Rows = NDArray[np.int64]
 
@@ -217,39 +217,16 @@ def _run_all(
     finished = len(runs) - len(tasks)
     progress.start(f"compare: runs{f' ({finished} done before)' if finished else ''}", len(tasks))
 
-    def calls() -> Iterator[Any]:
-        for name, seed in tasks:  # joblib takes a task when a process is free for it
-            folder = store.run_folder(name, seed)
-            folder.mkdir(parents=True, exist_ok=True)
+    def each() -> Iterator[tuple[Any, ...]]:
+        for name, seed in tasks:
+            folder = make_folder(store.run_folder(name, seed))
             own = None if METHODS.get(name) is methods[name] else methods[name]  # ours are known in every process
-            yield joblib.delayed(run)(name, seed, X, y, splits[seed], settings, folder, own)
+            yield name, seed, splits[seed], settings, folder, own
 
-    parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
-    for done in parallel(calls()):
+    for _, done in Workers(jobs).run(run, each(), X, y):
         store.write_run(done)
         progress.advance(f"last: {done.method} {done.seed}")
     progress.finish()
-
-
-@contextmanager
-def dask_cluster(address: str | None) -> Iterator[None]:
-    """Within this block joblib sends its tasks to the Dask scheduler at an address; ``None`` changes nothing.
-
-    The workers need the same packages. One thread for each is best: ``dask worker ADDRESS --nthreads 1``.
-    """
-    if address is None:
-        yield
-        return
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise InputError("A cluster needs Dask: pip install 'ecrt[cluster]'.") from error
-    try:
-        client = Client(address, timeout="5s")  # type: ignore[no-untyped-call]
-    except (OSError, TimeoutError, ValueError) as error:
-        raise InputError(f"No Dask scheduler answers at {address}: {error}") from error
-    with client, joblib.parallel_config(backend="dask"):
-        yield
 
 
 def collect(
@@ -291,17 +268,20 @@ def collect(
 
 
 def run(
-    name: str, seed: int, X: pd.DataFrame, y: Rows, split: Split, settings: Mapping[str, Any], folder: Path,
-    own: Method | None = None,
+    name: str, seed: int, split: Split, settings: Mapping[str, Any], folder: Path, own: Method | None, X: pd.DataFrame,
+    y: Rows,
 ) -> Run:  # fmt: skip
     """Tune a method on one split, fit it on all training rows and predict; a run that fails has no predictions.
 
     ``own`` : the method, where it is not one of ours.
     """
     method, started = own or METHODS[name], time.perf_counter()
-    # A worker that outlived its parent may still be at it, and keep trials in the same folder.
-    alone = locked(folder, wait=True) if folder.is_dir() else nullcontext()
-    with alone, one_thread(), warnings.catch_warnings():
+    kept: Path | None = folder
+    with ExitStack() as alone, one_thread(), warnings.catch_warnings():
+        try:  # a worker that outlived its parent, or was given up for lost, may still be at it
+            alone.enter_context(locked(folder, wait=True) if folder.is_dir() else nullcontext())
+        except InputError:
+            kept = None  # whoever holds it keeps trials there
         # Warnings of libraries about one fit of hundreds do not help the user. Failures are recorded.
         warnings.simplefilter("ignore")
         if settings["budget"] is not None:
@@ -313,7 +293,7 @@ def run(
             seed=seed_from(seed, *name.encode()),
             trials=settings["trials"],
             budget=settings["budget"],
-            folder=folder,
+            folder=kept,
         )
         tuning, refitting = time.perf_counter() - started, time.perf_counter()
         predictions = None

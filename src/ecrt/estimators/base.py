@@ -57,6 +57,7 @@ from ecrt.estimators.inputs import (
 )
 from ecrt.flows import Demixer
 from ecrt.io.attributes import head_shape
+from ecrt.memory import SCORES_AT_ONCE, ask
 from ecrt.nn import RowEncoder, varies_by_rounding
 from ecrt.randomness import seeded
 from ecrt.stages import (
@@ -95,11 +96,11 @@ Costs = Annotated[ArrayLike | Mapping[str, Mapping[str, float]], "array-like", d
 Space = Literal["source", "feature", "input"]
 """Where samples are drawn: as sources, as features of the encoder, or as its inputs."""
 
-MOST_CELLS = 500_000_000
-"""Cells that sparse input may have when it is made dense: 4 GB."""
-
 ROWS_AT_ONCE = 8192
 """Checking, encoding and de-mixing hold several copies of so many rows; a multiple of every batch size within."""
+
+COPIES = 9
+"""Of a large table of numbers that a fit holds at the same time, as measured: features, sources of folds, residuals."""
 
 OTHER_UNITS = 20
 """Images whose values differ from those of the fit by more than this factor are in other units."""
@@ -191,25 +192,32 @@ def _described(value: Any) -> str:
 def in_blocks(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Let a method that maps rows one by one see no more than ``ROWS_AT_ONCE`` rows of an array of numbers.
 
-    The array may be a memory-mapped file larger than memory. Tables, sparse matrices and Datasets go through whole. A
-    tensor becomes an array and, under scikit-learn's array-API dispatch, what is found a tensor on its device.
+    With many classes they are fewer. The array may be a memory-mapped file larger than memory. Tables, sparse matrices
+    and Datasets go through whole. A tensor becomes an array and, under scikit-learn's array-API dispatch, what is found
+    a tensor on its device.
     """
 
     @wraps(method)
     def by_blocks(self: Any, X: Any) -> Any:
         if isinstance(X, torch.Tensor):
             return like_input(by_blocks(self, in_numpy(X)), X)
-        if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "fiub" or len(X) <= ROWS_AT_ONCE:
+        at_once = min(ROWS_AT_ONCE, max(SCORES_AT_ONCE // max(len(getattr(self, "classes_", ())), 1), 1))
+        if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "fiub" or len(X) <= at_once:
             return method(self, X)
-        start = method(self, X[:ROWS_AT_ONCE])
+        start = method(self, X[:at_once])
+        if not sparse.issparse(start):
+            ask(
+                f"What {method.__name__} gives", "Ask for fewer rows at a time.", numbers=start.itemsize, rows=len(X),
+                columns=start[:1].size,
+            )  # fmt: skip
         answer: Any = [start] if sparse.issparse(start) else np.empty((len(X), *start.shape[1:]), start.dtype)
-        for first in range(0, len(X), ROWS_AT_ONCE):
+        for first in range(0, len(X), at_once):
             try:
-                part = start if first == 0 else method(self, X[first : first + ROWS_AT_ONCE])
+                part = start if first == 0 else method(self, X[first : first + at_once])
             except InputError as error:
                 raise InputError(f"From row {first} on (rows counted from there): {error}") from error
             if isinstance(answer, np.ndarray):
-                answer[first : first + ROWS_AT_ONCE] = part
+                answer[first : first + at_once] = part
             elif first:
                 answer.append(part)
         return answer if isinstance(answer, np.ndarray) else sparse.vstack(answer, format="csr")
@@ -312,6 +320,9 @@ class FitBase(Composed):
     def _learn_rows(self, X: Any, y: Any) -> tuple[Array, NDArray[Any]]:
         """X as numbers and y checked; how X is read is learned on the way."""
         rows, y = self._validated(X, y, reset=True)
+        if rows.ndim == 2:
+            lower = "Fit on fewer rows, or on fewer columns, for example with sklearn.decomposition.PCA in a Pipeline."
+            ask("A fit on a table", lower, copies=COPIES - 1, rows=rows.shape[0], columns=rows.shape[1])
         self.table_ = TableEncoder.learn(rows) if isinstance(rows, pd.DataFrame) else None
         if self.table_ is None:
             return rows, y
@@ -361,11 +372,11 @@ class FitBase(Composed):
                 self.images_.check(X)
             return X, y
         if isinstance(X, sparse.csr_array | sparse.csr_matrix):
-            if X.shape[0] * X.shape[1] > MOST_CELLS:
-                raise InputError(
-                    f"A sparse matrix of {X.shape[0]} x {X.shape[1]} is too large to be made dense. Reduce its columns "
-                    "first, for example with sklearn.decomposition.TruncatedSVD in a Pipeline."
-                )
+            ask(
+                "A sparse matrix that is made dense,",
+                "Reduce its columns first, for example with sklearn.decomposition.TruncatedSVD in a Pipeline.",
+                copies=COPIES if reset else 1, rows=X.shape[0], columns=X.shape[1],
+            )  # fmt: skip
             X = X.toarray()
         return pd.DataFrame(X, columns=[f"x{place}" for place in range(X.shape[1])]), y
 

@@ -80,6 +80,7 @@ from ecrt.stages import (
 from ecrt.stages.blending import Worth
 from ecrt.stages.parts import Positive, Rule, changed_options
 from ecrt.stages.targets import row_target
+from ecrt.workers import Workers
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -711,16 +712,6 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
 
         table = items.tensors[0].numpy() if isinstance(items, TensorDataset) and items.tensors[0].ndim == 2 else None
 
-        def some(rows: Labels) -> tuple[Any, ...]:
-            """What ``fit`` takes of some rows."""
-            return (Subset(items, rows.tolist()),) if table is None else (table[rows], labels[rows])
-
-        def log_proba(candidate: Any, problem: Problem) -> Array:
-            candidate.set_params(costs=None).fit(*some(problem.learn))  # labels are numbers there
-            found = np.full((len(problem.check), n_classes), -np.inf)
-            found[:, candidate.classes_] = candidate.predict_log_proba(some(problem.check)[0])
-            return found
-
         def unfamiliar() -> bool:
             if table is None or self._encoder.network != "identity":
                 return False
@@ -730,10 +721,12 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         how: PseudoMinority = self._parts("selection")[0]
         item = items[0][0]
         n_columns = len(item) if item.ndim == 1 else None
+        workers = Workers()  # before the session, which works alone; fits elsewhere would not be kept in a checkpoint
         with self._session() as session:
             selection = how.select(
-                self, log_proba, labels, minority, n_columns, unfamiliar=unfamiliar, rng=session.rng,
-                progress=session.progress,
+                self, _log_proba, labels, minority, n_columns, unfamiliar=unfamiliar, rng=session.rng,
+                progress=session.progress, data=(items if table is None else table, labels, n_classes),
+                workers=workers if workers.number > 1 and self.checkpoint is None else None,
             )  # fmt: skip
         if not selection.transfer:
             warn_user(selection.sentence)
@@ -755,6 +748,18 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         gaussian = any(isinstance(head, GaussianHead) for head in self._parts("head"))
         tags.classifier_tags.multi_label = not gaussian and self.selection is None
         return tags
+
+
+def _log_proba(candidate: Any, problem: Problem, data: Any, labels: Labels, n_classes: int) -> Array:
+    """Fit a candidate on the rows of a problem to learn from; log-probabilities of those to check on."""
+    learned, checked = (
+        (Subset(data, rows.tolist()),) if isinstance(data, Dataset) else (data[rows], labels[rows])
+        for rows in (problem.learn, problem.check)
+    )
+    candidate.set_params(costs=None).fit(*learned)  # labels are numbers there
+    found = np.full((len(problem.check), n_classes), -np.inf)
+    found[:, candidate.classes_] = candidate.predict_log_proba(checked[0])
+    return found
 
 
 def _by_weight(rows: Labels, weight: Array) -> Labels:

@@ -33,6 +33,7 @@ from ecrt.estimators.synthesis import (
     rows_of_classes,
     usual_augmentation,
 )
+from ecrt.memory import ask
 from ecrt.stages import Augmentation, Demixing
 
 Array = NDArray[np.float64]
@@ -151,6 +152,8 @@ class ECRTSampler(FitBase, BaseOverSampler):
         augmented = np.isin(np.arange(len(self.classes_)), list(wanted))
         self.refused_: dict[Any, float] = {}
         drawn = []
+        lower = "Ask for fewer rows: give sampling_strategy a dict of labels and the number of rows of each."
+        ask("Synthetic rows, a table", lower, copies=4, rows=sum(wanted.values()), columns=cells.z.shape[1])
         with self._session() as session:
             mechanism, made_by = find_mechanism(cells.z, labels, config, roles, self.validation_fraction, session)
             sources = rows_of_classes(mechanism, cells.z, labels, augmented, augmentation, roles.demixed_on)

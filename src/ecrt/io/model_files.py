@@ -38,8 +38,7 @@ from ecrt.disk import (
     plain_bytes,
     remove_litter,
     typed,
-    write_bytes,
-    write_text,
+    write_together,
 )
 from ecrt.errors import BadContentError, InputError, ModelFileError
 
@@ -148,11 +147,16 @@ def write_model(folder: str | os.PathLike[str], document: dict[str, Any], tensor
     header = int.from_bytes(stored[:8], "little")
     if len(stored) > MOST_TENSOR_BYTES or header > MOST_HEADER_BYTES or len(content) > MOST_JSON_BYTES:
         raise InputError(f"The model is too large to be saved: {len(stored)} bytes of tensors, {len(content)} of JSON.")
+    there = folder.exists()
     with locked(folder, wait=True):
         remove_litter(folder)
-        write_bytes(folder / tensor_name(digest), stored)
-        write_bytes(folder / JSON_NAME, content)
-        write_text(folder / CARD_NAME, card)
+        named = {tensor_name(digest): stored, CARD_NAME: card.encode("utf-8", "backslashreplace"), JSON_NAME: content}
+        try:
+            write_together({folder / name: file for name, file in named.items()})
+        except InputError:
+            if not there:
+                folder.rmdir()
+            raise
         for path in folder.iterdir():  # of the model before, or of a save that was killed
             if re.fullmatch(r"model-[0-9a-f]{16}\.safetensors", path.name) and path.name != tensor_name(digest):
                 path.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from ecrt.data import ClassRoles
 from ecrt.errors import InputError
 from ecrt.estimators.base import Session
 from ecrt.estimators.inputs import array_items
+from ecrt.memory import ask
 from ecrt.nn import MLP
 from ecrt.randomness import generator_on, seeded
 from ecrt.rivals.base import Array, Choice, Labels, Number, Rival, Space
@@ -34,9 +35,6 @@ from ecrt.stages import (
 from ecrt.stages.choosing import Draw
 from ecrt.stages.parts import Count, NonNegative, ShareBelowOne
 from ecrt.training import TrainingConfig, torch_generator, train
-
-MOST_CELLS = 500_000_000
-"""Numbers that SMOTE in input space may have to hold: 4 GB."""
 
 STEPS_PER_EPOCH = 50
 
@@ -88,11 +86,10 @@ class SMOTE(FeatureSMOTE):
 
         def with_synthetic(learned_from: Labels) -> tuple[Dataset[Any], Labels]:
             shape = tuple(items[0][0].shape)
-            cells = int(np.prod(shape)) * len(np.unique(labels)) * int(np.bincount(labels).max())
-            if cells > MOST_CELLS:
-                raise InputError(
-                    "SMOTE in input space would make too many rows of this size: use method='feature-smote'."
-                )
+            ask(
+                "SMOTE in input space, a table", "Use method='feature-smote'.", copies=3,
+                rows=len(np.unique(labels)) * int(np.bincount(labels).max()), columns=int(np.prod(shape)),
+            )  # fmt: skip
             if isinstance(items, TensorDataset):
                 x = items.tensors[0].double().numpy()
             else:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from ecrt.selection.problems import Problem, cross_validation_problem, pseudo_mi
 from ecrt.stages import Part, Role
 from ecrt.stages.parts import Composed, Positive, Rule, changed_options
 from ecrt.training import Progress, stop_requested, stopped_at
+from ecrt.workers import Workers
 
 Array = NDArray[np.float64]
 Options = dict[str, Any]
@@ -70,7 +71,7 @@ class PseudoMinority(Part):
     def select(
         self,
         clf: Composed,
-        log_proba: Callable[[Any, Problem], Array],
+        log_proba: Callable[..., Array],
         y: NDArray[np.int64],
         minority: NDArray[np.bool_],
         n_columns: int | None,
@@ -78,6 +79,8 @@ class PseudoMinority(Part):
         unfamiliar: Callable[[], bool] = lambda: False,
         rng: np.random.Generator,
         progress: Progress,
+        data: tuple[Any, ...] = (),
+        workers: Workers | None = None,
     ) -> Selection:
         """Try all answers in turn; one is kept if it likely lowers the loss of classes whose answers are known.
 
@@ -85,12 +88,15 @@ class PseudoMinority(Part):
         ----------
         clf : the estimator whose options are chosen.
         log_proba : fits a copy of it, with options set, on the rows of a problem to learn from. Gives log-probabilities
-            of those to check on, one column for each class of ``minority``.
+            of those to check on, one column for each class of ``minority``. It is given ``data`` last.
         y : class indices of all rows.
         n_columns : columns of a table; ``None`` for images.
         unfamiliar : whether the minority varies where the majority does not; asked once, if at all.
+        data : what ``log_proba`` needs; sent to workers once.
+        workers : where several fits run at the same time. Some of these may be for nothing, since what is asked next
+            depends on the answers before; with ``trials`` the result is the same as without workers.
         """
-        race = _Race(self, clf, log_proba, y, minority, unfamiliar, rng, progress)
+        race = _Race(self, clf, log_proba, y, minority, unfamiliar, rng, progress, data, workers)
         steps = int(np.ceil(self.budget)) if self.trials is None else self.trials
         progress.start(f"selection by {race.by}", steps)
         try:
@@ -239,22 +245,54 @@ class _Candidate:
         return record | {"seconds": round(sum(self.seconds), 1)} | ({"failed": self.failed} if self.failed else {})
 
 
+class _Outcome(NamedTuple):
+    """Losses of a candidate on a problem and the seconds it took; none, where time ran out or it failed."""
+
+    losses: Losses | None
+    seconds: float
+    failed: str | None = None
+
+
+def _measured(
+    log_proba: Callable[..., Array], candidate: Any, problem: Problem, y: NDArray[np.int64], left: float, *data: Any
+) -> _Outcome:
+    """Fit a candidate on a problem and check it, within the seconds that are left; ``y`` of the rows to check on."""
+    started = time.monotonic()
+    try:
+        with stopped_at(started + left), hide_warnings():
+            log_p = log_proba(candidate, problem, *data)
+    except StoppedError:
+        return _Outcome(None, time.monotonic() - started)
+    except DivergenceError as error:
+        return _Outcome(None, time.monotonic() - started, str(error))
+    seconds = time.monotonic() - started
+    if seconds > left:
+        return _Outcome(None, seconds)
+    mass = np.bincount(y, weights=problem.weight)
+    sums = np.bincount(y, weights=problem.weight * nll_per_sample(log_p, y))
+    return _Outcome((sums[mass > 0] / mass[mass > 0], mass[mass > 0] / mass.sum()), seconds)
+
+
 @dataclass(eq=False)
 class _Race:
     """Candidates, the problems they are measured on, and what is left of trials or time."""
 
     how: PseudoMinority
     clf: Composed
-    log_proba: Callable[[Any, Problem], Array]
+    log_proba: Callable[..., Array]
     y: NDArray[np.int64]
     minority: NDArray[np.bool_]
     unfamiliar: Callable[[], bool]
     rng: np.random.Generator
     progress: Progress
+    data: tuple[Any, ...] = ()
+    workers: Workers | None = None
     fits: int = 0
     finished: bool = True
     vetoed: bool = False
     _shown: int = 0
+    _ready: dict[tuple[str, int, int], _Outcome] = field(default_factory=dict)
+    """What workers have measured before it was asked for: by options, problem and seed."""
 
     def __post_init__(self) -> None:
         self.started = time.monotonic()
@@ -277,6 +315,10 @@ class _Race:
         real: tuple[list[Losses], list[Losses]] = ([], [])
         if self.by == "pseudo-minority":
             real = self._on_real_problems(best)
+        if self.workers is not None:
+            while len(self.problems) < MOST_PROBLEMS:  # nothing else is drawn from here on
+                self._draw_problem()
+            self._ahead([(one, at) for at in range(MOST_PROBLEMS) for one in (self.plain, best)])
         for size in range(2, MOST_PROBLEMS + 1):
             if not (self._extend(self.plain, size) and self._extend(best, size)):
                 break
@@ -294,6 +336,11 @@ class _Race:
             if number > 0 and (best is None or not self._is_news(answer, base)):
                 continue
             challenger = _Candidate(_acting(self.clf, base | answer))
+            if self.workers is not None and self._key(challenger, self.problems[0], self.seeds[0]) not in self._ready:
+                likely = [one for one in asked[number + 1 :] if best is not None and self._is_news(one, base)]
+                others = [_Candidate(_acting(self.clf, base | one)) for one in likely[: self.workers.number]]
+                problems = range(min(len(self.problems), FIRST_PROBLEMS))
+                self._ahead([(one, at) for one in (challenger, *others) for at in problems], self.workers.number)
             if not self._challenge(challenger, best):
                 self.finished = False
                 continue
@@ -332,6 +379,7 @@ class _Race:
             if not rare.any():
                 continue
             seed = int(self.rng.integers(2**31))
+            self._measure_ahead([(one, problem, seed) for one in both])
             if not all(self._affordable(one) and self._measure(one, problem, seed) for one in both):
                 break
             if both[1].failed is not None:  # what does not train on the real classes is of no use to them
@@ -351,11 +399,41 @@ class _Race:
                 return False
             at = len(tried.losses)
             if at == len(self.problems):
-                make = pseudo_minority_problem if self.by == "pseudo-minority" else cross_validation_problem
-                self.problems.append(make(self.y, self.minority, self.rng) or self.problems[0])
+                self._draw_problem()
             if not self._measure(tried, self.problems[at], self.seeds[at]):
                 return False
         return True
+
+    def _draw_problem(self) -> None:
+        make = pseudo_minority_problem if self.by == "pseudo-minority" else cross_validation_problem
+        self.problems.append(make(self.y, self.minority, self.rng) or self.problems[0])
+
+    def _ahead(self, wanted: list[tuple[_Candidate, int]], most: int | None = None) -> None:
+        """Let workers measure candidates on problems, the first ones first, as far as trials go."""
+        new = [(one, at) for one, at in wanted if at >= len(one.losses) and one.failed is None]
+        if self.how.trials is not None:
+            new = new[: max(self.how.trials - self.fits, 0)]
+        self._measure_ahead([(one, self.problems[at], self.seeds[at]) for one, at in new[:most]])
+
+    def _measure_ahead(self, wanted: list[tuple[_Candidate, Problem, int]]) -> None:
+        if self.workers is None or not wanted or stop_requested():
+            return
+        tasks = [self._task(*one) for one in wanted]
+        for place, found in self.workers.run(_measured, tasks, *self.data):
+            self._ready[self._key(*wanted[place])] = found
+
+    def _key(self, tried: _Candidate, problem: Problem, seed: int) -> tuple[str, int, int]:
+        return repr(sorted(tried.options.items())), id(problem), seed
+
+    def _task(self, tried: _Candidate, problem: Problem, seed: int) -> tuple[Any, ...]:
+        """Arguments of ``_measured``: all candidates meet a problem with the same seed, to have similar losses."""
+        left = self.started + self.allowed - time.monotonic()
+        if tried.options != PLAIN:
+            left = min(left, max(LONGEST * self.allowed, 3 * max(self.plain.seconds, default=0.0)))
+        present = np.unique(self.y[problem.learn])
+        candidate = clone(self.clf).set_params(**tried.options, selection=None, verbose=False, random_state=seed)
+        candidate.set_params(minority=present[problem.minority[present]].tolist(), class_prior="balanced")
+        return self.log_proba, candidate, problem, self.y[problem.check], left
 
     def _affordable(self, tried: _Candidate, share: float = 1.0) -> bool:
         if stop_requested():
@@ -367,33 +445,20 @@ class _Race:
         return time.monotonic() + max(known, default=0.0) <= self.started + share * self.allowed
 
     def _measure(self, tried: _Candidate, problem: Problem, seed: int) -> bool:
-        """Fit and check; False when time ran out in the fit, whose result then says nothing.
-
-        All candidates meet a problem with the same seed, so that similar ones have similar losses.
-        """
-        started, until = time.monotonic(), self.started + self.allowed
-        if tried.options != PLAIN:
-            until = min(until, started + max(LONGEST * self.allowed, 3 * max(self.plain.seconds, default=0.0)))
-        present, y = np.unique(self.y[problem.learn]), self.y[problem.check]
-        candidate = clone(self.clf).set_params(**tried.options, selection=None, verbose=False, random_state=seed)
-        candidate.set_params(minority=present[problem.minority[present]].tolist(), class_prior="balanced")
+        """Fit and check; False when time ran out in the fit, whose result then says nothing."""
         try:
-            with stopped_at(until), hide_warnings():
-                log_p = self.log_proba(candidate, problem)
-        except StoppedError:
-            return False
-        except DivergenceError as error:
-            tried.failed = str(error)
-            return True
+            found = self._ready.pop(self._key(tried, problem, seed), None)
+            found = _measured(*self._task(tried, problem, seed), *self.data) if found is None else found
         finally:
             self.fits += 1
             self._show(tried)
-        if time.monotonic() > until:
+        if found.failed is not None:
+            tried.failed = found.failed
+        elif found.losses is None:
             return False
-        mass = np.bincount(y, weights=problem.weight)
-        sums = np.bincount(y, weights=problem.weight * nll_per_sample(log_p, y))
-        tried.losses.append((sums[mass > 0] / mass[mass > 0], mass[mass > 0] / mass.sum()))
-        tried.seconds.append(time.monotonic() - started)
+        else:
+            tried.losses.append(found.losses)
+            tried.seconds.append(found.seconds)
         return True
 
     def _show(self, tried: _Candidate) -> None:

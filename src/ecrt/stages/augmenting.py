@@ -17,6 +17,7 @@ from torch import Tensor
 from ecrt.augmentation import WIDTHS, ClassSources, borrowed, gaussian, kernel, pairs, permutation
 from ecrt.errors import InputError
 from ecrt.flows import ClassPrior, within_class_residuals
+from ecrt.memory import ask
 from ecrt.stages.parts import Count, NonNegative, Part, Role, Share
 from ecrt.training import torch_generator
 
@@ -414,6 +415,10 @@ def draw_classes(
         return Synthetic(np.empty((0, n_sources)), labels)
     usual = int(np.clip(n_rows // (2 * len(labels)), LEAST_SYNTHETIC, max(largest, LEAST_SYNTHETIC)))
     size, generator = config.n_synthetic or usual, torch_generator(rng)
+    ask(
+        "Synthetic samples, an array", "Set a smaller n_synthetic of the augmentation.", copies=3,
+        rows=size * len(labels), sources=n_sources,
+    )  # fmt: skip
     drawn = np.empty((size * len(labels), n_sources))
     for place, label in enumerate(labels):
         mine = torch.full((size,), int(label))

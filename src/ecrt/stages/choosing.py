@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.errors import InputError, StoppedError
+from ecrt.memory import ask
 from ecrt.randomness import seeded
 from ecrt.stages.augmenting import Synthetic
 from ecrt.stages.demixing import DemixResult
@@ -246,6 +247,10 @@ def _shares(weight: Array) -> Array:
 def _walk(head: Head, fitter: HeadFitter, fold: Fold, setting: float | None = None) -> list[Step]:
     """Settings along a fitter's path, until the losses of held-out rows have risen twice; or one known setting."""
     view, target = fold.view, fold.view.target
+    ask(
+        "Logits of held-out rows, an array", "Lower validation_fraction, or fit on fewer rows.", copies=3,
+        device=target.device, rows=len(fold.check), outputs=target.n_outputs,
+    )  # fmt: skip
     if setting is not None:
         module = fitter.fit(view.sample(fold.learn, head), setting)
         return [Step(setting, module, target.losses(view.judged(fold.check, head, module), fold.check), None)]

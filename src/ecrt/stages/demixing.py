@@ -32,11 +32,21 @@ from ecrt.flows import (
     within_label_moments,
 )
 from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
+from ecrt.memory import ask, in_parts
 from ecrt.nn import CriticName, column_extent, column_spread, make_critic
 from ecrt.randomness import generator_on, seeded
 from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.parts import BatchSize, Count, NonNegative, Part, Positive, Role, Rule, Sizes, whole_numbers
-from ecrt.training import History, IndexBatches, Progress, TrainingConfig, stop_requested, torch_generator, train
+from ecrt.training import (
+    History,
+    IndexBatches,
+    Progress,
+    TrainingConfig,
+    divide_rows,
+    stop_requested,
+    torch_generator,
+    train,
+)
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -585,6 +595,11 @@ def train_flow(
     label_prior_m = torch.from_numpy(mass / mass.sum()).float().to(device)
     exact = config.label_marginal == "exact" or (config.label_marginal == "auto" and len(classes) <= MODERATE_CLASSES)
     at_once = min(4096, max(SCORES_AT_ONCE // len(classes), 1))
+    if exact:
+        ask(
+            "Scores of a step", "Set a smaller batch_size, or label_marginal='batch'.", numbers=4, copies=4,
+            device=device, rows=min(config.batch_size, len(split.used)), classes=len(classes),
+        )  # fmt: skip
     model = ContrastiveModel(
         MaskedFlow(n_sources, n_blocks, whole_numbers("hidden", config.hidden)),
         make_critic(config.critic, n_sources, len(classes), width),
@@ -599,10 +614,10 @@ def train_flow(
 
     @torch.no_grad()
     def terms(rows: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        parts = [
-            model.losses(signal[row_part], label_part, label_prior_m, exact=True)
-            for row_part, label_part in zip(rows.split(at_once), labels.split(at_once), strict=True)
-        ]
+        places = torch.arange(len(rows), device=rows.device)
+        parts = in_parts(
+            lambda some: model.losses(signal[rows[some]], labels[some], label_prior_m, exact=True), places, at_once
+        )
         contrast_parts, nll_parts = zip(*parts, strict=True)
         return torch.cat(contrast_parts) * weights, torch.cat(nll_parts) * weights
 
@@ -622,6 +637,7 @@ def train_flow(
         stage=stage,
         progress=progress,
         graphs=exact or config.objective != "gcl",  # which permutes labels by a sort of its own
+        divide=divide_rows if exact else None,
     )
     contrast = terms(*check)[0].double().cpu().numpy()
     judged = terms(*prepared(split.judging))[0].double().cpu().numpy() if len(split.judging) else contrast

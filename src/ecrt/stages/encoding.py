@@ -22,8 +22,9 @@ from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_gr
 from ecrt.data.images import crop_and_flip
 from ecrt.errors import InputError
 from ecrt.losses import REGRESSION_LOSS_OPTIONS, LossRule, check_loss, loss_rule, mix, mixed_loss
+from ecrt.memory import in_parts
 from ecrt.nn import MLP, AutoEncoder, BalancedHead, CosineHead, EncoderName, RowEncoder, make_encoder
-from ecrt.randomness import generator_on
+from ecrt.randomness import Dropout, generator_on
 from ecrt.stages.heads import LOSSES
 from ecrt.stages.holdout import halves
 from ecrt.stages.parts import (
@@ -41,7 +42,16 @@ from ecrt.stages.parts import (
     whole_numbers,
 )
 from ecrt.threads import all_threads
-from ecrt.training import History, IndexBatches, Progress, TrainingConfig, torch_generator, train
+from ecrt.training import (
+    Divide,
+    History,
+    IndexBatches,
+    Progress,
+    TrainingConfig,
+    divide_rows,
+    torch_generator,
+    train,
+)
 
 Items = Dataset[Any]
 Labels = NDArray[np.int64]
@@ -355,14 +365,16 @@ def features_of(
 ) -> NDArray[np.float64]:
     """Map all rows in batches; rows that sit in memory are sliced, not collected one by one."""
     encoder.to(device).eval()
-    parts, dtype = [], module_dtype(encoder)
-    rows = items.tensors[0].split(batch_size) if isinstance(items, TensorDataset) else None
-    for x in (x for x, _ in in_order(items, batch_size)) if rows is None else rows:
+    dtype = module_dtype(encoder)
+
+    def encoded(x: Tensor) -> NDArray[np.float64]:
         with all_threads(enabled=x.ndim == 4):
             z = encoder(x.to(device, dtype))
         _refuse_unless_matrix(z)
-        parts.append(z.double().cpu().numpy())
-    features = np.concatenate(parts)
+        return z.double().cpu().numpy()
+
+    whole = [items.tensors[0]] if isinstance(items, TensorDataset) else (x for x, _ in in_order(items, batch_size))
+    features = np.concatenate([part for x in whole for part in in_parts(encoded, x, batch_size)])
     if not np.isfinite(features).all():
         row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
         raise InputError(f"The encoder gave a value that is not finite for row {row}.")
@@ -473,8 +485,20 @@ class EncoderTraining:
                 stage="encoder",
                 graphs=on_gpu and self.rows is not None,
                 others_draw=self.rows is None,
+                divide=self._divide() if self.rows is not None else None,
                 progress=progress,
             )
+
+    def _divide(self) -> Divide | None:
+        """How a batch is divided; ``None`` where that changes what a row gives: it is moved, or seen with others."""
+        config, mixing = self.config, (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd, Dropout)
+        if config.mixup or config.crop_padding or config.flip:
+            return None
+        if any(isinstance(part, mixing) for net in (self.encoder, self.head) for part in net.modules()):
+            return None
+        return lambda batch, parts: [
+            (Batch(rows, None, batch.done), share) for rows, share in divide_rows(batch.items, parts)
+        ]
 
     def balanced_head(self) -> nn.Module | None:
         """The head as one that gives balanced logits of classes.

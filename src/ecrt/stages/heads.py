@@ -27,6 +27,7 @@ from ecrt.losses import (
     mix,
     mixed_loss,
 )
+from ecrt.memory import ask, in_parts, smaller
 from ecrt.nn import CELLS_AT_ONCE, ClassGaussians, SideBySide, Trees, make_head
 from ecrt.randomness import Dropout, generator_on, own_draws_only
 from ecrt.stages.parts import (
@@ -84,6 +85,9 @@ NODE_COLUMNS = {
     "is_leaf": np.bool_,
 }  # fmt: skip
 """What is kept of scikit-learn's nodes."""
+
+COPIES = 24
+"""Of the weights of a linear head: they, their gradient, the best so far, and the twenty vectors of L-BFGS."""
 
 ROWS_AT_ONCE = 8192
 SCORES_AT_ONCE = 2**26
@@ -509,7 +513,7 @@ class HeadFitter(Protocol):
 def device_outputs(head: nn.Module, scaled_sources: Tensor) -> Tensor:
     """What a head gives for rows, in batches and in its own precision, as float64 where the head is."""
     reference = next(iter(head.state_dict().values()))
-    return torch.cat([head(part.to(reference)).double() for part in scaled_sources.split(ROWS_AT_ONCE)])
+    return torch.cat(list(in_parts(lambda part: head(part.to(reference)).double(), scaled_sources, ROWS_AT_ONCE)))
 
 
 def head_outputs(head: nn.Module, scaled_sources: Array) -> Array:
@@ -653,6 +657,10 @@ class LinearFitter:
     def _begin(self, sample: HeadSample) -> tuple[HeadSample, nn.Module]:
         if self.precise:
             sample = replace(sample, s=sample.s.double(), y=sample.y.double(), weight=sample.weight.double())
+        ask(
+            "A linear head", "Use fewer sources, as demixing=Linear(n_sources=64) finds.", numbers=sample.s.itemsize,
+            copies=COPIES, device=sample.s.device, outputs=self.n_outputs, sources=sample.s.shape[1],
+        )  # fmt: skip
         return sample, make_head(sample.s.shape[1], self.n_outputs).to(sample.s)
 
     def _minimise(
@@ -670,7 +678,6 @@ class LinearFitter:
         # In blocks, so that memory holds the logits of a block only.
         cells, most = (SCORES_AT_ONCE, len(sample.y)) if sample.s.is_cuda else (CELLS_AT_ONCE, ROWS_AT_ONCE)
         at_once = min(max(cells // self.n_outputs, 1), most)
-        blocks = list(zip(*(t.split(at_once) for t in (sample.s, sample.y, sample.weight)), strict=True))
         written = None if self.shift_m is None else SoftmaxGradients(head, self.shift_m)
 
         def loss_of(s: Tensor, y: Tensor, w: Tensor) -> Tensor:
@@ -679,11 +686,18 @@ class LinearFitter:
             return loss.detach()
 
         def loss_and_backward() -> float:
-            total = torch.zeros((), dtype=torch.float64, device=sample.s.device)
-            if written is not None:
-                written.clear()
-            for block in blocks:
-                total += loss_of(*block) if written is None else written.add(*block)
+            nonlocal at_once
+            while True:
+                total = torch.zeros((), dtype=torch.float64, device=sample.s.device)
+                head.zero_grad(set_to_none=False)
+                if written is not None:
+                    written.clear()
+                try:
+                    for block in zip(*(t.split(at_once) for t in (sample.s, sample.y, sample.weight)), strict=True):
+                        total += loss_of(*block) if written is None else written.add(*block)
+                    break
+                except torch.OutOfMemoryError as error:
+                    at_once = smaller(min(at_once, len(sample.y)), error)
             with torch.no_grad():
                 total += 0.5 * decay * (weight**2).sum()
                 cast(Tensor, weight.grad).add_(decay * weight)

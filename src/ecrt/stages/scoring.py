@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.flows import Demixer, LinearDemixing, LowRank
+from ecrt.memory import ask
 from ecrt.nn import MLP, BalancedHead, ClassGaussians, Standardise, Trees, steady_linear
 from ecrt.stages.blending import Member
 from ecrt.stages.demixing import sources_of
@@ -60,6 +61,10 @@ def predict_together(ways: Sequence[Way | Member], z: Array, dtype: torch.dtype 
             values = values if weight == 1 else values * weight
             total = values if total is None else total + values
         if answer is None:
+            ask(
+                "Outputs", "Predict fewer rows at a time.", numbers=total.itemsize, copies=2, rows=len(z),
+                outputs=total.shape[1],
+            )  # fmt: skip
             answer = total.new_empty(len(z), total.shape[1])
         answer[start : start + ROWS_AT_ONCE] = total
     return np.empty((0, 0)) if answer is None else answer.numpy()
