@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
+from ecrt.distributed import part_of
+
 aten = torch.ops.aten
 
 
@@ -99,8 +101,16 @@ class Dropout(nn.Dropout):
 
     def factors(self, input: Tensor) -> Tensor:
         """Zeros, and what the values that are kept are multiplied by."""
-        kept = torch.empty_like(input).bernoulli_(1 - self.p, generator=generator_on(input.device))
-        return kept.div_(1 - self.p)
+        return _kept(input, 1 - self.p, generator_on(input.device)).div_(1 - self.p)
+
+
+def _kept(input: Tensor, share: float, generator: torch.Generator | None) -> Tensor:
+    """Ones for so many values of each row, and zeros; of a part of a batch, as they are drawn for all of it."""
+    part = part_of(len(input))
+    if part is None:
+        return torch.empty_like(input).bernoulli_(share, generator=generator)
+    whole = input.new_empty(part.total, *input.shape[1:]).bernoulli_(share, generator=generator)
+    return whole[part.start : part.stop]
 
 
 DRAW_NOTHING = {
@@ -137,7 +147,7 @@ class _Redirection(TorchDispatchMode):
 
 
 def _dropout(input: Tensor, p: float, train: bool | None, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    kept = torch.empty_like(input).bernoulli_(1 - p, generator=generator)
+    kept = _kept(input, 1 - p, generator)
     return input * kept / (1 - p), kept.bool()
 
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ecrt.checkpoints import Kept, begin_training, registered
+from ecrt.distributed import active, any_of, as_first, end_step, share_of_step
 from ecrt.errors import DivergenceError, StoppedError, TerminatedError
 from ecrt.losses import log_softmax
 from ecrt.randomness import generator_on, own_draws_only
@@ -196,7 +197,8 @@ def train(
     steps_per_epoch = len(batches)  # type: ignore[arg-type]
     parameters = [p for p in module.parameters() if p.requires_grad]
     on_gpu = parameters[0].is_cuda
-    deferred = config.guard == "epoch" or (config.guard == "auto" and on_gpu)
+    shared = active()
+    deferred = not shared and (config.guard == "epoch" or (config.guard == "auto" and on_gpu))
     optimizer = _make_optimizer(parameters, config, recorded=on_gpu and graphs)
     schedule = Schedule(optimizer, config.learning_rate, steps_per_epoch, steps_per_epoch * config.epochs)
     options: dict[str, Any] = {"gradient_norm": config.gradient_norm, "stage": stage}
@@ -206,7 +208,9 @@ def train(
     else:
         steps = WatchedSteps(loss, parameters, optimizer, schedule, **options, gradients=gradients)
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
-    stop = deadline_passed if to_the_end else stop_requested
+    stop = _deadline_over if to_the_end else _stop_wanted
+    if isinstance(steps, WatchedSteps) and shared:
+        stop = steps.agree_to(stop, kept)
     first, done = 0, 0
     if kept is not None and (state := kept.unfinished()) is not None:
         with kept.reading():
@@ -242,7 +246,7 @@ def train(
                 continue
             module.eval()
             with torch.no_grad():
-                current = held_out_loss()
+                current = as_first(held_out_loss())
             if not math.isfinite(current):
                 raise DivergenceError(stage, schedule.step, "held-out loss")
             history.held_out_loss.append(current)
@@ -275,6 +279,8 @@ def _run_epoch(
             return None
         steps(batch)
         if kept is not None:
+            if isinstance(steps, WatchedSteps) and steps.granted:
+                kept.agree(*steps.granted[1:])
             kept.save(partial(state_at, number))
     return steps.end_epoch()
 
@@ -461,10 +467,14 @@ class WatchedSteps:
         self.gradient_norm, self.stage = gradient_norm, stage
         self.gradients = gradients or self._by_autograd
         self.total, self.count = 0.0, 0
+        self.wishes: Callable[[], list[bool]] | None = None
+        self.granted: list[bool] = []
 
     def __call__(self, batch: Any) -> None:
         """One update."""
         current = self.gradients(batch)
+        if self.wishes is not None:
+            current, self.granted = end_step(self.parameters, current, *self.wishes())
         if not math.isfinite(current):
             raise DivergenceError(self.stage, self.schedule.step, "loss")
         if not math.isfinite(self._clipped()):
@@ -472,6 +482,12 @@ class WatchedSteps:
         self.optimizer.step()
         self.schedule.advance()
         self.total, self.count = self.total + current, self.count + 1
+
+    def agree_to(self, stop: Callable[[], bool], kept: Kept | None) -> Callable[[], bool]:
+        """Where processes share the steps, let them stop, and keep states, after the same step."""
+        self.wishes = lambda: [stop(), *(() if kept is None else kept.wishes())]
+        self.granted = any_of(*self.wishes())
+        return lambda: self.granted[0]
 
     def state(self) -> Any:
         """Sum of losses since the epoch began, and their number."""
@@ -483,8 +499,10 @@ class WatchedSteps:
 
     def _by_autograd(self, batch: Any) -> float:
         value = self.loss(batch)
+        if self.wishes is not None:
+            value = value * share_of_step()
         current = value.item()
-        if math.isfinite(current):
+        if math.isfinite(current) or self.wishes is not None:  # other processes wait for gradients
             self.optimizer.zero_grad(set_to_none=True)
             value.backward()
         return current
@@ -637,13 +655,21 @@ _deadline = ContextVar("deadline", default=math.inf)
 
 
 def stop_requested() -> bool:
-    """Whether training and choices should end with what was finished so far."""
-    stop = _stop.get()
-    return (stop is not None and stop.signal != 0) or deadline_passed()
+    """Whether training and choices should end with what was finished so far; all processes have the same answer."""
+    return any_of(_stop_wanted())[0]
 
 
 def deadline_passed() -> bool:
-    """Whether the time that ``stopped_at`` gave is over."""
+    """Whether the time that ``stopped_at`` gave is over; all processes have the same answer."""
+    return any_of(_deadline_over())[0]
+
+
+def _stop_wanted() -> bool:
+    stop = _stop.get()
+    return (stop is not None and stop.signal != 0) or _deadline_over()
+
+
+def _deadline_over() -> bool:
     return time.monotonic() > _deadline.get()
 
 

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.distributed import by_rows, gathered, mine
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.flows import (
     ROUNDING,
@@ -539,13 +540,15 @@ class ContrastiveModel(nn.Module):
         objective = self.config.objective
         if exact:
             return (gcl_exact if objective == "gcl" else dv_exact)(self.critic(s_bq), y_b, label_prior_m)
-        scores_bb = self.critic(s_bq, y_b)
+        labels_k, first = gathered(y_b)
+        scores_bk = self.critic(s_bq, labels_k)
         if objective == "gcl":
-            permuted = torch.randperm(len(y_b), generator=generator_on(y_b.device), device=y_b.device)
-            return gcl_in_batch(scores_bb.diagonal(), scores_bb.gather(1, permuted[:, None]).squeeze(1))
+            permuted_k = torch.randperm(len(labels_k), generator=generator_on(y_b.device), device=y_b.device)
+            permuted_b1 = permuted_k[first : first + len(y_b), None]
+            return gcl_in_batch(scores_bk.diagonal(first), scores_bk.gather(1, permuted_b1).squeeze(1))
         if objective == "fdv" and self.config.label_marginal == "auto":
-            return fdv_own_label(scores_bb, y_b, label_prior_m)
-        return (fdv_in_batch if objective == "fdv" else infonce_in_batch)(scores_bb)
+            return fdv_own_label(scores_bk, labels_k, label_prior_m, first)
+        return (fdv_in_batch if objective == "fdv" else infonce_in_batch)(scores_bk, first)
 
     def losses(self, z_bq: Tensor, y_b: Tensor, label_prior_m: Tensor, *, exact: bool) -> tuple[Tensor, Tensor]:
         """Contrast and likelihood terms of every sample, from one pass through the flow."""
@@ -594,17 +597,19 @@ def train_flow(
     model.start_at(signal[row_train], y_train)
 
     def loss(batch: Tensor) -> Tensor:
+        batch = mine(batch)
         contrast, nll = model.losses(signal[row_train[batch]], y_train[batch], label_prior_m, exact=exact)
         return ((contrast + config.likelihood_weight * nll) * w_train[batch]).mean()
 
     @torch.no_grad()
-    def terms(rows: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        parts = [
-            model.losses(signal[row_part], label_part, label_prior_m, exact=True)
-            for row_part, label_part in zip(rows.split(at_once), labels.split(at_once), strict=True)
-        ]
-        contrast_parts, nll_parts = zip(*parts, strict=True)
-        return torch.cat(contrast_parts) * weights, torch.cat(nll_parts) * weights
+    def terms(rows: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        def some(part: slice) -> Tensor:
+            return torch.cat([
+                torch.stack(model.losses(signal[row_part], label_part, label_prior_m, exact=True), dim=1)
+                for row_part, label_part in zip(rows[part].split(at_once), labels[part].split(at_once), strict=True)
+            ])  # fmt: skip
+
+        return by_rows(len(rows), some).T.contiguous() * weights
 
     def held_out_loss() -> float:
         contrast, nll = terms(*check)

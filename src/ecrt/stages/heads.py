@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
 from ecrt.checkpoints import Tally
+from ecrt.distributed import end_step, mine, share_of_step, share_out, summed
 from ecrt.errors import InputError
 from ecrt.losses import (
     LOSS_OPTIONS,
@@ -138,7 +139,9 @@ def plain_risk(loss: HeadLoss) -> BatchRisk:
     """The loss times the weight of the row."""
 
     def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        return loss(head(sample.inputs(rows)), sample.y[rows], done) * sample.weight[rows]
+        s = sample.inputs(rows)  # drawn for the whole batch, of which this process may compute a part
+        rows, s = mine(rows), mine(s)
+        return loss(head(s), sample.y[rows], done) * sample.weight[rows]
 
     return risk
 
@@ -161,13 +164,15 @@ def mixup_risk(
     def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
         s, y, weight = sample.inputs(rows), sample.y[rows], sample.weight[rows]
         if done >= 1 - off:
+            s, y, weight = map(mine, (s, y, weight))
             return loss(head(s), y, done) * weight
         alphas = torch.full_like(weight, alpha)
         share = torch._sample_dirichlet(torch.stack([alphas, alphas], dim=-1), generator_on(alphas.device))[..., 0]
         partner = torch.randperm(len(rows), generator=generator_on(torch.device("cpu"))).to(rows.device)
         label_share = share_of_label(share, y, y[partner])
-        first, second = mixed_loss(loss, head(mix(s, s[partner], share)), y, y[partner], label_share, done)
-        return first * weight + second * weight[partner]
+        mixed, y, other, label_share = map(mine, (mix(s, s[partner], share), y, y[partner], label_share))
+        first, second = mixed_loss(loss, head(mixed), y, other, label_share, done)
+        return first * mine(weight) + second * mine(weight[partner])
 
     return risk
 
@@ -670,7 +675,8 @@ class LinearFitter:
         # In blocks, so that memory holds the logits of a block only.
         cells, most = (SCORES_AT_ONCE, len(sample.y)) if sample.s.is_cuda else (CELLS_AT_ONCE, ROWS_AT_ONCE)
         at_once = min(max(cells // self.n_outputs, 1), most)
-        blocks = list(zip(*(t.split(at_once) for t in (sample.s, sample.y, sample.weight)), strict=True))
+        n_rows = len(sample.y)
+        blocks = list(zip(*(mine(t).split(at_once) for t in (sample.s, sample.y, sample.weight)), strict=True))
         written = None if self.shift_m is None else SoftmaxGradients(head, self.shift_m)
 
         def loss_of(s: Tensor, y: Tensor, w: Tensor) -> Tensor:
@@ -682,8 +688,11 @@ class LinearFitter:
             total = torch.zeros((), dtype=torch.float64, device=sample.s.device)
             if written is not None:
                 written.clear()
+            share_out(n_rows)
             for block in blocks:
                 total += loss_of(*block) if written is None else written.add(*block)
+            total = summed(total) if share_of_step() < 1 else total
+            end_step(list(head.parameters()), 0.0)
             with torch.no_grad():
                 total += 0.5 * decay * (weight**2).sum()
                 cast(Tensor, weight.grad).add_(decay * weight)
@@ -776,7 +785,8 @@ class MLPFitter:
 
         def gradients(rows: Tensor) -> float:
             written.clear()
-            return written.add(sample.inputs(rows), sample.y[rows], sample.weight[rows] * (n / len(rows))).item()
+            s, y, weight = map(mine, (sample.inputs(rows), sample.y[rows], sample.weight[rows] * (n / len(rows))))
+            return written.add(s, y, weight).item()
 
         return gradients
 

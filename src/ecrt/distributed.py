@@ -1,0 +1,349 @@
+"""One fit by several processes, on one machine or many, as torchrun starts them.
+
+Every process has all rows and draws the same random numbers, so each comes to the same result by the same way. Of a
+batch each computes its own part; gradients are then added up. What is drawn for a batch is drawn for the whole of it,
+so that the result is that of one process but for rounding. Without torchrun nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from itertools import accumulate
+from multiprocessing import parent_process
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ecrt.errors import ECRTError, InputError, LostProcessError, hide_warnings
+
+T = TypeVar("T")
+
+LONGEST_WAIT = timedelta(minutes=30)
+"""For the other processes. One may have more to read than another, but none is silent for so long."""
+
+ROWS_WORTH_SHARING = 2
+"""Each process has at least so many rows of a batch; of a smaller batch each computes all."""
+
+
+def launched() -> bool:
+    """Whether torchrun has started this very process together with others; not one that such a process has started."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ["WORLD_SIZE"]) > 1 and parent_process() is None
+
+
+def rank() -> int:
+    """The number of this process, 0 for the one that writes files and prints, and for one that is alone."""
+    return int(os.environ["RANK"]) if launched() else 0
+
+
+def own_device(device: torch.device) -> torch.device:
+    """Of the GPUs of a machine, the one of this process, where none is named."""
+    if device.type == "cuda" and device.index is None and launched():
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    return device
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a batch, or of all, that a process computes."""
+
+    start: int
+    stop: int
+    total: int
+
+    @classmethod
+    def of_process(cls, number: int, processes: int, total: int) -> Part:
+        """Parts follow one another and differ by one row at most."""
+        each, more = divmod(total, processes)
+        start = number * each + min(number, more)
+        return cls(start, start + each + (number < more), total)
+
+    @property
+    def share(self) -> float:
+        """Of all rows."""
+        return (self.stop - self.start) / self.total
+
+
+@dataclass
+class _Group:
+    """All processes of a fit, and the part of this one in the step that is under way."""
+
+    fabric: Any
+    rank: int
+    size: int
+    part: Part | None = None
+
+
+_started: list[_Group] = []
+"""Connections are made once for each process."""
+
+_group: ContextVar[_Group | None] = ContextVar("group", default=None)
+"""Of this thread: fits in other threads are not shared, for nothing says that they come in the same order."""
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Within this block, on the main thread of a process that torchrun has started, work is shared with the others.
+
+    All of them must come to it. Only the first process warns.
+    """
+    if not launched() or _group.get() is not None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    if not _started:
+        _started.append(_start())
+    token = _group.set(_started[0])
+    try:
+        with hide_warnings() if rank() else nullcontext():
+            yield
+    finally:
+        _group.reset(token)
+
+
+def active() -> bool:
+    """Whether work is being shared."""
+    return _group.get() is not None
+
+
+def _start() -> _Group:
+    """Connect all processes by Lightning Fabric."""
+    try:
+        from lightning_fabric import Fabric
+        from lightning_fabric.strategies import DDPStrategy
+    except ModuleNotFoundError:
+        raise InputError("A fit under torchrun needs lightning-fabric: pip install 'ecrt[distributed]'.") from None
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    gpu = torch.cuda.is_available()
+    fabric = Fabric(
+        accelerator="cuda" if gpu else "cpu",
+        devices=int(os.environ["LOCAL_WORLD_SIZE"]),
+        num_nodes=int(os.environ["WORLD_SIZE"]) // int(os.environ["LOCAL_WORLD_SIZE"]),
+        strategy=DDPStrategy(process_group_backend="cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=LONGEST_WAIT),
+    )
+    with _connected():
+        fabric.launch()
+    return _Group(fabric, fabric.global_rank, fabric.world_size)
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    """Say what it means when the others do not answer."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostProcessError(str(error)) from error
+
+
+# --- what processes tell each other -----------------------------------------------------------------------------------
+
+
+def _add_up(values: Tensor) -> Tensor:
+    """Sum over processes, in place; its bits are the same on all of them."""
+    with _connected():
+        torch.distributed.all_reduce(values)
+    return values
+
+
+class _Total(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        return _add_up(values.detach().clone(memory_format=torch.contiguous_format))
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Tensor:
+        return _add_up(slopes[0].clone(memory_format=torch.contiguous_format))
+
+
+def summed(values: Tensor) -> Tensor:
+    """Sum over processes; gradients pass to all of them. Of what is not shared, the values themselves."""
+    return values if _group.get() is None else _Total.apply(values)  # type: ignore[no-untyped-call,no-any-return]
+
+
+def any_of(*wishes: bool) -> list[bool]:
+    """Whether any process has each of these wishes."""
+    if _group.get() is None or not wishes:
+        return list(wishes)
+    return [wish > 0 for wish in _add_up(torch.tensor(wishes, dtype=torch.int32)).tolist()]
+
+
+def as_first(value: float) -> float:
+    """The number that the first process has, for all."""
+    group = _group.get()
+    if group is None:
+        return value
+    return _add_up(torch.tensor(value if group.rank == 0 else 0.0, dtype=torch.float64)).item()
+
+
+def from_first(make: Callable[[], T]) -> T:
+    """What the first process makes, given to all; an error of it is raised by all."""
+    group = _group.get()
+    if group is None:
+        return make()
+    made: tuple[Any, ECRTError | None] = None, None
+    if group.rank == 0:
+        try:
+            made = make(), None
+        except ECRTError as error:
+            made = None, error
+    with _connected():
+        value, wrong = group.fabric.broadcast(made)
+    if wrong is not None:
+        raise wrong
+    return value  # type: ignore[no-any-return]
+
+
+def refuse_differences(facts: dict[str, str]) -> None:
+    """Raise an error, on every process, that names what is not the same on all."""
+    group = _group.get()
+    if group is None:
+        return
+    with _connected():
+        everybody: list[Any] = [None] * group.size
+        torch.distributed.all_gather_object(everybody, facts)
+    first = everybody[0]
+    for number, theirs in enumerate(everybody):
+        for name in first | theirs:
+            if first.get(name) != theirs.get(name):
+                raise InputError(
+                    f"Process {number} fits with another {name} than process 0: {theirs.get(name, 'none')}, not "
+                    f"{first.get(name, 'none')}. Give every process the same data and options; the rows of a batch are "
+                    "shared out by the fit."
+                )
+
+
+# --- rows that are shared out -----------------------------------------------------------------------------------------
+
+
+def share_out(n_rows: int) -> Part | None:
+    """The part of this process in a batch of so many rows; ``None`` where it computes all of them.
+
+    Until the step ends, what is drawn for that many rows is drawn for the whole batch, and gradients will be added up.
+    """
+    group = _group.get()
+    if group is None or n_rows < ROWS_WORTH_SHARING * group.size:
+        return None
+    group.part = Part.of_process(group.rank, group.size, n_rows)
+    return group.part
+
+
+def mine(rows: Any) -> Any:
+    """The part of this process of a batch, see ``share_out``."""
+    part = share_out(len(rows))
+    return rows if part is None else rows[part.start : part.stop]
+
+
+def part_of(n_rows: int) -> Part | None:
+    """The part of this process in the step under way, if these are its rows; ``None`` if they are a whole batch."""
+    group = _group.get()
+    part = None if group is None else group.part
+    return part if part is not None and part.stop - part.start == n_rows else None
+
+
+def share_of_step() -> float:
+    """Of the rows of the step under way, the share of this process; 1 where each computes all of them."""
+    group = _group.get()
+    return 1.0 if group is None or group.part is None else group.part.share
+
+
+def gathered(values: Tensor) -> tuple[Tensor, int]:
+    """Of values for the rows of this process those for the whole batch, and the place of its first row among them.
+
+    Gradients go back to the rows that they are of.
+    """
+    part = part_of(len(values))
+    return (values, 0) if part is None else (_placed(values, part), part.start)
+
+
+def _placed(values: Tensor, part: Part) -> Tensor:
+    """The rows of all processes. To add up zeros and one number each is exact, whatever the sizes of the parts."""
+    before, after = (values.new_zeros(n, *values.shape[1:]) for n in (part.start, part.total - part.stop))
+    return summed(torch.cat([before, values, after]))
+
+
+def rolled(values: Tensor) -> Tensor:
+    """Each row of the whole batch at the place of the one after it: of a part, its rows."""
+    part = part_of(len(values))
+    if part is None:
+        return values.roll(1, 0)
+    group = _group.get()
+    last = values.new_zeros(1 if group is None else group.size, *values.shape[1:])
+    here = 0 if group is None else group.rank
+    last[here] = values[-1]
+    return torch.cat([_add_up(last)[here - 1][None], values[:-1]])
+
+
+def by_rows(n_rows: int, compute: Callable[[slice], Tensor]) -> Tensor:
+    """What is computed for each of all rows, without a gradient: each process does some of them."""
+    group = _group.get()
+    if group is None or n_rows < ROWS_WORTH_SHARING * group.size:
+        return compute(slice(0, n_rows))
+    part = Part.of_process(group.rank, group.size, n_rows)
+    return _placed(compute(slice(part.start, part.stop)), part)
+
+
+def end_step(parameters: Sequence[nn.Parameter], loss: float, *wishes: bool) -> tuple[float, list[bool]]:
+    """Add up loss and gradients, if the rows of the step were shared out; and whether any process has each wish."""
+    group = _group.get()
+    if group is None or group.part is None:
+        return loss, any_of(*wishes)
+    group.part = None
+    more = [loss, *map(float, wishes)]
+    gradients = [one.grad for one in parameters if one.grad is not None and not is_shard(one)]
+    for kind in dict.fromkeys(one.dtype for one in gradients):
+        mine = [one for one in gradients if one.dtype == kind]
+        flat = _add_up(torch.cat([*(one.reshape(-1) for one in mine), mine[0].new_tensor(more)]))
+        ends = list(accumulate((one.numel() for one in mine), initial=0))
+        torch._foreach_copy_(mine, [flat[a:b].view_as(one) for one, a, b in zip(mine, ends, ends[1:], strict=False)])
+        found = flat[ends[-1] :].tolist()
+    return found[0], [wish > 0 for wish in found[1:]]
+
+
+# --- layers that look at a whole batch --------------------------------------------------------------------------------
+
+
+@contextmanager
+def whole_batches(module: nn.Module) -> Iterator[None]:
+    """Within this block batch normalisation takes the moments of the whole batch, not of the part of a process."""
+    layers = [one for one in module.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)] if active() else []
+    for layer in layers:
+        layer.forward = partial(_normalised, layer)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def _normalised(layer: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
+    part = part_of(len(x))
+    if part is None or not layer.training:
+        return type(layer).forward(layer, x)
+    axes = [0, *range(2, x.ndim)]
+    count = part.total * x[0, 0].numel()
+    shape = (1, -1, *(1 for _ in axes[1:]))
+    centred = x - (mean := summed(x.sum(axes)) / count).view(shape)
+    variance = summed((centred**2).sum(axes)) / count
+    if layer.running_mean is not None and layer.running_var is not None and layer.num_batches_tracked is not None:
+        with torch.no_grad():
+            layer.num_batches_tracked += 1
+            weight = 1 / float(layer.num_batches_tracked) if layer.momentum is None else layer.momentum
+            layer.running_mean.lerp_(mean.to(layer.running_mean), weight)
+            layer.running_var.lerp_((variance * (count / (count - 1))).to(layer.running_var), weight)
+    standard = centred * torch.rsqrt(variance + layer.eps).view(shape)
+    return standard if layer.weight is None else standard * layer.weight.view(shape) + layer.bias.view(shape)
+
+
+# --- tables of very many classes --------------------------------------------------------------------------------------
+
+
+def is_shard(parameter: Tensor) -> bool:
+    """Whether a parameter holds the rows of this process alone."""
+    return getattr(parameter, "of_one_process", False)
