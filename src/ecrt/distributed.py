@@ -117,7 +117,7 @@ def _start() -> _Group:
     """Connect all processes by Lightning Fabric."""
     try:
         from lightning_fabric import Fabric
-        from lightning_fabric.strategies import DDPStrategy
+        from lightning_fabric.strategies.ddp import DDPStrategy
     except ModuleNotFoundError:
         raise InputError("A fit under torchrun needs lightning-fabric: pip install 'ecrt[distributed]'.") from None
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
@@ -164,7 +164,7 @@ class _Total(torch.autograd.Function):
 
 def summed(values: Tensor) -> Tensor:
     """Sum over processes; gradients pass to all of them. Of what is not shared, the values themselves."""
-    return values if _group.get() is None else _Total.apply(values)  # type: ignore[no-untyped-call,no-any-return]
+    return values if _group.get() is None else _Total.apply(values)  # type: ignore[no-untyped-call]
 
 
 def any_of(*wishes: bool) -> list[bool]:
@@ -197,7 +197,7 @@ def from_first(make: Callable[[], T]) -> T:
         value, wrong = group.fabric.broadcast(made)
     if wrong is not None:
         raise wrong
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def refuse_differences(facts: dict[str, str]) -> None:
@@ -338,7 +338,7 @@ def _normalised(layer: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
             layer.running_mean.lerp_(mean.to(layer.running_mean), weight)
             layer.running_var.lerp_((variance * (count / (count - 1))).to(layer.running_var), weight)
     standard = centred * torch.rsqrt(variance + layer.eps).view(shape)
-    return standard if layer.weight is None else standard * layer.weight.view(shape) + layer.bias.view(shape)
+    return standard * layer.weight.view(shape) + layer.bias.view(shape) if layer.affine else standard
 
 
 # --- tables of very many classes --------------------------------------------------------------------------------------

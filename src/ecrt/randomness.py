@@ -109,8 +109,13 @@ def _kept(input: Tensor, share: float, generator: torch.Generator | None) -> Ten
     part = part_of(len(input))
     if part is None:
         return torch.empty_like(input).bernoulli_(share, generator=generator)
-    whole = input.new_empty(part.total, *input.shape[1:]).bernoulli_(share, generator=generator)
-    return whole[part.start : part.stop]
+    # In the order in which numbers lie in memory
+    last = input.ndim == 4 and input.is_contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last if last else torch.contiguous_format
+    whole = torch.empty(
+        part.total, *input.shape[1:], dtype=input.dtype, device=input.device, memory_format=layout
+    )  # fmt: skip
+    return whole.bernoulli_(share, generator=generator)[part.start : part.stop]
 
 
 DRAW_NOTHING = {
@@ -139,6 +144,8 @@ class _Redirection(TorchDispatchMode):
         if device.type == "meta":  # has no values
             return func(*args, **kwargs)
         generator = generators.on(device)
+        if func is aten.bernoulli_.float and part_of(len(args[0])) is not None:  # torch's own dropout
+            return args[0].copy_(_kept(args[0], args[1] if len(args) > 1 else 0.5, generator))
         if "generator" in names:
             return func(*args, **kwargs | {"generator": generator})
         if func in _TWINS:
