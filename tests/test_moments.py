@@ -55,7 +55,8 @@ def test_parts_add_up(seed, sizes, n_classes, offset, ordered):
     np.testing.assert_allclose(found.scatter_dd, scatter, rtol=precise, atol=precise)
     np.testing.assert_allclose(found.spread_d, column_spread(z), rtol=precise, atol=1e-6 if offset > 1e9 else 1e-12)
     np.testing.assert_allclose(found.center_d, z[0] + (z - z[0]).mean(axis=0), rtol=1e-14, atol=1e-12)
-    assert np.array_equal(found.low_d, z.min(axis=0)) and np.array_equal(found.high_d, z.max(axis=0))
+    assert np.array_equal(found.low_d, z.min(axis=0))
+    assert np.array_equal(found.high_d, z.max(axis=0))
 
 
 def test_the_order_of_parts_does_not_matter():
