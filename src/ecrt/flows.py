@@ -25,6 +25,7 @@ from zuko.flows import MAF
 from zuko.transforms import MonotonicAffineTransform
 
 from ecrt.errors import InputError
+from ecrt.moments import within_class_residuals
 from ecrt.nn import Standardise, column_spread, steady_linear
 
 Rotation = Literal["none", "symmetric", "discriminant", "triangular"]
@@ -190,17 +191,6 @@ class LowRank(nn.Module):
         r"""I + R^T L / a."""
         r = self.left_kr.shape[1]
         return torch.eye(r).to(self.left_kr) + self.right_kr.T @ self.left_kr / self.scale
-
-
-def within_class_residuals(z: Array, y: NDArray[np.int64]) -> tuple[Array, Array, NDArray[np.int64]]:
-    """Deviations from class means, the means of the classes present, and their counts."""
-    _, member, counts = np.unique(y, return_inverse=True, return_counts=True)
-    # The product with an indicator sums in the order of np.add.at, many times faster.
-    indicator = sparse.csr_array((np.ones(len(y)), (member, np.arange(len(y)))), shape=(len(counts), len(y)))
-    means: Array = np.asarray(indicator @ z) / counts[:, None]
-    residuals = means[member]
-    np.subtract(z, residuals, out=residuals)
-    return residuals, means, counts
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ from ecrt.flows import (
     between_class_variance,
     class_moments,
     fit_linear_demixing,
-    within_class_residuals,
     within_label_moments,
 )
 from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
+from ecrt.moments import within_class_residuals
 from ecrt.nn import CriticName, column_extent, column_spread, make_critic
 from ecrt.randomness import generator_on, seeded
 from ecrt.stages.holdout import better_under_weights
