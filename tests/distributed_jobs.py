@@ -18,6 +18,7 @@ from torch.utils.data import TensorDataset
 from ecrt import ECRTClassifier, Encoder, Flow, MLPHead, checkpoints, distributed, training
 from ecrt.errors import InputError, LostProcessError
 from ecrt.losses import cross_entropy
+from ecrt.moments import Moments
 from ecrt.stages.heads import HeadSample, LinearFitter
 
 # Sizes that two processes cannot halve, so that their parts differ, and a last batch that is smaller.
@@ -126,6 +127,10 @@ def by_ranks(folder: Path) -> dict[str, Any]:
             distributed.from_first(refuse)
         except InputError as error:
             answers["refused"] = str(error)
+        far = 1e8 + WIDE  # where squares of values would lose all digits
+        own = distributed.own_rows(len(Y))
+        moments = Moments.of(far[own], Y[own], 5, np.arange(5) < 3).of_all_processes()
+        answers["moments"] = {name: value.tolist() for name, value in vars(moments).items()}
         answers["wishes"] = distributed.any_of(distributed.rank() == 1, False)
         answers["agreed"] = distributed.as_first(float(distributed.rank() + 7))
     seedless = ECRTClassifier(demixing="linear", head=HEAD, random_state=None)

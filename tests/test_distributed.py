@@ -16,6 +16,7 @@ from ecrt import distributed, load
 from ecrt.cli import app
 from ecrt.distributed import Part
 from ecrt.errors import LostProcessError
+from ecrt.moments import Moments
 
 JOBS = Path(jobs.__file__)
 OTHERS = ("linear head", "linear head, gradients written out", "images read one by one")
@@ -80,6 +81,15 @@ def test_two_processes_train_as_one(shared, alone, name):
 @pytest.mark.slow
 def test_every_process_has_the_same_result(shared):
     assert shared[0] == shared[1]
+
+
+@pytest.mark.slow
+def test_moments_of_all_processes_are_those_of_all_rows(shared):
+    whole = Moments.of(1e8 + jobs.WIDE, jobs.Y, 5, np.arange(5) < 3)
+    for name, value in vars(whole).items():
+        scale = np.abs(value.astype(float)).max()
+        np.testing.assert_allclose(shared[0]["moments"][name], value, rtol=0, atol=1e-9 * scale, err_msg=name)
+    np.testing.assert_allclose(shared[0]["moments"]["mean_md"], whole.mean_md, rtol=2e-16, atol=0)
 
 
 @pytest.mark.slow

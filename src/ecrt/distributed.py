@@ -18,9 +18,11 @@ from datetime import timedelta
 from functools import partial
 from itertools import accumulate
 from multiprocessing import parent_process
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.errors import ECRTError, InputError, LostProcessError, hide_warnings
@@ -145,10 +147,10 @@ def _connected() -> Iterator[None]:
 # --- what processes tell each other -----------------------------------------------------------------------------------
 
 
-def _add_up(values: Tensor) -> Tensor:
-    """Sum over processes, in place; its bits are the same on all of them."""
+def _add_up(values: Tensor, how: Literal["SUM", "MIN", "MAX"] = "SUM") -> Tensor:
+    """Sum over processes, in place, or least or greatest value; its bits are the same on all of them."""
     with _connected():
-        torch.distributed.all_reduce(values)
+        torch.distributed.all_reduce(values, getattr(torch.distributed.ReduceOp, how))
     return values
 
 
@@ -165,6 +167,16 @@ class _Total(torch.autograd.Function):
 def summed(values: Tensor) -> Tensor:
     """Sum over processes; gradients pass to all of them. Of what is not shared, the values themselves."""
     return values if _group.get() is None else _Total.apply(values)  # type: ignore[no-untyped-call]
+
+
+def all_summed(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum over processes of an array."""
+    return values if _group.get() is None else _add_up(torch.from_numpy(values.copy())).numpy()
+
+
+def all_least(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Least of the values of all processes, each at its place in an array."""
+    return values if _group.get() is None else _add_up(torch.from_numpy(values.copy()), "MIN").numpy()
 
 
 def any_of(*wishes: bool) -> list[bool]:
@@ -280,13 +292,20 @@ def rolled(values: Tensor) -> Tensor:
     return torch.cat([_add_up(last)[here - 1][None], values[:-1]])
 
 
+def own_rows(n_rows: int) -> slice:
+    """Of all rows those of this process, which may be none."""
+    group = _group.get()
+    part = Part(0, n_rows, n_rows) if group is None else Part.of_process(group.rank, group.size, n_rows)
+    return slice(part.start, part.stop)
+
+
 def by_rows(n_rows: int, compute: Callable[[slice], Tensor]) -> Tensor:
     """What is computed for each of all rows, without a gradient: each process does some of them."""
     group = _group.get()
     if group is None or n_rows < ROWS_WORTH_SHARING * group.size:
         return compute(slice(0, n_rows))
-    part = Part.of_process(group.rank, group.size, n_rows)
-    return _placed(compute(slice(part.start, part.stop)), part)
+    own = own_rows(n_rows)
+    return _placed(compute(own), Part(own.start, own.stop, n_rows))
 
 
 def end_step(parameters: Sequence[nn.Parameter], loss: float, *wishes: bool) -> tuple[float, list[bool]]:

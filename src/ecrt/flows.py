@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from zuko.flows import MAF
 from zuko.transforms import MonotonicAffineTransform
 
+from ecrt.distributed import active, own_rows, summed
 from ecrt.errors import InputError
-from ecrt.moments import within_class_residuals
+from ecrt.moments import Moments, within_class_residuals
 from ecrt.nn import Standardise, column_spread, steady_linear
 
 Rotation = Literal["none", "symmetric", "discriminant", "triangular"]
@@ -231,15 +232,31 @@ def within_label_moments(
         (z[part] ** 2).sum(axis=1) - 2 * np.einsum("ij,ij->i", z[part], means[label]) + (means[label] ** 2).sum(axis=1)
         for part, label in zip(*(np.array_split(index, len(index) // 4096 + 1) for index in (row, member)), strict=True)
     ])  # fmt: skip
-    total, d = float(weight.sum()), z.shape[1]
+    total = float(weight.sum())
     plain = scatter / total
-    spread = float((plain**2).sum()) - np.trace(plain) ** 2 / max(d, 1)
-    noise = (float(weight @ squares**2) / total - float((plain**2).sum())) / size
-    shrinkage = min(max(noise, 0.0) / spread, 1.0) if spread > 0 else 0.0
-    target = np.eye(d) * np.trace(plain) / max(d, 1)
     # One degree of freedom is lost to every label's mean.
     freedom = total / max(total - len(mass) * total / size, total / size)
-    return LabelMoments(means + center, mass, plain * freedom, ((1 - shrinkage) * plain + shrinkage * target) * freedom)
+    shrunk = _shrunk_by(plain, float(weight @ squares**2) / total, size) * freedom
+    return LabelMoments(means + center, mass, plain * freedom, shrunk)
+
+
+def _shrunk_by(plain: Array, fourth: float, size: float) -> Array:
+    """A covariance as Ledoit and Wolf shrink it, by the mean of the fourth powers of the lengths of so many rows."""
+    d, squared = len(plain), float((plain**2).sum())
+    spread = squared - np.trace(plain) ** 2 / max(d, 1)
+    noise = (fourth - squared) / size
+    shrinkage = min(max(noise, 0.0) / spread, 1.0) if spread > 0 else 0.0
+    return (1 - shrinkage) * plain + shrinkage * (np.eye(d) * np.trace(plain) / max(d, 1))
+
+
+def _shared_moments(z: Array, y: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Class means, and the shrunk covariance within classes, where each process looks at some of the rows."""
+    _, member, counts = np.unique(y, return_inverse=True, return_counts=True)
+    own, n = own_rows(len(y)), len(y)
+    moments = Moments.of(z[own], member[own], len(counts)).of_all_processes()
+    lengths = ((z[own] - moments.mean_md[member[own]]) ** 2).sum(axis=1)
+    fourth = summed(torch.tensor(float(lengths @ lengths), dtype=torch.float64)).item() / n
+    return moments.mean_md, _shrunk_by(moments.scatter_dd / n, fourth, n) * (n / max(n - len(counts), 1))
 
 
 def between_class_variance(means: Array, counts: NDArray[np.int64] | Array, within: Array) -> Array:
@@ -304,7 +321,9 @@ def fit_linear_demixing(
     standard = standardise(torch.from_numpy(z)).numpy()
     if len(kept) < z.shape[1] or (kept[1:] < kept[:-1]).any():
         standard = standard[:, kept]
-    if row is None or weight is None:
+    if active() and row is None and len(y) >= len(kept):
+        means, shrunk = _shared_moments(standard, y)
+    elif row is None or weight is None:
         residuals, means, counts = within_class_residuals(standard, y)
         freedom = len(residuals) - len(counts)
         if rotation in ("symmetric", "discriminant") and 2 * (len(residuals) + len(counts)) < len(kept):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ecrt.distributed import all_least, all_summed
 from ecrt.nn import ROUNDING_STEPS
 
 Array = NDArray[np.float64]
@@ -106,6 +107,26 @@ class Moments:
             np.minimum(self.low_d, other.low_d),
             np.maximum(self.high_d, other.high_d),
             self.pooled_m,
+        )
+
+    def of_all_processes(self) -> Moments:
+        """Those of all rows, where each process has those of its own: sums that are as long however many they are."""
+        count_m = all_summed(self.count_m)
+        least_m1 = np.maximum(count_m, 1.0)[:, None]
+        mean_md = np.zeros_like(self.mean_md)
+        for _ in range(2):  # what the sum of means far from zero has lost comes with the sum of deviations
+            step_md = np.where(self.count_m[:, None] > 0, self.mean_md - mean_md, 0.0)
+            mean_md = mean_md + all_summed(step_md * self.count_m[:, None]) / least_m1
+        step_md = np.where(self.count_m[:, None] > 0, self.mean_md - mean_md, 0.0)
+        moved_md, pooled_m = step_md * self.count_m[:, None], self.pooled_m
+        return Moments(
+            count_m,
+            mean_md,
+            all_summed(self.squares_md + moved_md * step_md),
+            all_summed(self.scatter_dd + moved_md[pooled_m].T @ step_md[pooled_m]),
+            all_least(self.low_d),
+            -all_least(-self.high_d),
+            pooled_m,
         )
 
     @property
