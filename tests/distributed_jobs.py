@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import clone
 from sklearn.datasets import make_classification
 from torch.utils.data import TensorDataset
 
@@ -19,6 +20,7 @@ from ecrt import ECRTClassifier, Encoder, Flow, MLPHead, checkpoints, distribute
 from ecrt.errors import InputError, LostProcessError
 from ecrt.losses import cross_entropy
 from ecrt.moments import Moments
+from ecrt.stages import demixing
 from ecrt.stages.heads import HeadSample, LinearFitter
 
 # Sizes that two processes cannot halve, so that their parts differ, and a last batch that is smaller.
@@ -35,22 +37,30 @@ HEAD = MLPHead(epochs=3, hidden=(32,), batch_size=63)
 FITS: dict[str, Callable[[], Any]] = {
     "encoder": lambda: ECRTClassifier(encoder=ENCODER, demixing="linear", head="linear"),
     "encoder with mixup": lambda: ECRTClassifier(
-        encoder=ENCODER.set_params(mixup=0.3), demixing="linear", head="linear"
+        encoder=clone(ENCODER).set_params(mixup=0.3), demixing="linear", head="linear"
     ),
     "flow": lambda: ECRTClassifier(demixing=FLOW, head="linear"),
     "flow with labels of the batch": lambda: ECRTClassifier(
-        demixing=FLOW.set_params(label_marginal="batch"), head="linear"
+        demixing=clone(FLOW).set_params(label_marginal="batch"), head="linear"
     ),
     "flow by GCL": lambda: ECRTClassifier(
-        demixing=FLOW.set_params(objective="gcl", label_marginal="batch"), head="linear"
+        demixing=clone(FLOW).set_params(objective="gcl", label_marginal="batch"), head="linear"
     ),
     "flow by InfoNCE": lambda: ECRTClassifier(
-        demixing=FLOW.set_params(objective="infonce", label_marginal="batch"), head="linear"
+        demixing=clone(FLOW).set_params(objective="infonce", label_marginal="batch"), head="linear"
     ),
     "head": lambda: ECRTClassifier(demixing="linear", head=HEAD),
-    "head with mixup": lambda: ECRTClassifier(demixing="linear", head=HEAD.set_params(mixup=0.4)),
-    "networks side by side": lambda: ECRTClassifier(demixing="linear", head=HEAD.set_params(networks=2)),
+    "head with mixup": lambda: ECRTClassifier(demixing="linear", head=clone(HEAD).set_params(mixup=0.4)),
+    "networks side by side": lambda: ECRTClassifier(demixing="linear", head=clone(HEAD).set_params(networks=2)),
 }
+
+
+MANY_CLASSES: dict[str, Callable[[], Any]] = {
+    "head for many classes": FITS["head"],
+    "flow for many classes": FITS["flow"],
+    "flow for many classes with labels of the batch": FITS["flow"],
+}
+"""Fits in which four classes are many, so that processes share out their tables."""
 
 
 class SmallImages(TensorDataset):
@@ -104,6 +114,12 @@ def curves() -> dict[str, Any]:
     for name, make in FITS.items():
         model, losses = watched(lambda make=make: make().set_params(random_state=0).fit(X, Y))
         found[name] = {"losses": losses, "answers": model.predict_proba(X).tolist()}
+    most, moderate = distributed.MOST_CLASSES, demixing.MODERATE_CLASSES
+    for name, make in MANY_CLASSES.items():
+        distributed.MOST_CLASSES, demixing.MODERATE_CLASSES = 3, 3 if "batch" in name else moderate
+        model, losses = watched(lambda make=make: make().set_params(random_state=0).fit(X, Y))
+        found[name] = {"losses": losses, "answers": model.predict_proba(X).tolist()}
+    distributed.MOST_CLASSES, demixing.MODERATE_CLASSES = most, moderate
     for name, shift in (("linear head", None), ("linear head, gradients written out", torch.zeros(4))):
         found[name] = {"losses": [], "answers": linear_head(shift)}
     encoder = Encoder(network(), epochs=9, batch_size=15, flip=True, crop_padding=1, learn_from="all")
@@ -145,6 +161,7 @@ def refuse() -> None:
 def stopped_once(folder: Path, kill: tuple[int, int] | None) -> dict[str, Any]:
     """A fit with checkpoints; in it a process kills itself after so many steps."""
     checkpoints.EVERY = 0.0
+    distributed.MOST_CLASSES = 3  # so that tables of classes are shared out, and kept whole all the same
     steps = [0]
     call = training.WatchedSteps.__call__
 
@@ -156,7 +173,9 @@ def stopped_once(folder: Path, kill: tuple[int, int] | None) -> dict[str, Any]:
 
     training.WatchedSteps.__call__ = counted  # type: ignore[method-assign]
     head = MLPHead(epochs=3, hidden=(8,), dropout=0.1, batch_size=63)
-    model = ECRTClassifier(demixing=FLOW.set_params(epochs=4), head=head, random_state=0, checkpoint=folder / "kept")
+    model = ECRTClassifier(
+        demixing=clone(FLOW).set_params(epochs=4), head=head, random_state=0, checkpoint=folder / "kept"
+    )
     try:
         model.fit(X, Y)
     except LostProcessError as error:

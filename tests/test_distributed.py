@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import distributed_jobs as jobs
 from ecrt import distributed, load
 from ecrt.cli import app
-from ecrt.distributed import Part
+from ecrt.distributed import Span
 from ecrt.errors import LostProcessError
 from ecrt.moments import Moments
 
@@ -52,7 +52,7 @@ def alone():
 
 def test_parts_follow_one_another_and_are_all_rows():
     for total in (4, 5, 63, 64):
-        parts = [Part.of_process(number, 4, total) for number in range(4)]
+        parts = [Span.of_process(number, 4, total) for number in range(4)]
         assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
         assert (parts[0].start, parts[-1].stop) == (0, total)
         assert sum(part.share for part in parts) == pytest.approx(1)
@@ -68,7 +68,7 @@ def test_alone_nothing_is_shared(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*jobs.FITS, *OTHERS])
+@pytest.mark.parametrize("name", [*jobs.FITS, *jobs.MANY_CLASSES, *OTHERS])
 def test_two_processes_train_as_one(shared, alone, name):
     two, one = shared[0]["curves"][name], alone[name]
     assert len(two["losses"]) == len(one["losses"])

@@ -32,6 +32,9 @@ T = TypeVar("T")
 LONGEST_WAIT = timedelta(minutes=30)
 """For the other processes. One may have more to read than another, but none is silent for so long."""
 
+MOST_CLASSES = 100_000
+"""With more classes each process holds the rows of some of them, of tables that have a row for each."""
+
 ROWS_WORTH_SHARING = 2
 """Each process has at least so many rows of a batch; of a smaller batch each computes all."""
 
@@ -54,7 +57,7 @@ def own_device(device: torch.device) -> torch.device:
 
 
 @dataclass(frozen=True)
-class Part:
+class Span:
     """The rows of a batch, or of all, that a process computes."""
 
     start: int
@@ -62,7 +65,7 @@ class Part:
     total: int
 
     @classmethod
-    def of_process(cls, number: int, processes: int, total: int) -> Part:
+    def of_process(cls, number: int, processes: int, total: int) -> Span:
         """Parts follow one another and differ by one row at most."""
         each, more = divmod(total, processes)
         start = number * each + min(number, more)
@@ -81,7 +84,7 @@ class _Group:
     fabric: Any
     rank: int
     size: int
-    part: Part | None = None
+    part: Span | None = None
 
 
 _started: list[_Group] = []
@@ -234,25 +237,26 @@ def refuse_differences(facts: dict[str, str]) -> None:
 # --- rows that are shared out -----------------------------------------------------------------------------------------
 
 
-def share_out(n_rows: int) -> Part | None:
+def share_out(n_rows: int, *, always: bool = False) -> Span | None:
     """The part of this process in a batch of so many rows; ``None`` where it computes all of them.
 
     Until the step ends, what is drawn for that many rows is drawn for the whole batch, and gradients will be added up.
+    Where tables of classes are shared out a batch is so ``always``; the part of a process may then be empty.
     """
     group = _group.get()
-    if group is None or n_rows < ROWS_WORTH_SHARING * group.size:
+    if group is None or (n_rows < ROWS_WORTH_SHARING * group.size and not always):
         return None
-    group.part = Part.of_process(group.rank, group.size, n_rows)
+    group.part = Span.of_process(group.rank, group.size, n_rows)
     return group.part
 
 
-def mine(rows: Any) -> Any:
+def mine(rows: Any, *, always: bool = False) -> Any:
     """The part of this process of a batch, see ``share_out``."""
-    part = share_out(len(rows))
+    part = share_out(len(rows), always=always)
     return rows if part is None else rows[part.start : part.stop]
 
 
-def part_of(n_rows: int) -> Part | None:
+def part_of(n_rows: int) -> Span | None:
     """The part of this process in the step under way, if these are its rows; ``None`` if they are a whole batch."""
     group = _group.get()
     part = None if group is None else group.part
@@ -274,7 +278,7 @@ def gathered(values: Tensor) -> tuple[Tensor, int]:
     return (values, 0) if part is None else (_placed(values, part), part.start)
 
 
-def _placed(values: Tensor, part: Part) -> Tensor:
+def _placed(values: Tensor, part: Span) -> Tensor:
     """The rows of all processes. To add up zeros and one number each is exact, whatever the sizes of the parts."""
     before, after = (values.new_zeros(n, *values.shape[1:]) for n in (part.start, part.total - part.stop))
     return summed(torch.cat([before, values, after]))
@@ -295,7 +299,7 @@ def rolled(values: Tensor) -> Tensor:
 def own_rows(n_rows: int) -> slice:
     """Of all rows those of this process, which may be none."""
     group = _group.get()
-    part = Part(0, n_rows, n_rows) if group is None else Part.of_process(group.rank, group.size, n_rows)
+    part = Span(0, n_rows, n_rows) if group is None else Span.of_process(group.rank, group.size, n_rows)
     return slice(part.start, part.stop)
 
 
@@ -305,7 +309,7 @@ def by_rows(n_rows: int, compute: Callable[[slice], Tensor]) -> Tensor:
     if group is None or n_rows < ROWS_WORTH_SHARING * group.size:
         return compute(slice(0, n_rows))
     own = own_rows(n_rows)
-    return _placed(compute(own), Part(own.start, own.stop, n_rows))
+    return _placed(compute(own), Span(own.start, own.stop, n_rows))
 
 
 def end_step(parameters: Sequence[nn.Parameter], loss: float, *wishes: bool) -> tuple[float, list[bool]]:
@@ -315,7 +319,7 @@ def end_step(parameters: Sequence[nn.Parameter], loss: float, *wishes: bool) -> 
         return loss, any_of(*wishes)
     group.part = None
     more = [loss, *map(float, wishes)]
-    gradients = [one.grad for one in parameters if one.grad is not None and not is_shard(one)]
+    gradients = [one.grad for one in parameters if one.grad is not None and part_of_table(one) is None]
     for kind in dict.fromkeys(one.dtype for one in gradients):
         mine = [one for one in gradients if one.dtype == kind]
         flat = _add_up(torch.cat([*(one.reshape(-1) for one in mine), mine[0].new_tensor(more)]))
@@ -363,6 +367,86 @@ def _normalised(layer: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
 # --- tables of very many classes --------------------------------------------------------------------------------------
 
 
-def is_shard(parameter: Tensor) -> bool:
-    """Whether a parameter holds the rows of this process alone."""
-    return getattr(parameter, "of_one_process", False)
+def many_classes(n_classes: int) -> bool:
+    """Whether tables with a row for each class are shared out."""
+    return active() and n_classes > MOST_CLASSES
+
+
+def keep_own_rows(module: nn.Module, *names: str) -> None:
+    """Let each process hold and train the rows of some classes of these parameters, where there are very many."""
+    for name in names:
+        whole = module.get_parameter(name)
+        own = own_rows(len(whole))
+        rows = nn.Parameter(whole.detach()[own].clone())
+        rows.part = Span(own.start, own.stop, len(whole))  # type: ignore[attr-defined]
+        setattr(module, name, rows)
+
+
+def put_together(module: nn.Module, *names: str) -> None:
+    """The rows of all classes again, for every process."""
+    for name in names:
+        setattr(module, name, nn.Parameter(all_rows(module.get_parameter(name))))
+
+
+def part_of_table(table: Tensor) -> Span | None:
+    """Which rows of a table of classes this process holds; ``None`` for all."""
+    part: Span | None = getattr(table, "part", None)
+    return part
+
+
+def all_rows(table: Tensor) -> Tensor:
+    """The rows of all classes, without a gradient."""
+    part = part_of_table(table)
+    return table.detach() if part is None else _placed(table.detach(), part)
+
+
+def rows_of(table: Tensor, labels_k: Tensor, part: Span | None = None) -> Tensor:
+    """Rows of classes, the same on all processes; each gives those that it holds, which ``part`` may say."""
+    part = part_of_table(table) if part is None else part
+    if part is None:
+        return table[labels_k]
+    held_k = (labels_k >= part.start) & (labels_k < part.stop)
+    rows_kd = table[(labels_k - part.start).clamp(0, len(table) - 1)]
+    return summed(torch.where(held_k[:, None], rows_kd, 0.0))
+
+
+def log_sum_exp(scores_bk: Tensor, y_b: Tensor, part: Span) -> tuple[Tensor, Tensor]:
+    """Over all classes, and the score of the own one: from the scores of the classes that this process holds.
+
+    Rows are those of the whole batch, the same on all processes. Of each row two numbers and its largest score are
+    told to the others, so that this is exact.
+    """
+    largest_b = _add_up(scores_bk.detach().amax(1), "MAX")
+    held_b = (y_b >= part.start) & (y_b < part.stop)
+    mine_b = scores_bk.gather(1, (y_b - part.start).clamp(0, scores_bk.shape[1] - 1)[:, None])[:, 0]
+    sums = torch.exp(scores_bk - largest_b[:, None]).sum(1), torch.where(held_b, mine_b, 0.0)
+    sum_b, own_b = summed(torch.stack(sums)).unbind()
+    return torch.log(sum_b) + largest_b, own_b
+
+
+def _rows_in(values: Tensor, part: Span) -> Tensor:
+    return values[part.start : part.stop]
+
+
+class Tables:
+    """The parameters of a module of which each process holds some rows; what is kept of them is whole."""
+
+    def __init__(self, module: nn.Module) -> None:
+        parts = ((name, part_of_table(one)) for name, one in module.named_parameters())
+        self.parts = {name: part for name, part in parts if part is not None}
+
+    def whole(self, state: dict[str, Any]) -> dict[str, Any]:
+        """From what this process has."""
+        return {name: self._each(name, value, _placed) for name, value in state.items()}
+
+    def own(self, state: dict[str, Any]) -> dict[str, Any]:
+        """What this process has of it."""
+        return {name: self._each(name, value, _rows_in) for name, value in state.items()}
+
+    def _each(self, name: str, value: Any, change: Callable[[Tensor, Span], Tensor]) -> Any:
+        part = self.parts.get(name)
+        if part is None:
+            return value
+        if isinstance(value, dict):  # of an optimizer
+            return {key: self._each(name, one, change) for key, one in value.items()}
+        return change(value, part) if value.ndim else value

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from zuko.flows import MAF
 from zuko.transforms import MonotonicAffineTransform
 
-from ecrt.distributed import active, own_rows, summed
+from ecrt.distributed import active, gathered, own_rows, part_of_table, rows_of, summed
 from ecrt.errors import InputError
 from ecrt.moments import Moments, within_class_residuals
 from ecrt.nn import Standardise, column_spread, steady_linear
@@ -764,7 +764,12 @@ class ClassPrior(nn.Module):
 
     def forward(self, s_nd: Tensor, y_n: Tensor) -> Tensor:
         """log p(s | y)."""
-        return gaussian_log_density(s_nd, self.mean_md[y_n], self.variance_md[y_n])
+        part = part_of_table(self.mean_md)
+        if part is None:
+            return gaussian_log_density(s_nd, self.mean_md[y_n], self.variance_md[y_n])
+        labels_k, first = gathered(y_n)
+        rows_kd = rows_of(torch.cat([self.mean_md, self.variance_md], dim=1), labels_k, part)
+        return gaussian_log_density(s_nd, *rows_kd[first : first + len(y_n)].chunk(2, dim=1))
 
 
 class Demixer(nn.Module):

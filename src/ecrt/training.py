@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ecrt.checkpoints import Kept, begin_training, registered
-from ecrt.distributed import active, any_of, as_first, end_step, share_of_step
+from ecrt.distributed import Tables, active, any_of, as_first, end_step, part_of_table, share_of_step, summed
 from ecrt.errors import DivergenceError, StoppedError, TerminatedError
 from ecrt.losses import log_softmax
 from ecrt.randomness import generator_on, own_draws_only
@@ -187,15 +187,17 @@ def train(
     """
     progress = progress or Progress()
     history = History()
+    tables = Tables(module)
     kept = begin_training(stage)
     if kept is not None and (outcome := kept.outcome()) is not None:
         with kept.reading():
-            module.load_state_dict(outcome["module"])
+            module.load_state_dict(tables.own(outcome["module"]))
             module.eval()
             return History(**outcome["history"])
     best_state = _snapshot(module)
     steps_per_epoch = len(batches)  # type: ignore[arg-type]
-    parameters = [p for p in module.parameters() if p.requires_grad]
+    named = {name: one for name, one in module.named_parameters() if one.requires_grad}
+    parameters = list(named.values())
     on_gpu = parameters[0].is_cuda
     shared = active()
     deferred = not shared and (config.guard == "epoch" or (config.guard == "auto" and on_gpu))
@@ -214,18 +216,20 @@ def train(
     first, done = 0, 0
     if kept is not None and (state := kept.unfinished()) is not None:
         with kept.reading():
-            first, done, best_state = int(state["epoch"]), int(state["batch"]), state["best"]
+            first, done, best_state = int(state["epoch"]), int(state["batch"]), tables.own(state["best"])
             module.load_state_dict(best_state)
-            module.load_state_dict(state["module"])
+            module.load_state_dict(tables.own(state["module"]))
             history = History(**state["history"])
-            _restore_optimizer(optimizer, parameters, state["optimizer"])
+            of_optimizer = tables.own(state["optimizer"])
+            _restore_optimizer(optimizer, [of_optimizer[name] for name in named])
             schedule.go_on_from(state["step"])
             steps.restore(state["steps"])
 
     def state_at(epoch: int, batch: int) -> dict[str, Any]:
         return {
-            "epoch": epoch, "batch": batch, "module": module.state_dict(), "best": best_state,
-            "history": vars(history), "optimizer": [optimizer.state[one] for one in parameters],
+            "epoch": epoch, "batch": batch, "module": tables.whole(module.state_dict()),
+            "best": tables.whole(best_state), "history": vars(history),
+            "optimizer": tables.whole({name: optimizer.state[one] for name, one in named.items()}),
             "step": schedule.step, "steps": steps.state(),
         }  # fmt: skip
 
@@ -260,7 +264,7 @@ def train(
         if len(history.train_loss) < wanted:
             raise StoppedError(stage)
         if kept is not None and not stop():
-            kept.end({"module": best_state, "history": vars(history)})
+            kept.end({"module": tables.whole(best_state), "history": vars(history)})
     finally:
         at_full_speed.close()
         module.load_state_dict(best_state)
@@ -285,7 +289,7 @@ def _run_epoch(
     return steps.end_epoch()
 
 
-def _restore_optimizer(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], states: list[Any]) -> None:
+def _restore_optimizer(optimizer: torch.optim.Optimizer, states: list[Any]) -> None:
     """Moments and steps of each parameter, on its device; the rate is the schedule's."""
     whole = optimizer.state_dict()
     optimizer.load_state_dict(whole | {"state": dict(enumerate(states)) if any(states) else {}})
@@ -510,7 +514,13 @@ class WatchedSteps:
     def _clipped(self) -> float:
         """Scale gradients down to the norm that is allowed, as ``clip_grad_norm_`` does in more time; the norm."""
         gradients = [one.grad for one in self.parameters if one.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        norms = torch.stack(torch._foreach_norm(gradients))
+        norm = torch.linalg.vector_norm(norms)
+        if self.wishes is not None:
+            held = [part_of_table(one) is not None for one in self.parameters if one.grad is not None]
+            if any(held):
+                of_tables = torch.tensor(held, device=norms.device)
+                norm = (norms[~of_tables].square().sum() + summed(norms[of_tables].square().sum())).sqrt()
         factor = self.gradient_norm / (norm + 1e-6)
         if factor < 1:
             torch._foreach_mul_(gradients, factor)

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
 from ecrt.checkpoints import Tally
-from ecrt.distributed import end_step, mine, share_of_step, share_out, summed
+from ecrt.distributed import end_step, many_classes, mine, share_of_step, share_out, summed
 from ecrt.errors import InputError
 from ecrt.losses import (
     LOSS_OPTIONS,
@@ -28,7 +28,7 @@ from ecrt.losses import (
     mix,
     mixed_loss,
 )
-from ecrt.nn import CELLS_AT_ONCE, ClassGaussians, SideBySide, Trees, make_head
+from ecrt.nn import CELLS_AT_ONCE, ClassGaussians, SharedOutMLP, SideBySide, Trees, make_head
 from ecrt.randomness import Dropout, generator_on, own_draws_only
 from ecrt.stages.parts import (
     BatchSize,
@@ -761,13 +761,22 @@ class MLPFitter:
     def _stage(self) -> str:
         return "MLP head" if self.hidden else "linear head"
 
+    @property
+    def _shared_out(self) -> bool:
+        """Whether each process holds the last layer of some of the classes."""
+        return many_classes(self.n_outputs) and self.shift_m is not None and self.networks == 1 and self.hidden != ()
+
     def _new(self, sample: HeadSample) -> nn.Module:
         n_inputs = sample.s.shape[1]
+        if self._shared_out:
+            return SharedOutMLP(n_inputs, self.hidden, self.n_outputs, self.dropout).to(sample.s)
         if self.networks > 1:
             return SideBySide(n_inputs, self.hidden[0], self.n_outputs, self.networks, self.dropout).to(sample.s)
         return make_head(n_inputs, self.n_outputs, self.hidden, self.dropout).to(sample.s)
 
     def _loss(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], Tensor]:
+        if isinstance(head, SharedOutMLP):
+            return partial(self._loss_of_shares, head, sample)
         risk, step = self.new_risk(), Tally()
         n_steps = len(self._batches(sample)) * self.training.epochs
 
@@ -777,9 +786,16 @@ class MLPFitter:
 
         return loss
 
+    def _loss_of_shares(self, head: SharedOutMLP, sample: HeadSample, rows: Tensor) -> Tensor:
+        """The same for classes that processes have shared out."""
+        s = mine(sample.inputs(rows), always=True)
+        y, weight = mine(sample.y[rows], always=True), mine(sample.weight[rows], always=True)
+        losses = head.cross_entropy(s, y, cast(Tensor, self.shift_m).to(s)) * weight
+        return (losses.mean() if len(s) else losses.sum()) * len(sample.y)
+
     def _gradients(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], float] | None:
         """The loss of a batch, with its gradients written out: autograd takes longer than their arithmetic."""
-        if self.shift_m is None:
+        if self.shift_m is None or isinstance(head, SharedOutMLP):
             return None
         written, n = SoftmaxGradients(head, self.shift_m), len(sample.y)
 
@@ -796,7 +812,7 @@ class MLPFitter:
 
 def _joined(head: nn.Module, whole: Any = None) -> nn.Module:
     """Networks side by side as one, where ``whole`` is what an earlier call gave; any other head as it is."""
-    return head.joined(whole) if isinstance(head, SideBySide) else head
+    return head.joined(whole) if isinstance(head, (SideBySide, SharedOutMLP)) else head
 
 
 @dataclass(frozen=True)
