@@ -23,8 +23,8 @@ from ecrt.flows import (
     fit_linear_demixing,
     gaussian_log_density,
     shrunk_moments,
-    within_class_residuals,
 )
+from ecrt.moments import within_class_residuals
 
 DIMENSIONS = (1, 2, 32, 64, 128)
 DTYPES = (torch.float32, torch.float64)

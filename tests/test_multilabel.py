@@ -27,7 +27,7 @@ from ecrt import (
     Parametric,
 )
 from ecrt.data import assign_roles
-from ecrt.flows import fit_linear_demixing, within_class_residuals, within_label_moments
+from ecrt.flows import fit_linear_demixing, within_label_moments
 from ecrt.losses import (
     ABSENT,
     PRESENT,
@@ -48,6 +48,7 @@ from ecrt.metrics import (
     multilabel_metrics,
     top_k_accuracy,
 )
+from ecrt.moments import within_class_residuals
 from ecrt.stages import Labelled, NoDemixing, Permutation, demix, draw_classes, label_sources
 from ecrt.stages.targets import LabelTarget, View
 

@@ -36,6 +36,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ecrt.disk import canonical, locked, open_plain, read_json, replacing, write_json
+from ecrt.distributed import active, any_of, from_first, rank
 from ecrt.errors import InputError, TerminatedError, warn_user
 from ecrt.randomness import draw_on_from, drawn_so_far
 
@@ -130,6 +131,14 @@ class Kept:
                 self._of.restore(self._now)
         return iterator
 
+    def wishes(self) -> list[bool]:
+        """Whether this process would write now, and whether it was asked to end."""
+        return self._of.wishes()
+
+    def agree(self, due: bool, terminated: bool) -> None:
+        """Do as the processes wish that share this fit."""
+        self._of.due, self._of.terminated = due, terminated
+
     def save(self, state: Callable[[], Any]) -> None:
         """Keep the state after a step, if it is time; raise a ``TerminatedError`` after a SIGTERM."""
         if self._of.is_time():
@@ -155,17 +164,9 @@ class Checkpoints:
 
     def __init__(self, folder: Path, fit: dict[str, str]) -> None:
         self.folder, self.terminated, self.broken = folder, False, False
-        seedless = fit.get("random_state") == "None"
-        if (folder / FIT).exists():
-            before = read_json(folder / FIT, _Fit)
-            _check_same(folder, before.fit, fit)
-            if (before.seed is not None) != seedless:
-                raise InputError(f"{folder / FIT} cannot be read. Delete the folder to begin anew.")
-        else:
-            if any(folder.iterdir()):
-                raise InputError(f"{folder} holds other files. Choose an empty folder for the checkpoint.")
-            before = _Fit(fit, secrets.randbits(31) if seedless else None)
-            write_json(folder / FIT, vars(before))
+        self.due = False
+        """Whether processes that share this fit have agreed to write."""
+        before = from_first(lambda: _same_fit(folder, fit))
         self.seed = before.seed
         """Of a fit that was given none, so that it can go on."""
         self._mark = _digest([canonical(vars(before))])
@@ -174,12 +175,13 @@ class Checkpoints:
         self._things: list[Callable[[], Any]] = []
         self._new: dict[int, Any] = {}
         self._read: tuple[Path | None, dict[str, Any]] = None, {}
-        self._unfinished = max(map(self._readable, UNFINISHED), key=_age)
+        self._unfinished = from_first(lambda: max(map(self._readable, UNFINISHED), key=_age))
         self._places = _age(self._unfinished)[1]
         self._written = time.monotonic()
 
     def begin(self, stage: str) -> Kept:
         """The next training."""
+        self.due, self.terminated = any_of(*self.wishes())
         if self.terminated:
             self.write()
             raise TerminatedError
@@ -208,6 +210,9 @@ class Checkpoints:
 
     def ended(self, number: int, stage: str) -> Any:
         """What is known of a training that has ended."""
+        return from_first(lambda: self._ended(number, stage))
+
+    def _ended(self, number: int, stage: str) -> Any:
         for file in self.folder.glob("ended-*.safetensors"):
             places = ENDED_NAME.fullmatch(file.name)
             if places and int(places[1]) <= number <= int(places[2]):
@@ -221,6 +226,7 @@ class Checkpoints:
     def add(self, number: int, found: Any) -> None:
         """A training has ended; it is written with others, when it is time."""
         self._new[number] = found
+        self.due, self.terminated = any_of(*self.wishes())
         if self.is_time():
             self.write()
             if self.terminated:
@@ -228,7 +234,11 @@ class Checkpoints:
 
     def is_time(self) -> bool:
         """Whether something should be written now."""
-        return self.terminated or time.monotonic() - self._written > EVERY
+        return self.due if active() else self.wishes()[0]
+
+    def wishes(self) -> list[bool]:
+        """Whether this process would write now, and whether it was asked to end."""
+        return [self.terminated or time.monotonic() - self._written > EVERY, self.terminated]
 
     def write(self) -> None:
         """Write the trainings that have ended since the last time."""
@@ -253,6 +263,9 @@ class Checkpoints:
 
     def _write(self, name: str, content: Any) -> None:
         """Write a file whole. If that cannot be done the fit goes on: better without checkpoints than not at all."""
+        self._written = time.monotonic()
+        if rank():  # the first process writes
+            return
         tensors: dict[str, Tensor] = {}
         text = json.dumps(_packed(content, tensors))
         try:
@@ -317,7 +330,7 @@ def kept_in(folder: str | PathLike[str] | None, fit: Callable[[], dict[str, str]
     folder = Path(folder)
     with ExitStack() as held:
         try:
-            held.enter_context(locked(folder, wait=False))
+            from_first(lambda: held.enter_context(locked(folder, wait=False)))
             checkpoints = Checkpoints(folder, fit())
         except InputError as error:
             before = any(folder.parent.glob(f"*/{FIT}"))
@@ -335,6 +348,22 @@ def kept_in(folder: str | PathLike[str] | None, fit: Callable[[], dict[str, str]
         finally:
             _active.reset(token)
             checkpoints.write()
+
+
+def _same_fit(folder: Path, fit: dict[str, str]) -> _Fit:
+    """What the folder says of its fit, which is now this one; a folder of another fit is refused."""
+    seedless = fit.get("random_state") == "None"
+    if (folder / FIT).exists():
+        before = read_json(folder / FIT, _Fit)
+        _check_same(folder, before.fit, fit)
+        if (before.seed is not None) != seedless:
+            raise InputError(f"{folder / FIT} cannot be read. Delete the folder to begin anew.")
+        return before
+    if any(folder.iterdir()):
+        raise InputError(f"{folder} holds other files. Choose an empty folder for the checkpoint.")
+    begun = _Fit(fit, secrets.randbits(31) if seedless else None)
+    write_json(folder / FIT, vars(begun))
+    return begun
 
 
 def forget(folder: str | PathLike[str]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -40,16 +42,27 @@ LONGEST_MESSAGE = 2000
 class Terminal(Console):
     """A terminal that only shows text and never obeys it: labels, names of files and cards come from strangers.
 
-    Nothing is highlighted: the search for numbers takes quadratic time in a long row of digits.
+    Nothing is highlighted: the search for numbers takes quadratic time in a long row of digits. Of processes that share
+    a fit only the first prints, unless it is ``urgent``.
     """
 
-    def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+    def __init__(self, *, stderr: bool = False, urgent: bool = False) -> None:
+        quiet = not urgent and process_number() > 0
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, quiet=quiet)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Pieces of text and their styles; what would steer the terminal is replaced by a sign."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else UNSEEN.sub("\ufffd", text), style, control)
+
+
+def process_number() -> int:
+    """Of this process among those that torchrun has started; 0 for one that is alone."""
+    if "RANK" not in os.environ:
+        return 0
+    from ecrt.distributed import rank
+
+    return rank()
 
 
 def run_app(app: typer.Typer, program: str) -> None:
@@ -83,6 +96,8 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error ends it with the status that goes with the error."""
         try:
+            if "RANK" in os.environ:
+                _refuse_under_torchrun(ctx.info_name)
             with warnings.catch_warnings():
                 warnings.simplefilter("always", ECRTWarning)
                 warnings.showwarning = _notes()
@@ -106,6 +121,14 @@ class Command(TyperCommand):
             raise typer.Exit(1) from None
 
 
+def _refuse_under_torchrun(command: str) -> None:
+    """Raise an error if processes would do the same work side by side and write to the same place."""
+    from ecrt.distributed import launched
+
+    if launched() and command != "fit":
+        raise InputError(f"ecrt {command} is not shared between processes: run it without torchrun.")
+
+
 def _notes() -> Callable[..., None]:
     """How warnings are shown: our own as notes, each once; what libraries say among themselves is not for users."""
     shown: set[str] = set()
@@ -124,8 +147,9 @@ def tell(line: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Print to the error stream, so that it is seen."""
-    Terminal(stderr=True).print(message, style="bold red", soft_wrap=True)
+    """Print to the error stream, so that it is seen; each of several processes says which it is."""
+    who = f"Process {process_number()}: " if process_number() else ""
+    Terminal(stderr=True, urgent=True).print(f"{who}{message}", style="bold red", soft_wrap=True)
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
@@ -254,6 +278,7 @@ def fit(
 ) -> None:
     """Fit a model on a file; write it, its figures and a report to a folder."""
     from ecrt.checkpoints import forget
+    from ecrt.distributed import joined, launched
     from ecrt.report import write_model_page
     from ecrt.runs.config import read_config, read_costs, read_prior
     from ecrt.runs.model_folder import fit_file, open_output, publish_run
@@ -269,8 +294,14 @@ def fit(
         class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
         use_unlabelled=use_unlabelled or None,
     )  # fmt: skip
-    with open_output(output, force=force) as new:
-        with stop_on_interrupt(warn) as stop:
+    if launched() and str(file) == "-":
+        raise InputError("Several processes cannot read one input: under torchrun, give the name of a file, not -.")
+    with ExitStack() as stack:
+        stack.enter_context(joined())
+        if process_number():  # only what the first process writes is kept
+            output = Path(stack.enter_context(TemporaryDirectory())) / "model"
+        new = stack.enter_context(open_output(output, force=force))
+        with stop_on_interrupt(Terminal(stderr=True).print if process_number() else warn) as stop:
             try:
                 found, interrupted = fit_file(
                     file, new.path, chosen, say=Terminal(stderr=True).print, show=_print_columns, checkpoint=checkpoint
@@ -290,7 +321,7 @@ def fit(
             following = "" if interrupted else _next_command(file, target, output, found, chosen.method)
             write_model_page(found, new.path, next_command=following)
         place = publish_run(new, interrupted=bool(interrupted))
-        if checkpoint is not None and not interrupted:
+        if checkpoint is not None and not interrupted and not process_number():
             forget(checkpoint)
     place = output if place == output.resolve() else place  # as it was given, unless it went elsewhere
     if found is not None:

@@ -24,8 +24,9 @@ from scipy.spatial.distance import pdist, squareform
 from scipy.stats import jarque_bera, kurtosis, norm, rankdata, skew
 
 from ecrt.data import thin_out
-from ecrt.flows import ClassPrior, Demixer, within_class_residuals
+from ecrt.flows import ClassPrior, Demixer
 from ecrt.metrics import LEVEL, half_width, holm
+from ecrt.moments import within_class_residuals
 from ecrt.nn import column_spread
 
 Array = NDArray[np.float64]

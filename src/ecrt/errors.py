@@ -51,6 +51,17 @@ class StoppedError(ECRTError):
         super().__init__(f"{stage}: stopped before anything was finished.")
 
 
+class LostProcessError(ECRTError):
+    """A process that a fit is shared with has ended, or does not answer."""
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(
+            "Another process of this fit has ended, or does not answer. Start all of them again by the same command; a "
+            "fit with a checkpoint goes on from there."
+        )
+
+
 class TerminatedError(KeyboardInterrupt):
     """The system asked the process to end (SIGTERM): dealt with as Ctrl-C is."""
 

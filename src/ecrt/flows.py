@@ -24,8 +24,10 @@ from torch import Tensor, nn
 from zuko.flows import MAF
 from zuko.transforms import MonotonicAffineTransform
 
+from ecrt.distributed import active, gathered, own_rows, part_of_table, rows_of, summed
 from ecrt.errors import InputError
 from ecrt.memory import ask
+from ecrt.moments import Moments, within_class_residuals
 from ecrt.nn import Standardise, column_spread, steady_linear
 
 Rotation = Literal["none", "symmetric", "discriminant", "triangular"]
@@ -193,17 +195,6 @@ class LowRank(nn.Module):
         return torch.eye(r).to(self.left_kr) + self.right_kr.T @ self.left_kr / self.scale
 
 
-def within_class_residuals(z: Array, y: NDArray[np.int64]) -> tuple[Array, Array, NDArray[np.int64]]:
-    """Deviations from class means, the means of the classes present, and their counts."""
-    _, member, counts = np.unique(y, return_inverse=True, return_counts=True)
-    # The product with an indicator sums in the order of np.add.at, many times faster.
-    indicator = sparse.csr_array((np.ones(len(y)), (member, np.arange(len(y)))), shape=(len(counts), len(y)))
-    means: Array = np.asarray(indicator @ z) / counts[:, None]
-    residuals = means[member]
-    np.subtract(z, residuals, out=residuals)
-    return residuals, means, counts
-
-
 @dataclass(frozen=True)
 class LabelMoments:
     """Means and masses of the labels present, and the covariance within them, plain and shrunk (Ledoit-Wolf)."""
@@ -242,15 +233,31 @@ def within_label_moments(
         (z[part] ** 2).sum(axis=1) - 2 * np.einsum("ij,ij->i", z[part], means[label]) + (means[label] ** 2).sum(axis=1)
         for part, label in zip(*(np.array_split(index, len(index) // 4096 + 1) for index in (row, member)), strict=True)
     ])  # fmt: skip
-    total, d = float(weight.sum()), z.shape[1]
+    total = float(weight.sum())
     plain = scatter / total
-    spread = float((plain**2).sum()) - np.trace(plain) ** 2 / max(d, 1)
-    noise = (float(weight @ squares**2) / total - float((plain**2).sum())) / size
-    shrinkage = min(max(noise, 0.0) / spread, 1.0) if spread > 0 else 0.0
-    target = np.eye(d) * np.trace(plain) / max(d, 1)
     # One degree of freedom is lost to every label's mean.
     freedom = total / max(total - len(mass) * total / size, total / size)
-    return LabelMoments(means + center, mass, plain * freedom, ((1 - shrinkage) * plain + shrinkage * target) * freedom)
+    shrunk = _shrunk_by(plain, float(weight @ squares**2) / total, size) * freedom
+    return LabelMoments(means + center, mass, plain * freedom, shrunk)
+
+
+def _shrunk_by(plain: Array, fourth: float, size: float) -> Array:
+    """A covariance as Ledoit and Wolf shrink it, by the mean of the fourth powers of the lengths of so many rows."""
+    d, squared = len(plain), float((plain**2).sum())
+    spread = squared - np.trace(plain) ** 2 / max(d, 1)
+    noise = (fourth - squared) / size
+    shrinkage = min(max(noise, 0.0) / spread, 1.0) if spread > 0 else 0.0
+    return (1 - shrinkage) * plain + shrinkage * (np.eye(d) * np.trace(plain) / max(d, 1))
+
+
+def _shared_moments(z: Array, y: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Class means, and the shrunk covariance within classes, where each process looks at some of the rows."""
+    _, member, counts = np.unique(y, return_inverse=True, return_counts=True)
+    own, n = own_rows(len(y)), len(y)
+    moments = Moments.of(z[own], member[own], len(counts)).of_all_processes()
+    lengths = ((z[own] - moments.mean_md[member[own]]) ** 2).sum(axis=1)
+    fourth = summed(torch.tensor(float(lengths @ lengths), dtype=torch.float64)).item() / n
+    return moments.mean_md, _shrunk_by(moments.scatter_dd / n, fourth, n) * (n / max(n - len(counts), 1))
 
 
 def between_class_variance(means: Array, counts: NDArray[np.int64] | Array, within: Array) -> Array:
@@ -315,7 +322,9 @@ def fit_linear_demixing(
     standard = standardise(torch.from_numpy(z)).numpy()
     if len(kept) < z.shape[1] or (kept[1:] < kept[:-1]).any():
         standard = standard[:, kept]
-    if row is None or weight is None:
+    if active() and row is None and len(y) >= len(kept):
+        means, shrunk = _shared_moments(standard, y)
+    elif row is None or weight is None:
         residuals, means, counts = within_class_residuals(standard, y)
         freedom = len(residuals) - len(counts)
         if rotation in ("symmetric", "discriminant") and 2 * (len(residuals) + len(counts)) < len(kept):
@@ -765,7 +774,12 @@ class ClassPrior(nn.Module):
 
     def forward(self, s_nd: Tensor, y_n: Tensor) -> Tensor:
         """log p(s | y)."""
-        return gaussian_log_density(s_nd, self.mean_md[y_n], self.variance_md[y_n])
+        part = part_of_table(self.mean_md)
+        if part is None:
+            return gaussian_log_density(s_nd, self.mean_md[y_n], self.variance_md[y_n])
+        labels_k, first = gathered(y_n)
+        rows_kd = rows_of(torch.cat([self.mean_md, self.variance_md], dim=1), labels_k, part)
+        return gaussian_log_density(s_nd, *rows_kd[first : first + len(y_n)].chunk(2, dim=1))
 
 
 class Demixer(nn.Module):

@@ -70,26 +70,28 @@ def gcl_exact(scores_bm: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tensor:
     return nn.functional.softplus(-positive_b) + nn.functional.softplus(scores_bm) @ label_prior_m
 
 
-def fdv_in_batch(scores_bb: Tensor) -> Tensor:
+def fdv_in_batch(scores_bb: Tensor, first: int = 0) -> Tensor:
     r"""Fenchel-Donsker-Varadhan, Eq. 4 (negated, to be minimised), with all other labels of the batch as negatives.
 
     With :math:`D_i = \sum_{j \ne i} e^{g_{ij} - g_{ii}}` the value is :math:`-I_{DV} = \log(D_i / (B - 1))` and the
     gradient that of :math:`\log D_i`: the log is detached and the ratio of :math:`D_i` to its detached self, minus 1,
     is added. The supplement's "-1" is used; the main text's "+1" is a misprint. Sample i itself is no negative: with
     it this would be InfoNCE.
+
+    Scores may be of some samples with the labels of a whole batch, among which that of sample 0 is ``first``.
     """
-    if len(scores_bb) < 2:
+    size = scores_bb.shape[1]
+    if size < 2:
         return scores_bb.new_zeros(0)
-    contrast_bb = scores_bb - scores_bb.diagonal()[:, None]
-    contrast_bb = contrast_bb.masked_fill(
-        torch.eye(len(scores_bb), dtype=torch.bool, device=scores_bb.device), -torch.inf
-    )
+    contrast_bb = scores_bb - scores_bb.diagonal(first)[:, None]
+    own_bb = torch.eye(size, dtype=torch.bool, device=scores_bb.device)[first : first + len(scores_bb)]
+    contrast_bb = contrast_bb.masked_fill(own_bb, -torch.inf)
     log_sum_b = torch.logsumexp(contrast_bb, dim=1).detach()
     ratio_b = torch.exp(contrast_bb - log_sum_b[:, None]).sum(1)
-    return log_sum_b - math.log(len(scores_bb) - 1) + ratio_b - 1
+    return log_sum_b - math.log(size - 1) + ratio_b - 1
 
 
-def fdv_own_label(scores_bb: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tensor:
+def fdv_own_label(scores_bb: Tensor, labels_b: Tensor, label_prior_m: Tensor, first: int = 0) -> Tensor:
     r"""FDV for more labels than a batch holds: negatives from the batch, but for a sample's own label, taken exactly.
 
     .. math:: \log\bigl(p(y_i) + (1 - p(y_i)) \, \mathrm{mean}_{j: y_j \ne y_i} e^{g_{ij} - g_{ii}}\bigr)
@@ -98,9 +100,14 @@ def fdv_own_label(scores_bb: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tens
     bounds the objective, at :math:`\log p(y_i)`; where a batch is too small to see it, :func:`fdv_in_batch` falls
     without end, scores growing, while every label that the batch happened to leave out is scored at random. This is
     the same expectation with that event summed and the others sampled.
+
+    As in :func:`fdv_in_batch`, scores may be of some samples from ``first`` on, with the labels of a whole batch.
     """
-    same_bb = y_b[:, None] == y_b
-    contrast_bb = (scores_bb - scores_bb.diagonal()[:, None]).masked_fill(same_bb, torch.finfo(scores_bb.dtype).min)
+    y_b = labels_b[first : first + len(scores_bb)]
+    same_bb = y_b[:, None] == labels_b
+    contrast_bb = (scores_bb - scores_bb.diagonal(first)[:, None]).masked_fill(
+        same_bb, torch.finfo(scores_bb.dtype).min
+    )
     others_b = (~same_bb).sum(1).clamp(min=1).to(scores_bb.dtype)
     own_b = label_prior_m[y_b]
     return torch.logaddexp(
@@ -108,13 +115,13 @@ def fdv_own_label(scores_bb: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tens
     )
 
 
-def infonce_in_batch(scores_bb: Tensor) -> Tensor:
+def infonce_in_batch(scores_bb: Tensor, first: int = 0) -> Tensor:
     r"""InfoNCE: as :func:`fdv_in_batch`, but with sample i among its own negatives.
 
     .. math:: -g_{ii} + \log \mathrm{mean}_j e^{g_{ij}}
     """
-    log_mean_b = torch.logsumexp(scores_bb, dim=1) - math.log(len(scores_bb))
-    return log_mean_b - scores_bb.diagonal()
+    log_mean_b = torch.logsumexp(scores_bb, dim=1) - math.log(scores_bb.shape[1])
+    return log_mean_b - scores_bb.diagonal(first)
 
 
 def dv_exact(scores_bm: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tensor:

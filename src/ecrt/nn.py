@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.distributed import Span, all_rows, gathered, keep_own_rows, log_sum_exp, part_of_table, rows_of
 from ecrt.errors import InputError
 from ecrt.randomness import Dropout
 
@@ -99,15 +100,45 @@ class SideBySide(nn.Module):
     @torch.no_grad()
     def joined(self, whole: MLP | None = None) -> MLP:
         """The mean of the networks as one MLP, a new one or that of an earlier call with other numbers."""
-        if whole is None:
-            with torch.device("meta"):
-                whole = MLP(*self.shape, self.dropout)
-            whole.to_empty(device=self.weight_ghm.device).to(self.weight_ghm)
         last_hm = (self.weight_ghm / len(self.weight_ghm)).flatten(0, 1)
         numbers = *self.body.parameters(), last_hm.T, self.bias_g1m.mean(0)[0]
-        for mine, number in zip(whole.parameters(), numbers, strict=True):
-            mine.copy_(number)
-        return whole
+        return _filled(whole, (*self.shape, self.dropout), numbers)
+
+
+def _filled(whole: MLP | None, shape: tuple[Any, ...], numbers: Sequence[Tensor]) -> MLP:
+    """An MLP of this shape, a new one if there is none, with these parameters."""
+    if whole is None:
+        with torch.device("meta"):
+            whole = MLP(*shape)
+        whole.to_empty(device=numbers[0].device).to(numbers[0])
+    for mine, number in zip(whole.parameters(), numbers, strict=True):
+        mine.copy_(number)
+    return whole
+
+
+class SharedOutMLP(nn.Module):
+    """An MLP for very many classes: each of the processes that share a fit holds the last layer of some of them."""
+
+    def __init__(self, n_inputs: int, hidden: Sequence[int], n_outputs: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.shape = n_inputs, hidden, n_outputs, dropout
+        *body, last = MLP(*self.shape)
+        self.body, self.last = nn.Sequential(*body), last
+        keep_own_rows(self.last, "weight", "bias")
+
+    def cross_entropy(self, s_nd: Tensor, y_n: Tensor, shift_m: Tensor) -> Tensor:
+        """Softmax cross-entropy over all classes, of the rows of this process, for logits plus a shift."""
+        weight_mh, bias_m = self.last.get_parameter("weight"), self.last.get_parameter("bias")
+        held = part_of_table(weight_mh) or Span(0, len(weight_mh), len(weight_mh))
+        (hidden_kh, first), (labels_k, _) = gathered(self.body(s_nd)), gathered(y_n)
+        logits_km = torch.addmm(bias_m + shift_m[held.start : held.stop], hidden_kh, weight_mh.T)
+        log_sum_k, own_k = log_sum_exp(logits_km, labels_k, held)
+        return (log_sum_k - own_k)[first : first + len(y_n)]
+
+    @torch.no_grad()
+    def joined(self, whole: MLP | None = None) -> MLP:
+        """The whole MLP, for every process; a new one or that of an earlier call."""
+        return _filled(whole, self.shape, [*self.body.parameters(), *map(all_rows, self.last.parameters())])
 
 
 class Standardise(nn.Module):
@@ -267,7 +298,7 @@ class AdditiveCritic(Critic):
 
     def forward(self, s_nd: Tensor, labels_k: Tensor | None = None) -> Tensor:
         """Scores, a row for each source vector and a column for each label."""
-        embedding = self.embedding if labels_k is None else self.embedding[labels_k]
+        embedding = self.embedding if labels_k is None else rows_of(self.embedding, labels_k)
         return self.networks(s_nd) @ embedding.T
 
 

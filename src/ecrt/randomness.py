@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
+from ecrt.distributed import part_of
+
 aten = torch.ops.aten
 
 
@@ -99,8 +101,21 @@ class Dropout(nn.Dropout):
 
     def factors(self, input: Tensor) -> Tensor:
         """Zeros, and what the values that are kept are multiplied by."""
-        kept = torch.empty_like(input).bernoulli_(1 - self.p, generator=generator_on(input.device))
-        return kept.div_(1 - self.p)
+        return _kept(input, 1 - self.p, generator_on(input.device)).div_(1 - self.p)
+
+
+def _kept(input: Tensor, share: float, generator: torch.Generator | None) -> Tensor:
+    """Ones for so many values of each row, and zeros; of a part of a batch, as they are drawn for all of it."""
+    part = part_of(len(input))
+    if part is None:
+        return torch.empty_like(input).bernoulli_(share, generator=generator)
+    # In the order in which numbers lie in memory
+    last = input.ndim == 4 and input.is_contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last if last else torch.contiguous_format
+    whole = torch.empty(
+        part.total, *input.shape[1:], dtype=input.dtype, device=input.device, memory_format=layout
+    )  # fmt: skip
+    return whole.bernoulli_(share, generator=generator)[part.start : part.stop]
 
 
 DRAW_NOTHING = {
@@ -129,6 +144,8 @@ class _Redirection(TorchDispatchMode):
         if device.type == "meta":  # has no values
             return func(*args, **kwargs)
         generator = generators.on(device)
+        if func is aten.bernoulli_.float and part_of(len(args[0])) is not None:  # torch's own dropout
+            return args[0].copy_(_kept(args[0], args[1] if len(args) > 1 else 0.5, generator))
         if "generator" in names:
             return func(*args, **kwargs | {"generator": generator})
         if func in _TWINS:
@@ -137,7 +154,7 @@ class _Redirection(TorchDispatchMode):
 
 
 def _dropout(input: Tensor, p: float, train: bool | None, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    kept = torch.empty_like(input).bernoulli_(1 - p, generator=generator)
+    kept = _kept(input, 1 - p, generator)
     return input * kept / (1 - p), kept.bool()
 
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ecrt.checkpoints import Kept, begin_training, registered
+from ecrt.distributed import Tables, active, any_of, as_first, end_step, part_of_table, share_of_step, summed
 from ecrt.errors import DivergenceError, NotEnoughMemoryError, StoppedError, TerminatedError
 from ecrt.losses import log_softmax
 from ecrt.randomness import generator_on, own_draws_only
@@ -191,17 +192,20 @@ def train(
     """
     progress = progress or Progress()
     history = History()
+    tables = Tables(module)
     kept = begin_training(stage)
     if kept is not None and (outcome := kept.outcome()) is not None:
         with kept.reading():
-            module.load_state_dict(outcome["module"])
+            module.load_state_dict(tables.own(outcome["module"]))
             module.eval()
             return History(**outcome["history"])
     best_state = _snapshot(module)
     steps_per_epoch = len(batches)  # type: ignore[arg-type]
-    parameters = [p for p in module.parameters() if p.requires_grad]
+    named = {name: one for name, one in module.named_parameters() if one.requires_grad}
+    parameters = list(named.values())
     on_gpu = parameters[0].is_cuda
-    deferred = config.guard == "epoch" or (config.guard == "auto" and on_gpu)
+    shared = active()
+    deferred = not shared and (config.guard == "epoch" or (config.guard == "auto" and on_gpu))
     optimizer = _make_optimizer(parameters, config, recorded=on_gpu and graphs)
     schedule = Schedule(optimizer, config.learning_rate, steps_per_epoch, steps_per_epoch * config.epochs)
     backward = Backward(loss, optimizer, stage, divide)
@@ -212,22 +216,26 @@ def train(
     else:
         steps = WatchedSteps(backward, parameters, optimizer, schedule, **options, gradients=gradients)
     n_epochs = config.epochs if stop_after is None else min(stop_after, config.epochs)
-    stop = deadline_passed if to_the_end else stop_requested
+    stop = _deadline_over if to_the_end else _stop_wanted
+    if isinstance(steps, WatchedSteps) and shared:
+        stop = steps.agree_to(stop, kept)
     first, done = 0, 0
     if kept is not None and (state := kept.unfinished()) is not None:
         with kept.reading():
-            first, done, best_state = int(state["epoch"]), int(state["batch"]), state["best"]
+            first, done, best_state = int(state["epoch"]), int(state["batch"]), tables.own(state["best"])
             module.load_state_dict(best_state)
-            module.load_state_dict(state["module"])
+            module.load_state_dict(tables.own(state["module"]))
             history = History(**state["history"])
-            _restore_optimizer(optimizer, parameters, state["optimizer"])
+            of_optimizer = tables.own(state["optimizer"])
+            _restore_optimizer(optimizer, [of_optimizer[name] for name in named])
             schedule.go_on_from(state["step"])
             steps.restore(state["steps"])
 
     def state_at(epoch: int, batch: int) -> dict[str, Any]:
         return {
-            "epoch": epoch, "batch": batch, "module": module.state_dict(), "best": best_state,
-            "history": vars(history), "optimizer": [optimizer.state[one] for one in parameters],
+            "epoch": epoch, "batch": batch, "module": tables.whole(module.state_dict()),
+            "best": tables.whole(best_state), "history": vars(history),
+            "optimizer": tables.whole({name: optimizer.state[one] for name, one in named.items()}),
             "step": schedule.step, "steps": steps.state(),
         }  # fmt: skip
 
@@ -248,7 +256,7 @@ def train(
                 continue
             module.eval()
             with torch.no_grad():
-                current = held_out_loss()
+                current = as_first(held_out_loss())
             if not math.isfinite(current):
                 raise DivergenceError(stage, schedule.step, "held-out loss")
             history.held_out_loss.append(current)
@@ -262,7 +270,7 @@ def train(
         if len(history.train_loss) < wanted:
             raise StoppedError(stage)
         if kept is not None and not stop():
-            kept.end({"module": best_state, "history": vars(history)})
+            kept.end({"module": tables.whole(best_state), "history": vars(history)})
     finally:
         at_full_speed.close()
         module.load_state_dict(best_state)
@@ -281,11 +289,13 @@ def _run_epoch(
             return None
         steps(batch)
         if kept is not None:
+            if isinstance(steps, WatchedSteps) and steps.granted:
+                kept.agree(*steps.granted[1:])
             kept.save(partial(state_at, number))
     return steps.end_epoch()
 
 
-def _restore_optimizer(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], states: list[Any]) -> None:
+def _restore_optimizer(optimizer: torch.optim.Optimizer, states: list[Any]) -> None:
     """Moments and steps of each parameter, on its device; the rate is the schedule's."""
     whole = optimizer.state_dict()
     optimizer.load_state_dict(whole | {"state": dict(enumerate(states)) if any(states) else {}})
@@ -479,7 +489,7 @@ class Backward:
                 return sum((self._of(piece, share) for piece, share in pieces[1:]), self._of(*pieces[0]))
             except torch.OutOfMemoryError as error:
                 recording = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-                if self.divide is None or recording or len(pieces) < self.parts:
+                if self.divide is None or recording or active() or len(pieces) < self.parts:
                     raise NotEnoughMemoryError(
                         f"{self.stage}: the GPU has no memory for a batch. Set a smaller batch_size. {error}"
                     ) from error
@@ -488,6 +498,7 @@ class Backward:
 
     def _of(self, piece: Any, share: float) -> Tensor:
         value = self.loss(piece)
+        share *= share_of_step()
         value = value if share == 1 else value * share
         value.backward()
         return value.detach()
@@ -504,10 +515,14 @@ class WatchedSteps:
         self.gradient_norm, self.stage = gradient_norm, stage
         self.gradients = gradients or (lambda batch: backward(batch).item())
         self.total, self.count = 0.0, 0
+        self.wishes: Callable[[], list[bool]] | None = None
+        self.granted: list[bool] = []
 
     def __call__(self, batch: Any) -> None:
         """One update."""
         current = self.gradients(batch)
+        if self.wishes is not None:
+            current, self.granted = end_step(self.parameters, current, *self.wishes())
         if not math.isfinite(current):
             raise DivergenceError(self.stage, self.schedule.step, "loss")
         if not math.isfinite(self._clipped()):
@@ -515,6 +530,12 @@ class WatchedSteps:
         self.optimizer.step()
         self.schedule.advance()
         self.total, self.count = self.total + current, self.count + 1
+
+    def agree_to(self, stop: Callable[[], bool], kept: Kept | None) -> Callable[[], bool]:
+        """Where processes share the steps, let them stop, and keep states, after the same step."""
+        self.wishes = lambda: [stop(), *(() if kept is None else kept.wishes())]
+        self.granted = any_of(*self.wishes())
+        return lambda: self.granted[0]
 
     def state(self) -> Any:
         """Sum of losses since the epoch began, and their number."""
@@ -527,7 +548,13 @@ class WatchedSteps:
     def _clipped(self) -> float:
         """Scale gradients down to the norm that is allowed, as ``clip_grad_norm_`` does in more time; the norm."""
         gradients = [one.grad for one in self.parameters if one.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        norms = torch.stack(torch._foreach_norm(gradients))
+        norm = torch.linalg.vector_norm(norms)
+        if self.wishes is not None:
+            held = [part_of_table(one) is not None for one in self.parameters if one.grad is not None]
+            if any(held):
+                of_tables = torch.tensor(held, device=norms.device)
+                norm = (norms[~of_tables].square().sum() + summed(norms[of_tables].square().sum())).sqrt()
         factor = self.gradient_norm / (norm + 1e-6)
         if factor < 1:
             torch._foreach_mul_(gradients, factor)
@@ -669,13 +696,21 @@ _deadline = ContextVar("deadline", default=math.inf)
 
 
 def stop_requested() -> bool:
-    """Whether training and choices should end with what was finished so far."""
-    stop = _stop.get()
-    return (stop is not None and stop.signal != 0) or deadline_passed()
+    """Whether training and choices should end with what was finished so far; all processes have the same answer."""
+    return any_of(_stop_wanted())[0]
 
 
 def deadline_passed() -> bool:
-    """Whether the time that ``stopped_at`` gave is over."""
+    """Whether the time that ``stopped_at`` gave is over; all processes have the same answer."""
+    return any_of(_deadline_over())[0]
+
+
+def _stop_wanted() -> bool:
+    stop = _stop.get()
+    return (stop is not None and stop.signal != 0) or _deadline_over()
+
+
+def _deadline_over() -> bool:
     return time.monotonic() > _deadline.get()
 
 

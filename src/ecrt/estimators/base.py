@@ -38,6 +38,7 @@ from ecrt.checkpoints import digest_of, kept_in, registered
 from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.tables import MOST_NAMED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
+from ecrt.distributed import active, from_first, joined, rank, refuse_differences
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.decisions import Decision, Saving, choose_offsets, cost_matrix, lowest_cost
 from ecrt.estimators.export import ClassOutcome, LabelOutcome, ServedModel, write_onnx
@@ -135,7 +136,12 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
         vars(working).update({name: value for name, value in vars(self).items() if name not in before})
         args, kwargs = tuple(map(in_numpy, args)), {name: in_numpy(value) for name, value in kwargs.items()}
         folder = None if self.checkpoint is None else _folder_named(self.checkpoint) / learn.__name__
-        with kept_in(folder, partial(identity_of, self, learn, args, kwargs)) as seed:
+        with joined(), kept_in(folder, partial(identity_of, self, learn, args, kwargs)) as seed:
+            if active():
+                _refuse_timed_selection(self, "A fit under torchrun")
+                facts = facts_of(self, learn, args, kwargs)
+                facts.pop("random_state")  # that of the first process is used by all
+                refuse_differences(facts)
             if seed is not None:
                 working.random_state = seed
             learn(working, *args, **kwargs)
@@ -153,18 +159,27 @@ def _folder_named(checkpoint: str | PathLike[str]) -> Path:
 
 
 def identity_of(
+    estimator: Any, learn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, str]:
+    """What a fit with a checkpoint is of: if all this is the same, so is its result."""
+    if getattr(estimator, "time_budget", None) is not None:
+        raise InputError("checkpoint does not go with time_budget: what there is time for is not the same each time.")
+    _refuse_timed_selection(estimator, "checkpoint")
+    if not isinstance(estimator.random_state, (int, np.integer, type(None))):
+        raise InputError("checkpoint needs a number, or None, as random_state.")
+    return facts_of(estimator, learn, args, kwargs)
+
+
+def _refuse_timed_selection(estimator: Any, who: str) -> None:
+    if getattr(estimator, "selection", None) and any(part.trials is None for part in estimator._parts("selection")):
+        raise InputError(f"{who} needs PseudoMinority(trials=...) as selection: what fits in a time is not the same.")
+
+
+def facts_of(
     estimator: Composed, learn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, str]:
-    """What a fit is of: if all this is the same, so is its result. A model to go on from is known by its answers."""
+    """Versions, options and data of a fit. A model to go on from is known by its answers."""
     options = estimator.get_params()
-    if options.get("time_budget") is not None:
-        raise InputError("checkpoint does not go with time_budget: what there is time for is not the same each time.")
-    if any(part.trials is None for part in (estimator._parts("selection") if options.get("selection") else ())):
-        raise InputError(
-            "checkpoint needs PseudoMinority(trials=...) as selection: what fits in a time is not the same."
-        )
-    if not isinstance(options["random_state"], (int, np.integer, type(None))):
-        raise InputError("checkpoint needs a number, or None, as random_state.")
     options = {name: _described(value) for name, value in options.items() if name not in ("checkpoint", "verbose")}
     given = signature(learn).bind(estimator, *args, **kwargs).arguments
     data = {name: digest_of(value) for name, value in given.items() if name != "self" and value is not None}
@@ -292,9 +307,10 @@ class FitBase(Composed):
     @contextmanager
     def _session(self) -> Iterator[Session]:
         """Seeds, device and progress of a fit; the caller's random state is left as it was."""
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        drawn = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        seed = from_first(lambda: drawn)
         with ExitStack() as stack:
-            progress: Progress = stack.enter_context(BarProgress()) if self.verbose else Progress()
+            progress: Progress = stack.enter_context(BarProgress()) if self.verbose and not rank() else Progress()
             stack.enter_context(seeded(seed))
             stack.enter_context(one_thread())
             yield Session(registered(np.random.default_rng(seed)), resolve_device(self.device), progress)
@@ -407,7 +423,8 @@ class EstimatorBase(FitBase):
         from ecrt.estimators.saved import save_estimator
 
         check_is_fitted(self)
-        save_estimator(self, path)
+        if not rank():  # of processes that share a fit the first one writes
+            save_estimator(self, path)
 
     def read_rows(self, X: ArrayLike) -> NDArray[Any]:
         """X as the numbers that ``to_module`` and the file of ``to_onnx`` take, read as in ``fit``.

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from ecrt.data import Images
 from ecrt.data.tables import LARGEST
+from ecrt.distributed import own_device
 from ecrt.errors import InputError
 from ecrt.randomness import seeded
 from ecrt.stages import Labelled
@@ -234,9 +235,9 @@ def check_class_counts(classes: NDArray[Any], labels: NDArray[np.int64]) -> None
 def resolve_device(device: str) -> torch.device:
     """``"auto"`` is a GPU when there is one; a device that is not there is refused before anything is trained."""
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        wanted = torch.device(device)
+        wanted = own_device(torch.device(device))
         if wanted.type == "meta":
             raise NotImplementedError("it holds no numbers")
         torch.zeros(1, device=wanted)

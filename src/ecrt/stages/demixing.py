@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.distributed import (
+    Span,
+    by_rows,
+    gathered,
+    keep_own_rows,
+    log_sum_exp,
+    many_classes,
+    mine,
+    part_of_table,
+    put_together,
+)
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.flows import (
     ROUNDING,
@@ -28,12 +39,12 @@ from ecrt.flows import (
     between_class_variance,
     class_moments,
     fit_linear_demixing,
-    within_class_residuals,
     within_label_moments,
 )
 from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.memory import ask, in_parts
-from ecrt.nn import CriticName, column_extent, column_spread, make_critic
+from ecrt.moments import within_class_residuals
+from ecrt.nn import AdditiveCritic, CriticName, column_extent, column_spread, make_critic
 from ecrt.randomness import generator_on, seeded
 from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.parts import BatchSize, Count, NonNegative, Part, Positive, Role, Rule, Sizes, whole_numbers
@@ -63,6 +74,9 @@ SCORES_AT_ONCE = 2**25
 
 USUAL_EPOCHS, FEWER_EPOCHS, FEWEST_EPOCHS, USUAL_STEPS = 100, 60, 10, 6000
 """How long a flow is trained where nobody says."""
+
+PRIOR_TABLES = ("mean_md", "log_variance_md")
+"""Parameters of a ``ClassPrior``, a row for each class."""
 
 FEW_SOURCES = 8
 """Up to this many sources a second restart and a wider critic cost little and pay."""
@@ -547,15 +561,34 @@ class ContrastiveModel(nn.Module):
     def contrast(self, s_bq: Tensor, y_b: Tensor, label_prior_m: Tensor, *, exact: bool) -> Tensor:
         """Contrastive loss of every sample."""
         objective = self.config.objective
+        if exact and self.shared_out:
+            return self._contrast_of_shares(s_bq, y_b, label_prior_m)
         if exact:
             return (gcl_exact if objective == "gcl" else dv_exact)(self.critic(s_bq), y_b, label_prior_m)
-        scores_bb = self.critic(s_bq, y_b)
+        labels_k, first = gathered(y_b)
+        scores_bk = self.critic(s_bq, labels_k)
         if objective == "gcl":
-            permuted = torch.randperm(len(y_b), generator=generator_on(y_b.device), device=y_b.device)
-            return gcl_in_batch(scores_bb.diagonal(), scores_bb.gather(1, permuted[:, None]).squeeze(1))
+            permuted_k = torch.randperm(len(labels_k), generator=generator_on(y_b.device), device=y_b.device)
+            permuted_b1 = permuted_k[first : first + len(y_b), None]
+            return gcl_in_batch(scores_bk.diagonal(first), scores_bk.gather(1, permuted_b1).squeeze(1))
         if objective == "fdv" and self.config.label_marginal == "auto":
-            return fdv_own_label(scores_bb, y_b, label_prior_m)
-        return (fdv_in_batch if objective == "fdv" else infonce_in_batch)(scores_bb)
+            return fdv_own_label(scores_bk, labels_k, label_prior_m, first)
+        return (fdv_in_batch if objective == "fdv" else infonce_in_batch)(scores_bk, first)
+
+    @property
+    def shared_out(self) -> bool:
+        """Whether each process holds the embeddings of some labels."""
+        return isinstance(self.critic, AdditiveCritic) and part_of_table(self.critic.embedding) is not None
+
+    def _contrast_of_shares(self, s_bq: Tensor, y_b: Tensor, label_prior_m: Tensor) -> Tensor:
+        """``dv_exact`` where each process scores the rows of all against the labels that it holds."""
+        critic = cast(AdditiveCritic, self.critic)
+        part = cast(Span, part_of_table(critic.embedding))
+        (joint_ke, first), (labels_k, _) = gathered(critic.networks(s_bq)), gathered(y_b)
+        log_prior_m = torch.log(label_prior_m)
+        scores = joint_ke @ critic.embedding.T + log_prior_m[part.start : part.stop]
+        log_sum_k, own_k = log_sum_exp(scores, labels_k, part)
+        return (log_sum_k - own_k)[first : first + len(y_b)] + log_prior_m[y_b]
 
     def losses(self, z_bq: Tensor, y_b: Tensor, label_prior_m: Tensor, *, exact: bool) -> tuple[Tensor, Tensor]:
         """Contrast and likelihood terms of every sample, from one pass through the flow."""
@@ -607,19 +640,29 @@ def train_flow(
         config,
     ).to(device)
     model.start_at(signal[row_train], y_train)
+    if many_classes(len(classes)) and config.critic == "additive" and config.objective != "gcl":
+        keep_own_rows(model.critic, "embedding")
+        if isinstance(model.prior, ClassPrior):
+            keep_own_rows(model.prior, *PRIOR_TABLES)
 
     def loss(batch: Tensor) -> Tensor:
+        batch = mine(batch, always=model.shared_out)
         contrast, nll = model.losses(signal[row_train[batch]], y_train[batch], label_prior_m, exact=exact)
-        return ((contrast + config.likelihood_weight * nll) * w_train[batch]).mean()
+        losses = (contrast + config.likelihood_weight * nll) * w_train[batch]
+        return losses.mean() if len(batch) else losses.sum()
 
     @torch.no_grad()
-    def terms(rows: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        places = torch.arange(len(rows), device=rows.device)
-        parts = in_parts(
-            lambda some: model.losses(signal[rows[some]], labels[some], label_prior_m, exact=True), places, at_once
-        )
-        contrast_parts, nll_parts = zip(*parts, strict=True)
-        return torch.cat(contrast_parts) * weights, torch.cat(nll_parts) * weights
+    def terms(rows: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        def some(part: slice) -> Tensor:
+            def both(places: Tensor) -> Tensor:
+                losses = model.losses(signal[rows[places]], labels[places], label_prior_m, exact=True)
+                return torch.stack(losses, dim=1)
+
+            return torch.cat([*in_parts(both, torch.arange(len(rows), device=rows.device)[part], at_once)])
+
+        if model.shared_out:  # each process looks at all rows, and at its labels
+            return some(slice(0, len(rows))).T.contiguous() * weights
+        return by_rows(len(rows), some).T.contiguous() * weights
 
     def held_out_loss() -> float:
         contrast, nll = terms(*check)
@@ -649,4 +692,6 @@ def train_flow(
             "labels from the batch cannot separate so many classes: use label_marginal='auto' or 'exact', or larger "
             "batches."
         )
+    if model.shared_out and isinstance(model.prior, ClassPrior):
+        put_together(model.prior, *PRIOR_TABLES)
     return TrainedFlow(restart, Demixer(linear, model.prior, model.flow), contrast)

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset, TensorDataset
 
 from ecrt.checkpoints import Tally
 from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.data.images import crop_and_flip
+from ecrt.distributed import by_rows, mine, part_of, rolled, whole_batches
 from ecrt.errors import InputError
 from ecrt.losses import REGRESSION_LOSS_OPTIONS, LossRule, check_loss, loss_rule, mix, mixed_loss
 from ecrt.memory import in_parts
@@ -367,14 +368,22 @@ def features_of(
     encoder.to(device).eval()
     dtype = module_dtype(encoder)
 
-    def encoded(x: Tensor) -> NDArray[np.float64]:
+    def encoded(x: Tensor) -> Tensor:
         with all_threads(enabled=x.ndim == 4):
             z = encoder(x.to(device, dtype))
         _refuse_unless_matrix(z)
-        return z.double().cpu().numpy()
+        return z.double().cpu()
 
-    whole = [items.tensors[0]] if isinstance(items, TensorDataset) else (x for x, _ in in_order(items, batch_size))
-    features = np.concatenate([part for x in whole for part in in_parts(encoded, x, batch_size)])
+    def some(part: slice) -> Tensor:
+        if isinstance(items, TensorDataset):
+            batches: Iterable[Tensor] = [items.tensors[0][part]]
+        else:
+            whole = part == slice(0, len(items))  # type: ignore[arg-type]
+            mine = items if whole else Subset(items, range(part.start, part.stop))
+            batches = (x for x, _ in in_order(mine, batch_size))
+        return torch.cat([z for x in batches for z in in_parts(encoded, x, batch_size)])
+
+    features = by_rows(len(items), some).numpy()  # type: ignore[arg-type]
     if not np.isfinite(features).all():
         row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
         raise InputError(f"The encoder gave a value that is not finite for row {row}.")
@@ -475,9 +484,14 @@ class EncoderTraining:
     def run(self, held_out: Labels, progress: Progress | None) -> History:
         """Train; ``held_out`` rows decide which epoch is kept, if there are any."""
         on_gpu = self.device.type == "cuda"
-        with gpu_layout(self.encoder, enabled=on_gpu and self.images), all_threads(enabled=self.images):
+        both = nn.ModuleList([self.encoder, self.head])
+        with (
+            gpu_layout(self.encoder, enabled=on_gpu and self.images),
+            all_threads(enabled=self.images),
+            whole_batches(both),
+        ):
             return train(
-                nn.ModuleList([self.encoder, self.head]),
+                both,
                 lambda batch: self.losses(batch).mean(),
                 self._epochs(),
                 (lambda: self._held_out_loss(held_out)) if len(held_out) else None,
@@ -513,24 +527,29 @@ class EncoderTraining:
     def losses(self, batch: Batch) -> Tensor:
         """One loss for each sample, on views and mixtures of them while training."""
         if self.rows is not None:
-            x, values = self.rows[batch.items], self.value_n[batch.items]
+            rows = mine(batch.items) if self.encoder.training else batch.items
+            x, values = self.rows[rows], self.value_n[rows]
         else:
             x, values = batch.items[0].to(self.device), self.values_of[batch.items[1].to(self.device)]
         if self.encoder.training and (self.config.crop_padding or self.config.flip):
-            x = crop_and_flip(x, self.config.crop_padding, flip=self.config.flip, generator=generator_on(x.device))
+            part = part_of(len(x))
+            x = crop_and_flip(
+                x, self.config.crop_padding, flip=self.config.flip, generator=generator_on(x.device),
+                among=None if part is None else (part.start, part.total),
+            )  # fmt: skip
         x = x.to(self.dtype)
         if isinstance(self.encoder, AutoEncoder):
             return self.encoder.reconstruction_errors(x)
         share = None if batch.share is None else batch.share.expand(len(x))
         if share is not None:
             # Batches are shuffled: the neighbour is as good a partner as a random one, and needs no random order.
-            x = mix(x, x.roll(1, 0), share)
+            x = mix(x, rolled(x), share)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             z = self.encoder(x)
         outputs = self.head(z.to(next(self.head.parameters()).dtype))
         if share is None:
             return self.loss(outputs, values, batch.done)
-        first, second = mixed_loss(self.loss, outputs, values, values.roll(1, 0), share, batch.done)
+        first, second = mixed_loss(self.loss, outputs, values, rolled(values), share, batch.done)
         return first + second
 
     def _epochs(self) -> Epochs:
@@ -541,18 +560,35 @@ class EncoderTraining:
             batches = IndexBatches(len(rows), size, generator, self.device)
             return Epochs(batches, self.config, self.rng, self.device, rows, changes)
         # A last batch of one would break batch normalisation.
-        loader: DataLoader[Any] = DataLoader(
-            Subset(self.items, self.fitted.tolist()), size, shuffle=True, drop_last=len(self.fitted) % size == 1,
-            generator=generator,
-        )  # fmt: skip
+        items = Subset(self.items, self.fitted.tolist())
+        order = RandomSampler(items, generator=generator)
+        batches_of_rows = BatchSampler(order, size, drop_last=len(self.fitted) % size == 1)
+        loader: DataLoader[Any] = DataLoader(items, batch_sampler=MyPart(batches_of_rows), generator=generator)
         return Epochs(loader, self.config, self.rng, self.device, None, changes)
 
     def _held_out_loss(self, held_out: Labels) -> float:
         size = self.config.batch_size
-        batches: Iterable[Any] = in_order(Subset(self.items, held_out.tolist()), size)
-        if self.rows is not None:
-            batches = torch.from_numpy(held_out).to(self.device).split(size)
-        return torch.cat([self.losses(Batch(items, None, 1.0)) for items in batches]).mean().item()
+
+        def some(part: slice) -> Tensor:
+            batches: Iterable[Any] = in_order(Subset(self.items, held_out[part].tolist()), size)
+            if self.rows is not None:
+                batches = torch.from_numpy(held_out[part]).to(self.device).split(size)
+            return torch.cat([self.losses(Batch(items, None, 1.0)) for items in batches])
+
+        return by_rows(len(held_out), some).mean().item()
+
+
+@dataclass(frozen=True)
+class MyPart:
+    """Of every batch of rows the part that this process reads."""
+
+    batches: BatchSampler
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return map(mine, self.batches)
 
 
 def some_rows(items: Items, rows: Labels) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
 from ecrt.checkpoints import Tally
+from ecrt.distributed import end_step, many_classes, mine, share_of_step, share_out, summed
 from ecrt.errors import InputError
 from ecrt.losses import (
     LOSS_OPTIONS,
@@ -28,7 +29,7 @@ from ecrt.losses import (
     mixed_loss,
 )
 from ecrt.memory import ask, in_parts, smaller
-from ecrt.nn import CELLS_AT_ONCE, ClassGaussians, SideBySide, Trees, make_head
+from ecrt.nn import CELLS_AT_ONCE, ClassGaussians, SharedOutMLP, SideBySide, Trees, make_head
 from ecrt.randomness import Dropout, generator_on, own_draws_only
 from ecrt.stages.parts import (
     BatchSize,
@@ -142,7 +143,9 @@ def plain_risk(loss: HeadLoss) -> BatchRisk:
     """The loss times the weight of the row."""
 
     def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        return loss(head(sample.inputs(rows)), sample.y[rows], done) * sample.weight[rows]
+        s = sample.inputs(rows)  # drawn for the whole batch, of which this process may compute a part
+        rows, s = mine(rows), mine(s)
+        return loss(head(s), sample.y[rows], done) * sample.weight[rows]
 
     return risk
 
@@ -165,13 +168,15 @@ def mixup_risk(
     def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
         s, y, weight = sample.inputs(rows), sample.y[rows], sample.weight[rows]
         if done >= 1 - off:
+            s, y, weight = map(mine, (s, y, weight))
             return loss(head(s), y, done) * weight
         alphas = torch.full_like(weight, alpha)
         share = torch._sample_dirichlet(torch.stack([alphas, alphas], dim=-1), generator_on(alphas.device))[..., 0]
         partner = torch.randperm(len(rows), generator=generator_on(torch.device("cpu"))).to(rows.device)
         label_share = share_of_label(share, y, y[partner])
-        first, second = mixed_loss(loss, head(mix(s, s[partner], share)), y, y[partner], label_share, done)
-        return first * weight + second * weight[partner]
+        mixed, y, other, label_share = map(mine, (mix(s, s[partner], share), y, y[partner], label_share))
+        first, second = mixed_loss(loss, head(mixed), y, other, label_share, done)
+        return first * mine(weight) + second * mine(weight[partner])
 
     return risk
 
@@ -678,6 +683,7 @@ class LinearFitter:
         # In blocks, so that memory holds the logits of a block only.
         cells, most = (SCORES_AT_ONCE, len(sample.y)) if sample.s.is_cuda else (CELLS_AT_ONCE, ROWS_AT_ONCE)
         at_once = min(max(cells // self.n_outputs, 1), most)
+        n_rows, own = len(sample.y), [mine(one) for one in (sample.s, sample.y, sample.weight)]
         written = None if self.shift_m is None else SoftmaxGradients(head, self.shift_m)
 
         def loss_of(s: Tensor, y: Tensor, w: Tensor) -> Tensor:
@@ -692,12 +698,15 @@ class LinearFitter:
                 head.zero_grad(set_to_none=False)
                 if written is not None:
                     written.clear()
+                share_out(n_rows)
                 try:
-                    for block in zip(*(t.split(at_once) for t in (sample.s, sample.y, sample.weight)), strict=True):
+                    for block in zip(*(one.split(at_once) for one in own), strict=True):
                         total += loss_of(*block) if written is None else written.add(*block)
                     break
                 except torch.OutOfMemoryError as error:
-                    at_once = smaller(min(at_once, len(sample.y)), error)
+                    at_once = smaller(min(at_once, n_rows), error)
+            total = summed(total) if share_of_step() < 1 else total
+            end_step(list(head.parameters()), 0.0)
             with torch.no_grad():
                 total += 0.5 * decay * (weight**2).sum()
                 cast(Tensor, weight.grad).add_(decay * weight)
@@ -766,13 +775,22 @@ class MLPFitter:
     def _stage(self) -> str:
         return "MLP head" if self.hidden else "linear head"
 
+    @property
+    def _shared_out(self) -> bool:
+        """Whether each process holds the last layer of some of the classes."""
+        return many_classes(self.n_outputs) and self.shift_m is not None and self.networks == 1 and self.hidden != ()
+
     def _new(self, sample: HeadSample) -> nn.Module:
         n_inputs = sample.s.shape[1]
+        if self._shared_out:
+            return SharedOutMLP(n_inputs, self.hidden, self.n_outputs, self.dropout).to(sample.s)
         if self.networks > 1:
             return SideBySide(n_inputs, self.hidden[0], self.n_outputs, self.networks, self.dropout).to(sample.s)
         return make_head(n_inputs, self.n_outputs, self.hidden, self.dropout).to(sample.s)
 
     def _loss(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], Tensor]:
+        if isinstance(head, SharedOutMLP):
+            return partial(self._loss_of_shares, head, sample)
         risk, step = self.new_risk(), Tally()
         n_steps = len(self._batches(sample)) * self.training.epochs
 
@@ -782,15 +800,23 @@ class MLPFitter:
 
         return loss
 
+    def _loss_of_shares(self, head: SharedOutMLP, sample: HeadSample, rows: Tensor) -> Tensor:
+        """The same for classes that processes have shared out."""
+        s = mine(sample.inputs(rows), always=True)
+        y, weight = mine(sample.y[rows], always=True), mine(sample.weight[rows], always=True)
+        losses = head.cross_entropy(s, y, cast(Tensor, self.shift_m).to(s)) * weight
+        return (losses.mean() if len(s) else losses.sum()) * len(sample.y)
+
     def _gradients(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], float] | None:
         """The loss of a batch, with its gradients written out: autograd takes longer than their arithmetic."""
-        if self.shift_m is None:
+        if self.shift_m is None or isinstance(head, SharedOutMLP):
             return None
         written, n = SoftmaxGradients(head, self.shift_m), len(sample.y)
 
         def gradients(rows: Tensor) -> float:
             written.clear()
-            return written.add(sample.inputs(rows), sample.y[rows], sample.weight[rows] * (n / len(rows))).item()
+            s, y, weight = map(mine, (sample.inputs(rows), sample.y[rows], sample.weight[rows] * (n / len(rows))))
+            return written.add(s, y, weight).item()
 
         return gradients
 
@@ -800,7 +826,7 @@ class MLPFitter:
 
 def _joined(head: nn.Module, whole: Any = None) -> nn.Module:
     """Networks side by side as one, where ``whole`` is what an earlier call gave; any other head as it is."""
-    return head.joined(whole) if isinstance(head, SideBySide) else head
+    return head.joined(whole) if isinstance(head, (SideBySide, SharedOutMLP)) else head
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,193 @@
+"""What the tests let several processes do: ``torchrun --nproc-per-node 2 tests/distributed_jobs.py JOB FOLDER``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_classification
+from torch.utils.data import TensorDataset
+
+from ecrt import ECRTClassifier, Encoder, Flow, MLPHead, checkpoints, distributed, training
+from ecrt.errors import InputError, LostProcessError
+from ecrt.losses import cross_entropy
+from ecrt.moments import Moments
+from ecrt.stages import demixing
+from ecrt.stages.heads import HeadSample, LinearFitter
+
+# Sizes that two processes cannot halve, so that their parts differ, and a last batch that is smaller.
+X, Y = make_classification(
+    603, n_features=12, n_informative=6, n_classes=4, weights=[0.4, 0.3, 0.25, 0.05], random_state=0
+)
+WIDE = np.hstack([X, np.sin(X), np.cos(X), X**2])
+"""Columns enough for L-BFGS instead of Newton's method."""
+
+IMAGES = np.random.default_rng(0).integers(0, 255, (90, 3, 6, 6)).astype(np.uint8)
+ENCODER = Encoder("mlp", epochs=9, batch_size=63, hidden=(32, 16), n_features=8, learn_from="all")
+FLOW = Flow(epochs=9, batch_size=63, hidden=(16, 16), n_restarts=1)
+HEAD = MLPHead(epochs=3, hidden=(32,), batch_size=63)
+FITS: dict[str, Callable[[], Any]] = {
+    "encoder": lambda: ECRTClassifier(encoder=ENCODER, demixing="linear", head="linear"),
+    "encoder with mixup": lambda: ECRTClassifier(
+        encoder=clone(ENCODER).set_params(mixup=0.3), demixing="linear", head="linear"
+    ),
+    "flow": lambda: ECRTClassifier(demixing=FLOW, head="linear"),
+    "flow with labels of the batch": lambda: ECRTClassifier(
+        demixing=clone(FLOW).set_params(label_marginal="batch"), head="linear"
+    ),
+    "flow by GCL": lambda: ECRTClassifier(
+        demixing=clone(FLOW).set_params(objective="gcl", label_marginal="batch"), head="linear"
+    ),
+    "flow by InfoNCE": lambda: ECRTClassifier(
+        demixing=clone(FLOW).set_params(objective="infonce", label_marginal="batch"), head="linear"
+    ),
+    "head": lambda: ECRTClassifier(demixing="linear", head=HEAD),
+    "head with mixup": lambda: ECRTClassifier(demixing="linear", head=clone(HEAD).set_params(mixup=0.4)),
+    "networks side by side": lambda: ECRTClassifier(demixing="linear", head=clone(HEAD).set_params(networks=2)),
+}
+
+
+MANY_CLASSES: dict[str, Callable[[], Any]] = {
+    "head for many classes": FITS["head"],
+    "flow for many classes": FITS["flow"],
+    "flow for many classes with labels of the batch": FITS["flow"],
+}
+"""Fits in which four classes are many, so that processes share out their tables."""
+
+
+class SmallImages(TensorDataset):
+    """Images that are read one by one: not a plain TensorDataset, so that they are not kept in memory together."""
+
+
+def network() -> torch.nn.Module:
+    """Without a bias before the normalisation: its gradient is rounding alone, which Adam would blow up."""
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, bias=False),
+        torch.nn.BatchNorm2d(4),
+        torch.nn.ReLU(),
+        torch.nn.Dropout(0.2),
+        torch.nn.Flatten(),
+    )
+
+
+def watched(fit: Callable[[], Any]) -> tuple[Any, list[float]]:
+    """What a fit gives, and the loss of every step of its training."""
+    losses: list[float] = []
+    call = training.WatchedSteps.__call__
+
+    def noted(self: Any, batch: Any) -> None:
+        before = self.total
+        call(self, batch)
+        losses.append(self.total - before)
+
+    training.WatchedSteps.__call__ = noted  # type: ignore[method-assign]
+    try:
+        return fit(), losses
+    finally:
+        training.WatchedSteps.__call__ = call  # type: ignore[method-assign]
+
+
+def linear_head(shift: torch.Tensor | None) -> Any:
+    """What L-BFGS finds, in float64: in float32 it stops here or there, by rounding."""
+    n = len(Y)
+    rows = HeadSample(
+        torch.from_numpy((WIDE - WIDE.mean(0)) / WIDE.std(0)), torch.from_numpy(Y), torch.full((n,), 1 / n).double(),
+        torch.zeros(n, dtype=torch.bool),
+    )  # fmt: skip
+    with distributed.joined():
+        head = LinearFitter(4, lambda outputs, y: cross_entropy(outputs, y), shift_m=shift).fit(rows, 0.1)
+    return head.get_parameter("weight").tolist()
+
+
+def curves() -> dict[str, Any]:
+    """Losses of every step and probabilities, of each fit."""
+    found = {}
+    for name, make in FITS.items():
+        model, losses = watched(lambda make=make: make().set_params(random_state=0).fit(X, Y))
+        found[name] = {"losses": losses, "answers": model.predict_proba(X).tolist()}
+    most, moderate = distributed.MOST_CLASSES, demixing.MODERATE_CLASSES
+    for name, make in MANY_CLASSES.items():
+        distributed.MOST_CLASSES, demixing.MODERATE_CLASSES = 3, 3 if "batch" in name else moderate
+        model, losses = watched(lambda make=make: make().set_params(random_state=0).fit(X, Y))
+        found[name] = {"losses": losses, "answers": model.predict_proba(X).tolist()}
+    distributed.MOST_CLASSES, demixing.MODERATE_CLASSES = most, moderate
+    for name, shift in (("linear head", None), ("linear head, gradients written out", torch.zeros(4))):
+        found[name] = {"losses": [], "answers": linear_head(shift)}
+    encoder = Encoder(network(), epochs=9, batch_size=15, flip=True, crop_padding=1, learn_from="all")
+    items = SmallImages(torch.from_numpy(IMAGES).float() / 255, torch.from_numpy(IMAGES[:, 0, 0, 0] % 2).long())
+    model, losses = watched(
+        lambda: ECRTClassifier(encoder=encoder, demixing="linear", head="linear", random_state=0).fit(items)
+    )
+    found["images read one by one"] = {"losses": losses, "answers": model.predict_proba(items).tolist()}
+    return found
+
+
+def by_ranks(folder: Path) -> dict[str, Any]:
+    """Curves, and what else the tests ask of two processes."""
+    answers: dict[str, Any] = {"curves": curves(), "whole": stopped_once(folder, None)}
+    with distributed.joined():
+        try:
+            distributed.refuse_differences({"X": str(distributed.rank())})
+        except InputError as error:
+            answers["differs"] = str(error)
+        try:
+            distributed.from_first(refuse)
+        except InputError as error:
+            answers["refused"] = str(error)
+        far = 1e8 + WIDE  # where squares of values would lose all digits
+        own = distributed.own_rows(len(Y))
+        moments = Moments.of(far[own], Y[own], 5, np.arange(5) < 3).of_all_processes()
+        answers["moments"] = {name: value.tolist() for name, value in vars(moments).items()}
+        answers["wishes"] = distributed.any_of(distributed.rank() == 1, False)
+        answers["agreed"] = distributed.as_first(float(distributed.rank() + 7))
+    seedless = ECRTClassifier(demixing="linear", head=HEAD, random_state=None)
+    answers["seedless"] = seedless.fit(X, Y).predict_proba(X[:3]).tolist()
+    return answers
+
+
+def refuse() -> None:
+    raise InputError("Only the first process sees this.")
+
+
+def stopped_once(folder: Path, kill: tuple[int, int] | None) -> dict[str, Any]:
+    """A fit with checkpoints; in it a process kills itself after so many steps."""
+    checkpoints.EVERY = 0.0
+    distributed.MOST_CLASSES = 3  # so that tables of classes are shared out, and kept whole all the same
+    steps = [0]
+    call = training.WatchedSteps.__call__
+
+    def counted(self: Any, batch: Any) -> None:
+        call(self, batch)
+        steps[0] += 1
+        if kill == (distributed.rank(), steps[0]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    training.WatchedSteps.__call__ = counted  # type: ignore[method-assign]
+    head = MLPHead(epochs=3, hidden=(8,), dropout=0.1, batch_size=63)
+    model = ECRTClassifier(
+        demixing=clone(FLOW).set_params(epochs=4), head=head, random_state=0, checkpoint=folder / "kept"
+    )
+    try:
+        model.fit(X, Y)
+    except LostProcessError as error:
+        print(f"process {distributed.rank()}: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(3) from None
+    return {"steps": steps[0], "answers": model.predict_proba(X).tolist()}
+
+
+def main(job: str, folder: Path) -> None:
+    found = by_ranks(folder) if job == "ranks" else stopped_once(folder, (1, 40) if job == "killed" else None)
+    (folder / f"{job}-{distributed.rank()}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

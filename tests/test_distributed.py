@@ -1,0 +1,144 @@
+"""Fits that processes share under torchrun: the same curves, one writer, and clear ends."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import distributed_jobs as jobs
+from ecrt import distributed, load
+from ecrt.cli import app
+from ecrt.distributed import Span
+from ecrt.errors import LostProcessError
+from ecrt.moments import Moments
+
+JOBS = Path(jobs.__file__)
+OTHERS = ("linear head", "linear head, gradients written out", "images read one by one")
+
+
+def torchrun(*words, check=True, processes=2):
+    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone"]
+    ended = subprocess.run(
+        [*command, "--nproc-per-node", str(processes), *map(str, words)], capture_output=True, text=True, timeout=120,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(JOBS.parent), *sys.path])},
+    )  # fmt: skip
+    assert not check or ended.returncode == 0, ended.stderr
+    return ended
+
+
+def results(folder, job):
+    return [json.loads((folder / f"{job}-{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """What two processes found, on each of them."""
+    folder = tmp_path_factory.mktemp("ranks")
+    torchrun(JOBS, "ranks", folder)
+    return results(folder, "ranks")
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """The same fits by this process."""
+    return jobs.curves()
+
+
+def test_parts_follow_one_another_and_are_all_rows():
+    for total in (4, 5, 63, 64):
+        parts = [Span.of_process(number, 4, total) for number in range(4)]
+        assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
+        assert (parts[0].start, parts[-1].stop) == (0, total)
+        assert sum(part.share for part in parts) == pytest.approx(1)
+
+
+def test_alone_nothing_is_shared(monkeypatch):
+    monkeypatch.setenv("RANK", "3")  # of some other launcher
+    with distributed.joined():
+        assert not distributed.active()
+    assert distributed.rank() == 0
+    assert distributed.mine([1, 2, 3, 4]) == [1, 2, 3, 4]
+    assert distributed.any_of(False, True) == [False, True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*jobs.FITS, *jobs.MANY_CLASSES, *OTHERS])
+def test_two_processes_train_as_one(shared, alone, name):
+    two, one = shared[0]["curves"][name], alone[name]
+    assert len(two["losses"]) == len(one["losses"])
+    if name not in OTHERS:
+        assert len(one["losses"]) >= 50
+    np.testing.assert_allclose(two["losses"], one["losses"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(two["answers"], one["answers"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_every_process_has_the_same_result(shared):
+    assert shared[0] == shared[1]
+
+
+@pytest.mark.slow
+def test_moments_of_all_processes_are_those_of_all_rows(shared):
+    whole = Moments.of(1e8 + jobs.WIDE, jobs.Y, 5, np.arange(5) < 3)
+    for name, value in vars(whole).items():
+        scale = np.abs(value.astype(float)).max()
+        np.testing.assert_allclose(shared[0]["moments"][name], value, rtol=0, atol=1e-9 * scale, err_msg=name)
+    np.testing.assert_allclose(shared[0]["moments"]["mean_md"], whole.mean_md, rtol=2e-16, atol=0)
+
+
+@pytest.mark.slow
+def test_processes_agree_or_are_told(shared):
+    assert "Process 1 fits with another X than process 0" in shared[1]["differs"]
+    assert shared[1]["refused"] == "Only the first process sees this."
+    assert shared[0]["wishes"] == [True, False]
+    assert shared[1]["agreed"] == 7.0
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_the_job_which_then_goes_on(tmp_path, shared):
+    ended = torchrun(JOBS, "killed", tmp_path, check=False)
+    assert ended.returncode != 0
+    assert f"process 0: {LostProcessError('')}" in ended.stderr
+    assert not list(tmp_path.glob("*.json"))
+    torchrun(JOBS, "resumed", tmp_path)
+    whole, resumed = shared[0]["whole"], results(tmp_path, "resumed")
+    assert resumed[0] == resumed[1]
+    assert resumed[0]["answers"] == whole["answers"]
+    assert resumed[0]["steps"] <= whole["steps"] - 39
+
+
+@pytest.mark.slow
+def test_the_command_under_torchrun(tmp_path):
+    table = pd.DataFrame(jobs.X[:300, :5], columns=list("abcde")).assign(y=jobs.Y[:300])
+    table.to_csv(tmp_path / "table.csv", index=False)
+    options = ["--set", "model.demixing=linear", "--set", "head.kind=mlp", "--set", "head.epochs=3", "--seed", "0"]
+    fit = ["-m", "ecrt", "fit", tmp_path / "table.csv", "--target", "y", *options]
+    two = torchrun(*fit, "--output", tmp_path / "two", "--checkpoint", tmp_path / "kept")
+    assert two.stdout.count("Model: ") == 1
+    assert two.stderr.count("Fitting on all 300 rows.") == 1
+    assert not (tmp_path / "kept").exists()
+    subprocess.run([sys.executable, *map(str, fit), "--output", str(tmp_path / "one")], check=True, capture_output=True)
+    answers = [load(tmp_path / name / "model").predict_proba(table.drop(columns="y")) for name in ("one", "two")]
+    np.testing.assert_allclose(*answers, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["predict", "model", "table.csv"], "ecrt predict is not shared between processes: run it without torchrun."),
+        (["fit", "-", "--target", "y"], "give the name of a file, not -"),
+    ],
+)
+def test_commands_that_processes_cannot_share_are_refused(monkeypatch, words, message):
+    for name, value in {"TORCHELASTIC_RUN_ID": "job", "WORLD_SIZE": "2", "RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 1
+    assert "Process 1: Error: " in found.stderr
+    assert message in " ".join(found.stderr.split())
