@@ -25,7 +25,7 @@ from zuko.flows import MAF
 from zuko.transforms import MonotonicAffineTransform
 
 from ecrt.errors import InputError
-from ecrt.moments import within_class_residuals
+from ecrt.moments import Moments, within_class_residuals
 from ecrt.nn import Standardise, column_spread, steady_linear
 
 Rotation = Literal["none", "symmetric", "discriminant", "triangular"]
@@ -313,14 +313,48 @@ def fit_linear_demixing(
     else:
         moments = within_label_moments(standard, row, y, weight, size)
         means, shrunk = moments.means, moments.shrunk
-    whitener = _whitener(shrunk, symmetric=rotation == "symmetric")
+    whitener = _turned_whitener(shrunk, means, rotation)
     if rotation == "triangular":
         # A flow on top learns fastest on inputs of unit spread, classes and all.
         unit = (standard @ whitener.T).std(axis=0)
         whitener /= np.where(unit > 1e-6, unit, 1.0)[:, None]  # a column may vary in other classes alone
-    if rotation == "discriminant":
-        whitener = _discriminant_axes(means @ whitener.T) @ whitener
     return LinearDemixing(standardise, kept_k, torch.from_numpy(whitener), n_signal)
+
+
+def linear_demixing_of(
+    moments: Moments, fourth: float, *, spread: Array, n_sources: int, rotation: Rotation
+) -> LinearDemixing:
+    """What ``fit_linear_demixing`` gives, from moments of the rows alone.
+
+    Parameters
+    ----------
+    moments : the de-mixing classes are the pooled ones.
+    fourth : of the deviations from class means, in units of ``spread``: the mean of their squared squared lengths,
+        which says how far Ledoit and Wolf shrink; a sample is enough, since many rows are shrunk little.
+    spread, n_sources, rotation : as there; not triangular.
+    """
+    kept = np.flatnonzero(spread > 0)
+    n_signal = min(n_sources, len(kept))
+    parts = (moments.pooled_center_d, spread, moments.low_d, moments.high_d)
+    standardise = Standardise(*(torch.from_numpy(part) for part in parts))
+    kept_k = torch.from_numpy(kept)
+    if rotation == "none":
+        return LinearDemixing(standardise, kept_k, _identity(len(kept)), n_signal)
+    used = moments.pooled_m & (moments.count_m > 0)
+    n, unit, d = float(moments.count_m[used].sum()), spread[kept], len(kept)
+    plain = moments.scatter_dd[np.ix_(kept, kept)] / np.outer(unit, unit) / n
+    size, mean_variance = float((plain**2).sum()), float(np.trace(plain)) / d
+    far = size - d * mean_variance**2
+    shrinkage = min(max((fourth - size) / n, 0.0) / far, 1.0) if far > 0 else 0.0
+    shrunk = ((1 - shrinkage) * plain + shrinkage * mean_variance * np.eye(d)) * (n / max(n - used.sum(), 1))
+    means = standardise(torch.from_numpy(moments.mean_md[used])).numpy()[:, kept]
+    return LinearDemixing(standardise, kept_k, torch.from_numpy(_turned_whitener(shrunk, means, rotation)), n_signal)
+
+
+def _turned_whitener(shrunk: Array, means: Array, rotation: Rotation) -> Array:
+    """Inverse square root of a covariance, under the rotation that is asked for."""
+    whitener = _whitener(shrunk, symmetric=rotation == "symmetric")
+    return _discriminant_axes(means @ whitener.T) @ whitener if rotation == "discriminant" else whitener
 
 
 def _identity(k: int) -> LowRank:
