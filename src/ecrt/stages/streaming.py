@@ -43,6 +43,7 @@ from ecrt.stages.heads import (
     SoftmaxGradients,
     TreesHead,
 )
+from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.targets import ClassTarget, View
 from ecrt.training import Progress, watched_steps
 
@@ -232,7 +233,7 @@ class StreamedHead:
         weight = target.weights(self.judges)
         self.weight: Array = weight / weight.sum()
         self.seed = int(target.rng.integers(2**62))
-        self.states: list[tuple[float, nn.Module, nn.Module]] = []
+        self.states: list[tuple[Array, nn.Module, nn.Module]] = []
 
     def add(self, s: Tensor, y: Tensor) -> None:
         """Learn from scaled sources and classes of some rows."""
@@ -249,16 +250,18 @@ class StreamedHead:
     def keep(self, judged: nn.Module, final: nn.Module) -> None:
         """Remember a head that the held-out rows may judge, and the one to use in its place."""
         losses = self.target.losses(self.view.judged(self.judges, self.head, judged), self.judges)
-        self.states.append((float(self.weight @ losses), copy.deepcopy(judged), copy.deepcopy(final)))
+        self.states[1:] = []
+        self.states.append((losses, copy.deepcopy(judged), copy.deepcopy(final)))
 
     def choice(self) -> HeadChoice:
-        """The state with the lowest held-out loss."""
-        held_out, judged, final = min(self.states, key=lambda state: state[0])
+        """The last state, unless held-out rows like the first one, of the rows in memory, better beyond noise."""
+        first, last = self.states[0], self.states[-1]
+        losses, judged, final = first if better_under_weights(first[0], last[0], self.weight) else last
         logits = self.view.judged(self.judges, self.head, judged).cpu()
         temperature = self.view.temperature(self.judges, self.head, judged)
         module = self.target.balanced(final, self.head, temperature).double().cpu().eval()
         return replace(
-            self.before, rows=self.judges, held_out=held_out, held_out_losses=self.target.losses(logits, self.judges),
+            self.before, rows=self.judges, held_out=float(self.weight @ losses), held_out_losses=losses,
             fit=lambda: module, logits=lambda: logits, trial=lambda: (logits.numpy(), self.judges),
             temperature=temperature,
         )  # fmt: skip
