@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -262,6 +262,13 @@ class RowStream:
             self._scan = self._scanned(test_size)
         return self._scan
 
+    def rescanned(self, read: Callable[[Any], Any]) -> Scan:
+        """What was scanned, its rows read as they are to be learned from."""
+        found = self.scan()
+        tested = None if found.tested is None else (read(found.tested[0]), found.tested[1])
+        self._scan = replace(found, X=read(found.X), tested=tested)
+        return self._scan
+
     def _scanned(self, test_size: float) -> Scan:
         known: dict[Any, int] = {}
         counts = np.zeros(0, dtype=np.int64)
@@ -367,10 +374,15 @@ class FileRows(RowStream):
     paths : files, folders of such files, or patterns such as ``"data/*.parquet"``.
     target : column with the label; ``None`` for none.
     drop : columns that are left out.
+    ids : columns that stay as they are stored, among the others; numbers of these become float64.
     """
 
     def __init__(
-        self, paths: str | Path | Iterable[str | Path], target: str | None = None, drop: Sequence[str] = ()
+        self,
+        paths: str | Path | Iterable[str | Path],
+        target: str | None = None,
+        drop: Sequence[str] = (),
+        ids: Sequence[str] = (),
     ) -> None:
         try:
             import pyarrow
@@ -379,11 +391,11 @@ class FileRows(RowStream):
         self.files = table_files(paths)
         self.target, self.unlabelled = target, 0
         first = _schema(self.files[0])
-        for name in [*drop, *([] if target is None else [target])]:
+        for name in [*drop, *ids, *([] if target is None else [target])]:
             if name not in first.names:
                 raise InputError(f"{self.files[0].name} has no column {name!r}; there are {first.names[:20]}.")
         self.columns = [name for name in first.names if name not in (*drop, target)]
-        self.numeric = [_is_number(first.field(name).type) for name in self.columns]
+        self.numeric = [name not in ids and _is_number(first.field(name).type) for name in self.columns]
         if not self.columns:
             raise InputError(f"{self.files[0].name} has no column to learn from beside the target.")
         super().__init__(len(self.columns), labelled=target is not None)
@@ -394,7 +406,7 @@ class FileRows(RowStream):
             for name, numeric in zip(self.columns, self.numeric, strict=True):
                 if name not in schema.names:
                     raise InputError(f"{file.name} lacks the column {name!r} that {self.files[0].name} has.")
-                if _is_number(schema.field(name).type) != numeric:
+                if name not in ids and _is_number(schema.field(name).type) != numeric:
                     kinds = (first.field(name).type, schema.field(name).type)
                     raise InputError(
                         f"Column {name!r} is {kinds[0]} in {self.files[0].name}, {kinds[1]} in {file.name}."
@@ -444,11 +456,12 @@ class FileRows(RowStream):
         y: Any = None
         if self.target is not None:
             y = table.column(self.target).to_pandas().to_numpy()
-            if table.column(self.target).null_count:
-                present = ~pd.isna(y)
-                self.unlabelled += int((~present).sum())
-                table = table.filter(self._pyarrow.array(present))
-                y = table.column(self.target).to_pandas().to_numpy()
+            absent = pd.isna(y)
+            if absent.any():
+                self.unlabelled += int(absent.sum())
+                table, y = table.filter(self._pyarrow.array(~absent)), y[~absent]
+            if y.dtype.kind == "f" and (y == np.round(y)).all():  # whole numbers, with gaps in some blocks
+                y = y.astype(np.int64)
         if all(self.numeric):
             numbers = np.empty((table.num_rows, len(self.columns)))
             for place, name in enumerate(self.columns):
