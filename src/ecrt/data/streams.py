@@ -7,6 +7,7 @@ hold: it depends neither on their order nor on how they are divided among files,
 from __future__ import annotations
 
 import mmap
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from glob import glob
@@ -102,7 +103,7 @@ class KeptRows:
     """
 
     def __init__(self, most: int, *, by_class: bool) -> None:
-        self.most, self.by_class = most, by_class
+        self.most, self.by_class, self.room = most, by_class, sys.maxsize
         self.limit = np.empty(0, dtype=np.uint64)
         self.parts: list[tuple[Any, Hashes, Labels, Labels]] = []
         self.waiting = 0
@@ -130,10 +131,9 @@ class KeptRows:
         counts = np.bincount(group, minlength=len(self.limit))
         place = np.empty(len(group), dtype=np.int64)
         place[order] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
-        room = _room(counts, self.most)
-        last = (place == room - 1) & (counts > room)[group]
+        self.room = min(self.room, _room(counts, self.most))  # later rows leave no more places
+        last, stay = place == self.room - 1, place < self.room
         self.limit[group[last]] = hashes[last]
-        stay = place < room
         found = _taken(X, first[stay]), hashes[stay], label[stay], times[stay]
         self.parts, self.waiting = [found], 0
         return found
@@ -141,7 +141,7 @@ class KeptRows:
 
 def _room(counts: Labels, most: int) -> int:
     """Places of each group so that all together hold no more than so many rows; one place at least."""
-    low, high = 1, max(int(counts.max(initial=1)), 1)
+    low, high = 1, max(most, 1)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if np.minimum(counts, middle).sum() <= most else (low, middle - 1)

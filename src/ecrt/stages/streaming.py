@@ -379,7 +379,7 @@ class SteppedHead(StreamedHead):
         whole = len(y) // STREAM_BATCH * STREAM_BATCH
         self.module.train()
         with seeded(self.seed + self.done), own_draws_only(self.module):
-            for rows in order[:whole].split(STREAM_BATCH):
+            for rows in order[:whole].view(-1, STREAM_BATCH):
                 self.steps(self._batch(s[rows], y[rows]))
                 self.done += 1
         self.rest = s[order[whole:]], y[order[whole:]]
