@@ -481,11 +481,16 @@ LEAST_KEPT = 1000
 """Rows of a stream that are kept however wide they are."""
 
 
+def is_pattern(path: str | Path) -> bool:
+    """Whether a path stands for several files."""
+    return any(sign in str(path) for sign in "*?[") and not Path(path).exists()
+
+
 def table_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     """Parquet and Arrow files that are meant, each once, in order of their names."""
     found: dict[Path, None] = {}
     for path in [paths] if isinstance(paths, str | Path) else paths:
-        places = [Path(one) for one in glob(str(path))] if any(sign in str(path) for sign in "*?[") else [Path(path)]
+        places = [Path(one) for one in glob(str(path))] if is_pattern(path) else [Path(path)]
         for place in sorted(places):
             if not place.exists():
                 raise InputError(f"There is no file or folder {place}.")

@@ -13,7 +13,7 @@ import pandas as pd
 from ecrt.data import ColumnReading, DataFile, ReadOptions, column_rows, streams
 from ecrt.data.column_decisions import decide_columns
 from ecrt.data.files import read_again
-from ecrt.data.streams import ARROW, PARQUET, ArrayRows, FileRows, RowStream
+from ecrt.data.streams import ARROW, PARQUET, ArrayRows, FileRows, RowStream, is_pattern
 from ecrt.data.tables import NOT_AS_FITTED
 from ecrt.errors import InputError, hide_warnings, warn_user
 from ecrt.runs.config import OURS, FitConfig, Target, read_target
@@ -33,7 +33,7 @@ from ecrt.training import stop_requested
 def is_streamed(files: Sequence[Path]) -> bool:
     """Whether data are read block by block: several files, a folder of tables, ``.npy``, Arrow, or large Parquet."""
     first = files[0]
-    if len(files) > 1 or any(sign in str(first) for sign in "*?["):
+    if len(files) > 1 or is_pattern(first):
         return True
     if first.is_dir():
         return any(one.suffix.lower() in PARQUET + ARROW for one in first.rglob("*"))

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecrt.errors import InputError
+from ecrt.errors import InputError, StoppedError
 from ecrt.flows import ClassPrior
 from ecrt.moments import Moments
 from ecrt.randomness import own_draws_only, seeded
@@ -45,7 +45,7 @@ from ecrt.stages.heads import (
 )
 from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.targets import ClassTarget, View
-from ecrt.training import Progress, watched_steps
+from ecrt.training import Progress, stop_requested, watched_steps
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -88,10 +88,17 @@ class FeatureStream:
     blocks: Callable[[np.random.Generator | None], Iterator[FeatureBlock]]
     held_out: Mask
 
+    def read(self, rng: np.random.Generator | None) -> Iterator[FeatureBlock]:
+        """The blocks, until a stop is asked for."""
+        for block in self.blocks(rng):
+            if stop_requested():
+                raise StoppedError("reading all rows")
+            yield block
+
     def moments(self, n_classes: int, demixed_on: Mask) -> Moments:
         """Of all rows but those held out."""
         found: Moments | None = None
-        for z, y, held_out in self.blocks(None):
+        for z, y, held_out in self.read(None):
             if z.shape[1] > MOST_COLUMNS or z.shape[1] * n_classes > MOST_MOMENTS:
                 raise InputError(
                     f"{z.shape[1]} features and {n_classes} classes are too many to be learned block by block: up to "
@@ -150,7 +157,7 @@ def learn_from_stream(
         heads.append(streamed_head(mine, demixed[id(one.demixed)], one.choice, stream.held_out, moments, progress))
     sources: dict[int, Moments] = {}
     for number in range(PASSES):
-        for z_block, y_block, held_out in stream.blocks(target.rng):
+        for z_block, y_block, held_out in stream.read(target.rng):
             z_block, y_block = z_block[~held_out], y_block[~held_out]
             for key, result in demixed.items():
                 s = sources_of(result.demixer, z_block)
@@ -181,7 +188,7 @@ def demix_all(config: Demixing, stream: FeatureStream, z: Array, y: Labels, demi
     result = demix_moments(config, stream.moments(len(demixed_on), demixed_on), z, y)
     if config.source_prior == "per-class":
         none = np.zeros_like(demixed_on)
-        parts = (Moments.of(sources_of(result.demixer, part), y, len(none), none) for part, y, _ in stream.blocks(None))
+        parts = (Moments.of(sources_of(result.demixer, part), y, len(none), none) for part, y, _ in stream.read(None))
         _set_prior(result, config, reduce(add, parts))
     return result
 
