@@ -41,7 +41,6 @@ from ecrt.stages.heads import (
     LinearFitter,
     MLPFitter,
     SoftmaxGradients,
-    TreesHead,
 )
 from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.targets import ClassTarget, View
@@ -141,15 +140,21 @@ def learn_from_stream(
     z, target : rows in memory and their classes; the roles count all rows.
     """
     progress.start("reading all rows", 1 + PASSES)
+    try:
+        return _learned(tried, z, target, stream, progress)
+    finally:
+        progress.finish()
+
+
+def _learned(
+    tried: Sequence[Tried], z: Array, target: ClassTarget, stream: FeatureStream, progress: Progress
+) -> list[tuple[DemixResult, HeadChoice]]:
     n_classes = target.n_outputs
     moments = stream.moments(n_classes, target.demixed_on)
     progress.advance("moments")
     demixed: dict[int, DemixResult] = {}
     heads: list[StreamedHead | None] = []
     for one in tried:
-        if isinstance(one.choice.head, TreesHead):
-            heads.append(None)
-            continue
         if id(one.demixed) not in demixed:
             flow = isinstance(one.demixing, Flow)
             demixed[id(one.demixed)] = one.demixed if flow else demix_moments(one.demixing, moments, z, target.y)
@@ -159,23 +164,22 @@ def learn_from_stream(
     for number in range(PASSES):
         for z_block, y_block, held_out in stream.read(target.rng):
             z_block, y_block = z_block[~held_out], y_block[~held_out]
+            labels = torch.from_numpy(y_block).to(target.device)
             for key, result in demixed.items():
                 s = sources_of(result.demixer, z_block)
                 if number == 0:
                     more = Moments.of(s, y_block, n_classes, np.zeros(n_classes, dtype=bool))
                     sources[key] = sources[key] + more if key in sources else more
                 scaled = torch.from_numpy(s * result.head_scale).float().to(target.device)
-                labels = torch.from_numpy(y_block).to(target.device)
                 for one, head in zip(tried, heads, strict=True):
                     if head is not None and id(one.demixed) == key:
                         head.add(scaled, labels)
         for one, head in zip(tried, heads, strict=True):
             if head is not None:
                 head.end_pass(sources[id(one.demixed)])
-        progress.advance()
-    progress.finish()
+        progress.advance("heads")
     for one in tried:
-        if id(one.demixed) in demixed and not isinstance(one.demixing, Flow):
+        if not isinstance(one.demixing, Flow):
             _set_prior(demixed[id(one.demixed)], one.demixing, sources[id(one.demixed)])
     return [
         (one.demixed, one.choice) if head is None else (demixed[id(one.demixed)], head.choice())
@@ -208,14 +212,13 @@ def _set_prior(demixed: DemixResult, config: Demixing, sources: Moments) -> None
 def streamed_head(
     target: ClassTarget, demixed: DemixResult, choice: HeadChoice, held_out: Mask, moments: Moments,
     progress: Progress,
-) -> StreamedHead:  # fmt: skip
-    """The head of a choice, as it is learned from all rows."""
+) -> StreamedHead | None:  # fmt: skip
+    """The head of a choice, as it is learned from all rows; ``None`` where it stays that of the rows in memory."""
     with seeded(int(target.rng.integers(2**62))):
         fitter = choice.head.fitter(target, target.rng, progress)
     kinds = {LinearFitter: TiltedHead, MLPFitter: SteppedHead, GaussianFitter: GaussianStream}
-    kind: Any = kinds[type(fitter)]
-    found: StreamedHead = kind(target, View(target, demixed), choice, fitter, held_out, moments.count_m)
-    return found
+    kind: Any = kinds.get(type(fitter))
+    return None if kind is None else kind(target, View(target, demixed), choice, fitter, held_out, moments.count_m)
 
 
 class StreamedHead:
