@@ -2,10 +2,13 @@
 
 Makes a folder of Parquet files (50 million rows of 16 columns in six classes, the rarest with a row in 2,000) and a
 memory-mapped table of 20 GB, most of which are holes that take no room on disk. Each fit and its predictions run in a
-process of their own, under one thread, with the default classifier. Peak memory is all that the process ever had
-resident. Seconds are of the processor, user and system, so that another program on the machine does not count.
+process of their own, under one thread: linear, Gaussian and MLP heads on plain features and on linear sources; a flow,
+which is trained on the rows in memory, is left out. Peak memory is all that the process ever had resident. Seconds are
+of the processor, user and system, so that another program on the machine does not count.
 
-    python benchmarks/stream_rows.py FOLDER [--rows 50000000] [--part parquet|mapped] [--out results]
+    python benchmarks/stream_rows.py FOLDER [--rows 50000000] [--part parquet|mapped|both] [--out results]
+
+Files and runs that are in the folder already are used again; it takes 5 GB, and may be deleted afterwards.
 """
 
 from __future__ import annotations
@@ -13,9 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ MAPPED = (10_000_000, 256)
 FILLED = 100
 """One block in so many of the mapped table is written."""
 
+OPTIONS: dict[str, Any] = {
+    "demixing": ("none", "linear"), "head": ("linear", "gaussian", "mlp"), "random_state": 0,
+}  # fmt: skip
 MOST_GB, MOST_DEVIATION = 2.0, 0.10
 
 
@@ -64,19 +68,19 @@ def write_folder(folder: Path, n_rows: int, n_columns: int) -> None:
                 file.write_table(pa.table([*X.T.astype(np.float32), y.astype(np.int8)], schema=schema))
 
 
-def write_mapped(path: Path, shape: tuple[int, int]) -> int:
-    """A table with holes, and its labels beside it; the bytes that it takes on disk."""
+def write_mapped(path: Path, shape: tuple[int, int]) -> None:
+    """A table with holes, and its labels beside it."""
     world, block = World(shape[1]), 8192
     table = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=shape)
     labels = np.empty(shape[0], dtype=np.int8)
     for place, start in enumerate(range(0, shape[0], block)):
         n = min(block, shape[0] - start)
-        X, labels[start : start + n] = world.rows(n, place) if place % FILLED == 0 else (None, world.rows(n, place)[1])
-        if X is not None:
-            table[start : start + n] = X
+        if place % FILLED:
+            labels[start : start + n] = np.random.default_rng(place).choice(len(SHARES), n, p=SHARES)
+        else:
+            table[start : start + n], labels[start : start + n] = world.rows(n, place)
     table.flush()
     np.save(path.with_name("y.npy"), labels)
-    return path.stat().st_blocks * 512
 
 
 def measure(kind: str, place: Path, n_files: int) -> dict[str, Any]:
@@ -98,7 +102,7 @@ def measure(kind: str, place: Path, n_files: int) -> dict[str, Any]:
         rows, n_rows, clf_input, new = ArrayRows(X, y), len(X), (X, y), World(X.shape[1]).rows(20_000, 999_999)
     before = peak()
     clocks = [(time.perf_counter(), time.process_time())]
-    clf = ECRTClassifier(random_state=0).fit(*clf_input)
+    clf = ECRTClassifier(**OPTIONS).fit(*clf_input)
     clocks.append((time.perf_counter(), time.process_time()))
     fitted = peak()
     counts = np.zeros(len(SHARES), dtype=np.int64)
@@ -151,43 +155,48 @@ def line(found: list[dict[str, Any]], what: str) -> dict[str, float]:
     }
 
 
+def run(folder: Path, kind: str, place: Path, n_files: int = 0) -> dict[str, Any]:
+    """A measurement in its own process, or what it gave before."""
+    kept = folder / f"{kind}-{n_files}.json"
+    if not kept.exists():
+        kept.write_text(json.dumps(in_own_process(__file__, "measure", kind, place, n_files)))
+    print(kept.read_text(), flush=True)
+    return json.loads(kept.read_text())
+
+
 def main() -> None:
     """Measure, print and keep."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="where data are made, and removed again; 4 GB are needed")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int, default=50_000_000)
     parser.add_argument("--part", choices=["parquet", "mapped", "both"], default="both")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "results")
     chosen = parser.parse_args()
-    document: dict[str, Any] = {"command": f"python benchmarks/stream_rows.py FOLDER --rows {chosen.rows}"}
-    with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
-        folder = Path(name)
-        if chosen.part != "mapped":
-            print(f"{shutil.disk_usage(folder).free / 1e9:.0f} GB free", flush=True)
+    folder: Path = chosen.folder.resolve()
+    document: dict[str, Any] = {
+        "command": f"python benchmarks/stream_rows.py FOLDER --rows {chosen.rows}", "options": repr(OPTIONS),
+    }  # fmt: skip
+    if chosen.part != "mapped":
+        if not list(folder.glob("*.parquet")):
             write_folder(folder, chosen.rows, 16)
-            found = []
-            for doubling in range(DOUBLINGS + 1):
-                n_files = FILES >> (DOUBLINGS - doubling)
-                found.append(in_own_process(__file__, "measure", "parquet", folder, n_files))
-                print(found[-1], flush=True)
-            document["parquet"] = {
-                "bytes": sum(file.stat().st_size for file in folder.glob("*.parquet")),
-                "runs": found,
-                "fit": line(found, "fit_seconds"),
-                "predict": line(found, "predict_seconds"),
-            }
-            for file in folder.glob("*.parquet"):
-                file.unlink()
-        if chosen.part != "parquet":
-            on_disk = write_mapped(folder / "X.npy", MAPPED)
-            run = in_own_process(__file__, "measure", "mapped", folder / "X.npy", 0)
-            document["mapped"] = {"bytes": int(np.prod(MAPPED)) * 8, "bytes_on_disk": on_disk, **run}
+        found = [run(folder, "parquet", folder, FILES >> one) for one in reversed(range(DOUBLINGS + 1))]
+        document["parquet"] = {
+            "bytes": sum(file.stat().st_size for file in folder.glob("*.parquet")),
+            "runs": found,
+            "fit": line(found, "fit_seconds"),
+            "predict": line(found, "predict_seconds"),
+        }
+        off = [document["parquet"][what]["largest_deviation"] for what in ("fit", "predict")]
+        document["linear_within_10_percent"] = max(off) < MOST_DEVIATION
+    if chosen.part != "parquet":
+        table = folder / "X.npy"
+        if not table.exists():
+            write_mapped(table, MAPPED)
+        size = {"bytes": table.stat().st_size, "bytes_on_disk": table.stat().st_blocks * 512}
+        document["mapped"] = size | run(folder, "mapped", table)
     runs = [*document.get("parquet", {}).get("runs", ()), *([document["mapped"]] if "mapped" in document else [])]
-    document["largest_gb"] = max(run["gb_fit_and_predict"] for run in runs)
+    document["largest_gb"] = max(one["gb_fit_and_predict"] for one in runs)
     document["within_2_gb"] = document["largest_gb"] < MOST_GB
-    if "parquet" in document:
-        found = [document["parquet"][what]["largest_deviation"] for what in ("fit", "predict")]
-        document["linear_within_10_percent"] = max(found) < MOST_DEVIATION
     text = json.dumps(document, indent=1)
     (chosen.out / "stream_rows.json").write_text(text + "\n")
     print(text)

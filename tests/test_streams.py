@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,8 @@ from ecrt import (
 from ecrt.cli import app
 from ecrt.data import streams
 from ecrt.data.streams import ArrayRows, ItemRows, KeptRows, held_out_hashes, row_hashes
+from ecrt.errors import StoppedError
+from ecrt.runs.streamed import is_streamed
 
 pa = pytest.importorskip("pyarrow")
 feather, parquet = pytest.importorskip("pyarrow.feather"), pytest.importorskip("pyarrow.parquet")
@@ -302,6 +305,23 @@ def test_gaps_and_categories_are_read_in_every_block_as_in_the_rows_kept(data, t
     assert balanced_accuracy_score(truth, clf.predict(fresh)) > 0.8
 
 
+def test_changes_to_a_copy_of_a_mapped_file_stay(tmp_path):
+    np.save(tmp_path / "X.npy", np.zeros((20_000, 4)))
+    for mode in ("c", "r+"):
+        mapped = np.load(tmp_path / "X.npy", mmap_mode=mode)
+        mapped[:] = np.arange(4)
+        for rows in (mapped, mapped[5:], np.asarray(mapped)):
+            streams.release(rows)
+            assert (rows == np.arange(4)).all()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_fit_stops_between_blocks_when_it_is_asked_to(data, mapped, monkeypatch):
+    monkeypatch.setattr("ecrt.stages.streaming.stop_requested", lambda: True)
+    with pytest.raises(StoppedError, match="reading all rows"):
+        ECRTClassifier(head="linear", random_state=0).fit(mapped, data[1])
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -339,6 +359,35 @@ def test_the_command_fits_and_predicts_arrays(data, mapped, tmp_path):
     result = CliRunner().invoke(app, ["predict", str(model), paths[0], "-o", str(found)])
     assert result.exit_code == 0, result.output
     assert balanced_accuracy_score(data[1], pd.read_json(found, lines=True)["predicted"]) > 0.8
+
+
+@pytest.mark.usefixtures("small")
+def test_which_files_are_read_block_by_block(data, tmp_path):
+    folder = _write_folder(tmp_path / "rows", *data[:2])
+    table = pd.DataFrame({"a": [1.0, 2.0]})
+    table.to_csv(tmp_path / "a[1].csv")
+    table.to_parquet(tmp_path / "small.parquet")
+    (tmp_path / "images").mkdir()
+    for name in ("a[1].csv", "small.parquet", "images", "none.npz"):
+        assert not is_streamed([tmp_path / name]), name
+    streamed = [[folder], [folder / "*.parquet"], [folder / "part-0.arrow"], [folder / "part-1.parquet"], ["a", "b"]]
+    for files in streamed:
+        assert is_streamed([Path(file) for file in files]), files
+
+
+@pytest.mark.usefixtures("small")
+def test_ids_go_from_the_files_to_the_predictions(data, tmp_path):
+    X, y = data[0][:4000], data[1][:4000]
+    table = pd.DataFrame(X, columns=list("abcdef")).assign(name=np.arange(4000) * 3, label=y)
+    for part in range(2):
+        table[part::2].to_parquet(tmp_path / f"{part}.parquet")
+    files, model = [str(tmp_path / f"{part}.parquet") for part in range(2)], str(tmp_path / "model")
+    command = ["fit", *files, "--target", "label", "--id", "name", "--set", "head=linear", "-o", model]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    found = tmp_path / "found.csv"
+    result = CliRunner().invoke(app, ["predict", model, *files, "-o", str(found)])
+    assert result.exit_code == 0, result.output
+    assert pd.read_csv(found)["name"].tolist() == [*range(0, 12_000, 6), *range(3, 12_000, 6)]
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -359,11 +359,12 @@ class ArrayRows(RowStream):
 def release(X: NDArray[Any]) -> None:
     """Let go of the pages of a memory-mapped file that have been read, which count as memory of the process."""
     base: Any = X
-    while base is not None and not isinstance(base, mmap.mmap):
-        base = getattr(base, "base", None) if not isinstance(base, memoryview) else base.obj
-    private = isinstance(X, np.memmap) and X.mode == "c"  # whose changes would be lost
-    if base is not None and not private and hasattr(base, "madvise"):
-        base.madvise(mmap.MADV_DONTNEED)
+    while base is not None and not isinstance(base, np.memmap):
+        base = getattr(base, "base", None)
+    # Changes to a copy on write live in memory alone, and would be lost.
+    pages: Any = getattr(base, "_mmap", None)
+    if hasattr(pages, "madvise") and getattr(base, "mode", "c") in ("r", "r+"):
+        pages.madvise(mmap.MADV_DONTNEED)
 
 
 class FileRows(RowStream):
