@@ -7,6 +7,7 @@ from ecrt.errors import DivergenceError, ECRTError, ECRTWarning, InputError, Mod
 
 if TYPE_CHECKING:
     from ecrt.comparison import compare
+    from ecrt.data.streams import FileRows
     from ecrt.estimators import ECRTAugmenter, ECRTClassifier, ECRTRegressor, ECRTTransformer, load
     from ecrt.estimators.sampler import ECRTSampler
     from ecrt.rivals import BaselineClassifier
@@ -48,6 +49,7 @@ __all__ = [
     "ECRTTransformer",
     "ECRTWarning",
     "Encoder",
+    "FileRows",
     "Flow",
     "GaussianHead",
     "InputError",
@@ -77,6 +79,7 @@ _ROOMS = {
     "ECRTRegressor": "estimators",
     "ECRTSampler": "estimators.sampler",
     "ECRTTransformer": "estimators",
+    "FileRows": "data.streams",
     "PseudoMinority": "selection",
     "compare": "comparison",
     "diagnose": "runs",

@@ -231,7 +231,14 @@ def demo(output: KeptFolder = Path("ecrt-demo"), jobs: Jobs = None) -> None:
 
 
 def fit(
-    file: Annotated[Path, Argument(help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), NPZ or image folder.")],
+    files: Annotated[
+        list[Path],
+        Argument(
+            metavar="FILE...",
+            help="Table (CSV, TSV, JSON, Excel, Parquet; - for stdin), NPZ, NPY or image folder; or Parquet and Arrow "
+            "files, or a folder of them, which are read block by block.",
+        ),
+    ],
     target: Annotated[
         list[str] | None, Option(help="Target column or columns (NPZ: an array, y if not given).")
     ] = None,
@@ -282,8 +289,12 @@ def fit(
     from ecrt.report import write_model_page
     from ecrt.runs.config import read_config, read_costs, read_prior
     from ecrt.runs.model_folder import fit_file, open_output, publish_run
+    from ecrt.runs.streamed import fit_rows, is_streamed
     from ecrt.training import stop_on_interrupt
 
+    file, streamed = files[0], is_streamed(files)
+    if streamed and checkpoint is not None:
+        raise InputError("--checkpoint is for data in memory, and these are read block by block.")
     target = target or (["y"] if file.suffix == ".npz" else None)
     limit = [] if budget is None else [f"model.time_budget={budget}"]
     chosen = read_config(
@@ -303,9 +314,13 @@ def fit(
         new = stack.enter_context(open_output(output, force=force))
         with stop_on_interrupt(Terminal(stderr=True).print if process_number() else warn) as stop:
             try:
-                found, interrupted = fit_file(
-                    file, new.path, chosen, say=Terminal(stderr=True).print, show=_print_columns, checkpoint=checkpoint
-                )
+                say = Terminal(stderr=True).print
+                if streamed:
+                    found, interrupted = fit_rows(files, new.path, chosen, say=say, show=_print_columns)
+                else:
+                    found, interrupted = fit_file(
+                        file, new.path, chosen, say=say, show=_print_columns, checkpoint=checkpoint
+                    )
             except TerminatedError:
                 if checkpoint is None:
                     raise
@@ -337,7 +352,9 @@ def fit(
 
 def predict(
     model: Model,
-    file: Annotated[Path, Argument(help="Data like those of the fit, with or without labels.")],
+    files: Annotated[
+        list[Path], Argument(metavar="FILE...", help="Data like those of the fit, with or without labels.")
+    ],
     output: Annotated[
         Path, Option("--output", "-o", metavar="FILE", help="File to write: .csv, .jsonl or .parquet.")
     ] = Path("predictions.csv"),
@@ -351,12 +368,16 @@ def predict(
     """Predict the rows of a file: ids, the label, and the probability of each class."""
     from ecrt.runs.config import read_costs, read_prior
     from ecrt.runs.model_folder import check_predictions, open_run, write_predictions
+    from ecrt.runs.streamed import is_streamed, predict_rows
 
-    check_predictions(output, file)
+    for file in files:
+        check_predictions(output, file)
     run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
-    table = run.predict(file, options=_reading(encoding, decimal), allow_unreadable=allow_unreadable)
-    write_predictions(table, output)
-    tell(f"{len(table)} rows predicted.")
+    how: dict[str, Any] = {"options": _reading(encoding, decimal), "allow_unreadable": allow_unreadable}
+    n_rows = write_predictions(
+        predict_rows(run, files, **how) if is_streamed(files) else run.predict(files[0], **how), output
+    )
+    tell(f"{n_rows} rows predicted.")
     tell(f"Predictions: {output}")
 
 

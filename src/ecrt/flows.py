@@ -335,13 +335,11 @@ def fit_linear_demixing(
         _ask_for_covariance(len(kept))
         moments = within_label_moments(standard, row, y, weight, size)
         means, shrunk = moments.means, moments.shrunk
-    whitener = _whitener(shrunk, symmetric=rotation == "symmetric")
+    whitener = _turned_whitener(shrunk, means, rotation)
     if rotation == "triangular":
         # A flow on top learns fastest on inputs of unit spread, classes and all.
         unit = (standard @ whitener.T).std(axis=0)
         whitener /= np.where(unit > 1e-6, unit, 1.0)[:, None]  # a column may vary in other classes alone
-    if rotation == "discriminant":
-        whitener = _discriminant_axes(means @ whitener.T) @ whitener
     return LinearDemixing(standardise, kept_k, torch.from_numpy(whitener), n_signal)
 
 
@@ -350,6 +348,39 @@ def _ask_for_covariance(k: int) -> None:
         "Reduce the columns first, for example with sklearn.decomposition.PCA in a Pipeline, or use demixing='none'."
     )
     ask("The covariance within classes", lower, copies=5, columns=k, columns_=k)
+
+
+def linear_demixing_of(
+    moments: Moments, fourth: float, *, spread: Array, n_sources: int, rotation: Rotation
+) -> LinearDemixing:
+    """What ``fit_linear_demixing`` gives, from moments of the rows alone.
+
+    Parameters
+    ----------
+    moments : the de-mixing classes are the pooled ones.
+    fourth : of the deviations from class means, in units of ``spread``: the mean of their squared squared lengths,
+        which says how far Ledoit and Wolf shrink; a sample is enough, since many rows are shrunk little.
+    spread, n_sources, rotation : as there; not triangular.
+    """
+    kept = np.flatnonzero(spread > 0)
+    n_signal = min(n_sources, len(kept))
+    parts = (moments.pooled_center_d, spread, moments.low_d, moments.high_d)
+    standardise = Standardise(*(torch.from_numpy(part) for part in parts))
+    kept_k = torch.from_numpy(kept)
+    if rotation == "none":
+        return LinearDemixing(standardise, kept_k, _identity(len(kept)), n_signal)
+    used = moments.pooled_m & (moments.count_m > 0)
+    n, unit = float(moments.count_m[used].sum()), spread[kept]
+    plain = moments.scatter_dd[np.ix_(kept, kept)] / np.outer(unit, unit) / n
+    shrunk = _shrunk_by(plain, fourth, n) * (n / max(n - used.sum(), 1))
+    means = standardise(torch.from_numpy(moments.mean_md[used])).numpy()[:, kept]
+    return LinearDemixing(standardise, kept_k, torch.from_numpy(_turned_whitener(shrunk, means, rotation)), n_signal)
+
+
+def _turned_whitener(shrunk: Array, means: Array, rotation: Rotation) -> Array:
+    """Inverse square root of a covariance, under the rotation that is asked for."""
+    whitener = _whitener(shrunk, symmetric=rotation == "symmetric")
+    return _discriminant_axes(means @ whitener.T) @ whitener if rotation == "discriminant" else whitener
 
 
 def _identity(k: int) -> LowRank:

@@ -567,6 +567,29 @@ class WatchedSteps:
         return mean
 
 
+def watched_steps(
+    module: nn.Module,
+    loss: Callable[[Any], Tensor],
+    config: TrainingConfig,
+    n_steps: int,
+    *,
+    stage: str,
+    gradients: Callable[[Any], float] | None = None,
+) -> WatchedSteps:
+    """Steps for batches that come from elsewhere; the arguments are those of ``train``.
+
+    Parameters
+    ----------
+    n_steps : how many there will be; the first twentieth warms the learning rate up.
+    """
+    parameters = [one for one in module.parameters() if one.requires_grad]
+    optimizer = _make_optimizer(parameters, config, recorded=False)
+    schedule = Schedule(optimizer, config.learning_rate, n_steps // 20, n_steps)
+    return WatchedSteps(
+        loss, parameters, optimizer, schedule, gradient_norm=config.gradient_norm, stage=stage, gradients=gradients
+    )
+
+
 class DeferredSteps:
     """Steps that never wait for the host.
 

@@ -1,8 +1,9 @@
 """Raw data to (X, y), and who is minority.
 
 A table on disk goes through ``files`` (what stands in the file), ``column_decisions`` (what each column holds, at the
-first reading) and ``columns`` (cells to values), and ``tables`` turns it into numbers without gaps. ``minority`` and
-``imbalance`` hold the rules for rare classes, rare targets and splits.
+first reading) and ``columns`` (cells to values), and ``tables`` turns it into numbers without gaps. ``streams`` reads
+rows block by block that need not fit in memory. ``minority`` and ``imbalance`` hold the rules for rare classes, rare
+targets and splits.
 """
 
 from ecrt.data.columns import HEADINGS, ColumnReading, ColumnRow, ReadOptions, column_rows

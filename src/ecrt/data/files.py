@@ -433,7 +433,7 @@ def read_data(
     targets = [reading for _, reading in labels]
     if columns is None:
         left = table.drop(columns=list({*target, *ids, *drop}))
-        _refuse_nested(left, path)
+        _refuse_nested(left, path.name)
         readings, typed = decide_columns(left, options, separator=file.separator, aside=aside)
         unused = signs_not_found(table, options.na)
         signs = [f"--na {unused}: no cell of {path.name} holds that."] if unused else []
@@ -442,22 +442,10 @@ def read_data(
             said = "; ".join(f"{reading.name!r}: {reading.note}" for reading in readings[:5])
             raise InputError(f"{path.name} has no column to learn from beside the target. {said}")
     else:
-        before = [reading for reading in columns if reading.is_used]
-        lacking = [reading.name for reading in before if reading.name not in table.columns]
-        if lacking:
-            raise InputError(f"{path.name} lacks the columns {lacking} that the model was fitted on.")
-        _refuse_nested(table[[reading.name for reading in before]], path)
-        typed, readings = read_columns(table, before, decimal=options.decimal)
-        bad = [one for one in readings if one.unreadable > (len(table) - one.missing) / 2]
-        if bad and not allow_unreadable:
-            said = "; ".join(f"{one.name!r}: {one.note}" for one in bad[:5])
-            raise InputError(
-                f"{path.name} differs from the file of the fit: {said}. Correct the file, give its --decimal or "
-                "--encoding, or add --allow-unreadable."
-            )
-        changed = [one for one, was in zip(readings, before, strict=True) if one.note or one.missing > was.missing == 0]
-        shares = {one.name: one.note or f"{one.missing / len(table):.0%} missing" for one in changed}
-        _warn(file.notes, [f"Column {name!r}: {share}." for name, share in shares.items()])
+        typed, readings, notes = read_again(
+            table, columns, path.name, decimal=options.decimal, allow_unreadable=allow_unreadable
+        )
+        _warn(file.notes, notes)
     read: list[tuple[Any, Any]] = [*typed.items(), *zip(target, (values for values, _ in labels), strict=True)]
     for name, values in read:
         if values.dtype.kind == "f":  # refused before rows are split, and counted anew
@@ -473,6 +461,40 @@ def read_data(
         aside=typed[list(aside)],
         columns=(*readings, *targets, *kept),
     )
+
+
+def read_again(
+    table: pd.DataFrame,
+    columns: Sequence[ColumnReading],
+    name: str,
+    *,
+    decimal: str | None = None,
+    allow_unreadable: bool = False,
+) -> tuple[pd.DataFrame, tuple[ColumnReading, ...], list[str]]:
+    """Columns read as those of an earlier file, with how they are now, and notes on what is other than there.
+
+    Parameters
+    ----------
+    columns : how the columns of that file were read.
+    name : of this file, for errors.
+    decimal, allow_unreadable : as for ``read_data``.
+    """
+    before = [reading for reading in columns if reading.is_used]
+    lacking = [reading.name for reading in before if reading.name not in table.columns]
+    if lacking:
+        raise InputError(f"{name} lacks the columns {lacking} that the model was fitted on.")
+    _refuse_nested(table[[reading.name for reading in before]], name)
+    typed, readings = read_columns(table, before, decimal=decimal)
+    bad = [one for one in readings if one.unreadable > (len(table) - one.missing) / 2]
+    if bad and not allow_unreadable:
+        said = "; ".join(f"{one.name!r}: {one.note}" for one in bad[:5])
+        raise InputError(
+            f"{name} differs from the file of the fit: {said}. Correct the file, give its --decimal or --encoding, or "
+            "add --allow-unreadable."
+        )
+    changed = [one for one, was in zip(readings, before, strict=True) if one.note or one.missing > was.missing == 0]
+    shares = {one.name: one.note or f"{one.missing / len(table):.0%} missing" for one in changed}
+    return typed, readings, [f"Column {name!r}: {share}." for name, share in shares.items()]
 
 
 def _check_uses(path: Path, known: list[str], types: Iterable[str], uses: dict[str, Sequence[str]]) -> None:
@@ -493,10 +515,10 @@ def _side_by_side(targets: list[Labels]) -> Labels | None:
     return targets[0] if len(targets) == 1 else np.column_stack(targets)
 
 
-def _refuse_nested(table: pd.DataFrame, path: Path) -> None:
+def _refuse_nested(table: pd.DataFrame, file: str) -> None:
     nested = [name for name in table if holds_nested(table[name])]
     if nested:
-        raise InputError(f"{path.name}: columns {nested} hold lists or objects. Give each value its own column.")
+        raise InputError(f"{file}: columns {nested} hold lists or objects. Give each value its own column.")
 
 
 def _notes(readings: Sequence[ColumnReading]) -> list[str]:

@@ -32,14 +32,15 @@ from sklearn.utils import (
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from ecrt.checkpoints import digest_of, kept_in, registered
 from ecrt.data import ClassRoles, MinorityRule, TableEncoder
-from ecrt.data.tables import MOST_NAMED, refuse_extremes
+from ecrt.data.streams import Hashes, ItemRows, RowStream, release
+from ecrt.data.tables import MOST_NAMED, NOT_AS_FITTED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.distributed import active, from_first, joined, rank, refuse_differences
-from ecrt.errors import InputError, warn_user
+from ecrt.errors import InputError, hide_warnings, warn_user
 from ecrt.estimators.decisions import Decision, Saving, choose_offsets, cost_matrix, lowest_cost
 from ecrt.estimators.export import ClassOutcome, LabelOutcome, ServedModel, write_onnx
 from ecrt.estimators.inputs import (
@@ -54,6 +55,7 @@ from ecrt.estimators.inputs import (
     plain_labels,
     read_dataset,
     resolve_device,
+    stream_of,
     targets_to_score,
 )
 from ecrt.flows import Demixer
@@ -78,6 +80,7 @@ from ecrt.stages.encoding import check_encoder, module_dtype
 from ecrt.stages.heads import Target
 from ecrt.stages.parts import Composed, Rule, refuse_idle
 from ecrt.stages.scoring import predict_sources, predict_together
+from ecrt.stages.streaming import FeatureBlock
 from ecrt.stages.unlabelled import estimated_prior
 from ecrt.threads import one_thread
 from ecrt.training import BarProgress, Progress
@@ -135,6 +138,7 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
         before = {"_report", *(learned_attributes(self) if learn.__name__ == "fit" else ())}
         vars(working).update({name: value for name, value in vars(self).items() if name not in before})
         args, kwargs = tuple(map(in_numpy, args)), {name: in_numpy(value) for name, value in kwargs.items()}
+        self._check_stream(learn, args, kwargs)
         folder = None if self.checkpoint is None else _folder_named(self.checkpoint) / learn.__name__
         with joined(), kept_in(folder, partial(identity_of, self, learn, args, kwargs)) as seed:
             if active():
@@ -216,10 +220,13 @@ def in_blocks(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def by_blocks(self: Any, X: Any) -> Any:
         if isinstance(X, torch.Tensor):
             return like_input(by_blocks(self, in_numpy(X)), X)
+        if isinstance(X, RowStream | IterableDataset):
+            rows = X if isinstance(X, RowStream) else ItemRows(X)
+            return np.concatenate([method(self, block.X) for block in rows.blocks()])
         at_once = min(ROWS_AT_ONCE, max(SCORES_AT_ONCE // max(len(getattr(self, "classes_", ())), 1), 1))
         if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "fiub" or len(X) <= at_once:
             return method(self, X)
-        start = method(self, X[:at_once])
+        start = method(self, np.asarray(X[:at_once]))
         if not sparse.issparse(start):
             ask(
                 f"What {method.__name__} gives", "Ask for fewer rows at a time.", numbers=start.itemsize, rows=len(X),
@@ -228,7 +235,8 @@ def in_blocks(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         answer: Any = [start] if sparse.issparse(start) else np.empty((len(X), *start.shape[1:]), start.dtype)
         for first in range(0, len(X), at_once):
             try:
-                part = start if first == 0 else method(self, X[first : first + at_once])
+                part = start if first == 0 else method(self, np.asarray(X[first : first + at_once]))
+                release(X)
             except InputError as error:
                 raise InputError(f"From row {first} on (rows counted from there): {error}") from error
             if isinstance(answer, np.ndarray):
@@ -287,6 +295,9 @@ class FitBase(Composed):
     _takes_images = False
     """Whether X may be images."""
 
+    _streams = False
+    """Whether ``fit`` can read rows block by block."""
+
     validation_fraction: Annotated[float, Interval(Real, 0, 1, closed="neither")] = 0.2
     device: str = "auto"
     verbose: Annotated[bool | int, "verbose"] = False
@@ -298,6 +309,45 @@ class FitBase(Composed):
             for part in self._parts(name):
                 part.check()
         refuse_idle(self, rules)
+
+    def _check_stream(self, learn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuse rows that can only be read block by block where they must be in memory."""
+        given = [*args, *kwargs.values()]
+        streams = [one for one in given if isinstance(one, RowStream | IterableDataset)]
+        if streams and not (self._streams and learn.__name__ == "fit" and streams == given[:1]):
+            raise InputError(
+                f"{type(self).__name__}.{learn.__name__} needs rows in memory, not some that are read block by block: "
+                "take a sample of them."
+            )
+        if getattr(self, "checkpoint", None) is not None and self._streams and stream_of(*given[:1]) is not None:
+            raise InputError("checkpoint does not go with rows that are read block by block.")
+
+    def _refuse_beside_stream(self, **given: Any) -> None:
+        """Refuse options that need all rows in memory."""
+        for name, wanted in given.items():
+            if wanted:
+                raise InputError(
+                    f"{name} needs all rows in memory, and these are read block by block: do without it, or fit on a "
+                    "sample of the rows."
+                )
+
+    def _feature_stream(self, rows: RowStream, held_out: Hashes) -> Callable[[Any], Iterator[FeatureBlock]]:
+        """What reads features and classes of all rows, as those in memory were read."""
+
+        def blocks(rng: np.random.Generator | None) -> Iterator[FeatureBlock]:
+            for X, y, hashes in rows.blocks(rng, hashed=True):
+                code, labels = pd.factorize(np.asarray(y), use_na_sentinel=False)
+                place = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
+                if (self.classes_[place] != labels).any():
+                    raise InputError("A later pass over the rows finds a class that the first did not: they change.")
+                try:
+                    with hide_warnings(NOT_AS_FITTED):
+                        z = self._encoded(self._read_rows(X))
+                except InputError as error:
+                    raise InputError(f"In a block of rows, counted from its first: {error}") from error
+                yield FeatureBlock(z, place[code], np.isin(hashes, held_out))
+
+        return blocks
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

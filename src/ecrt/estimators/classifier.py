@@ -17,6 +17,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from ecrt.data import ClassRoles, assign_roles, minority_mask, thin_out
 from ecrt.data.minority import augmented_mask
+from ecrt.data.streams import RowStream, held_out_hashes
 from ecrt.diagnostics import SourceDiagnostics, SourceMap, SourceRows, diagnose_sources, map_sources, unique_feature
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.base import (
@@ -42,6 +43,7 @@ from ecrt.estimators.inputs import (
     read_dataset,
     read_labels,
     read_target_arrays,
+    stream_of,
 )
 from ecrt.estimators.preset import paper_options
 from ecrt.estimators.weights import WeightedRows, weighted_rows, whole_weights_only
@@ -79,6 +81,7 @@ from ecrt.stages import (
 )
 from ecrt.stages.blending import Worth
 from ecrt.stages.parts import Positive, Rule, changed_options
+from ecrt.stages.streaming import FeatureStream
 from ecrt.stages.targets import row_target
 from ecrt.workers import Workers
 
@@ -216,6 +219,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     """
 
     _roles = ECRTPredictor._roles | {"augmentation": AUGMENTATION, "head": HEAD, "selection": SELECTION}
+    _streams = True
     augmentation: str | Augmentation | Callable[..., Any] = "parametric"
     head: str | Head | Sequence[str | Head] = "auto"
     minority: Minority = "auto"
@@ -266,7 +270,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         ----------
         X : array, sparse matrix or data frame of shape (n_samples, n_features), images (n_samples, channels, height,
             width) for an encoder that takes them, or a torch Dataset of (x, y). A table may hold categories, dates and
-            missing values; ``table_`` says how each column was read.
+            missing values; ``table_`` says how each column was read. A memory-mapped array of more than 2**27 cells, an
+            IterableDataset and ``ecrt.FileRows`` (folders of Parquet and Arrow files) are read block by block, and
+            need not fit in memory.
         y : labels; not given with a Dataset. Where a row may have several labels: an indicator of zeros and ones, dense
             or sparse, one column for each label (of a data frame, its column names are ``classes_``).
         X_unlabelled : rows without a label, as ``predict`` takes them, where a row has one label. The heads are fitted
@@ -277,6 +283,11 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             every count, mean, variance and loss; they go with one label for each row, and neither with an encoder that
             is trained, nor with ``selection``, ``X_unlabelled``, or augmentation by ``Borrowed`` or ``Kernel``.
         """
+        stream = stream_of(X, y)
+        if stream is not None:
+            return self._fit_streamed(
+                stream, X_unlabelled=X_unlabelled is not None, sample_weight=sample_weight is not None
+            )
         rows = weighted_rows(X, y, sample_weight)
         X, y, weight = rows
         several = has_several_labels(X, y)
@@ -291,6 +302,16 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         if self.selection is not None:
             return self._fit_selected(X, y, X_unlabelled)
         return self._fit_classes(X, y, X_unlabelled, weight=weight)
+
+    def _fit_streamed(self, rows: RowStream, **given: bool) -> ECRTClassifier:
+        """Fit on rows that are read block by block; ``given``: arguments that need all of them in memory."""
+        trained = {"An encoder that is trained": self._encoder.trains, "selection": self.selection is not None}
+        self._refuse_beside_stream(**given, **trained)
+        if not rows.labelled:
+            raise InputError("The rows have no labels: items (x, y), or a target column, are needed.")
+        self._check_parts(self._rules(several=False))
+        scan = rows.scan()
+        return self._fit_classes(scan.X, scan.classes[scan.y], stream=None if scan.complete else rows)
 
     @all_or_nothing
     def refit(
@@ -361,12 +382,16 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         X_unlabelled: Any = None,
         before: tuple[Member, ...] = (),
         weight: Array | None = None,
+        stream: RowStream | None = None,
     ) -> ECRTClassifier:
-        """Learn encoder, de-mixing and head, with one label for each row; ``before``: members to fit again."""
+        """Learn encoder, de-mixing and head, with one label for each row.
+
+        ``before``: members to fit again; ``stream``: all rows, where X and y are those that its scan has kept.
+        """
         items, labels = self._read_classes(X, y)
         unlabelled = None if X_unlabelled is None else self._read_unlabelled(X_unlabelled)
         rare = self._known_minority if before else self.minority
-        counts = self._class_counts(labels, weight)
+        counts = self._class_counts(labels, weight) if stream is None else stream.scan().counts
         self._keep_counts(counts, multilabel=False)
         roles = assign_roles(counts, self.classes_, minority=rare, **self._learners)
         lenders = counts[~roles.augmented]
@@ -383,7 +408,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             if more is not None and more.shape[1] != z.shape[1]:
                 raise InputError(f"X_unlabelled has {more.shape[1]} features for each row, X has {z.shape[1]}.")
             mine = None if weight is None else weight[encoded.learn_rows]
-            found = self._transfer(z, y_rows, encoded, roles, session, before, more, mine)
+            every = None if stream is None else self._kept_of(stream, session)
+            found = self._transfer(z, y_rows, encoded, roles, session, before, more, mine, every)
         if found is not None:
             self._decide(found.trial if mine is None else None, y_rows)  # weighted rows cannot move cuts
         elif hasattr(self, "decision_") and len(self.decision_.offsets) != len(self.classes_):
@@ -393,6 +419,14 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             keep = np.concatenate([_by_weight(keep[y_rows[keep] == label], mine) for label in range(len(counts))])
         self._keep_examples(z[keep], y_rows[keep], y_rows[keep], self.classes_, roles.demixed_on)
         return self
+
+    def _kept_of(self, rows: RowStream, session: Session) -> FeatureStream:
+        """Features of all rows, of which those in memory are some."""
+        scan = rows.scan()
+        session.progress.start(f"{scan.counts.sum():,} rows are read block by block, {len(scan.y):,} are kept", 1)
+        session.progress.finish()
+        held_out = held_out_hashes(scan.hashes, scan.y, self.validation_fraction)
+        return FeatureStream(self._feature_stream(rows, held_out), np.isin(scan.hashes, held_out))
 
     def _read_unlabelled(self, X: Any) -> Any:
         """Rows without labels, read as X was; a Dataset as it is."""
@@ -419,6 +453,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         before: tuple[Member, ...],
         unlabelled: Array | None = None,
         weight: Array | None = None,
+        stream: FeatureStream | None = None,
     ) -> Blend | None:
         """Find members, or fit those of before again, and keep them; the trial of those that were found."""
         self.minority_classes_ = self.classes_[roles.minority]
@@ -435,7 +470,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             return None
         found = transfer(
             z, y, attempts=self._attempts(z, roles, self.multilabel_), seconds=self.time_budget,
-            fresh=encoded.fresh[encoded.learn_rows], **options,
+            fresh=encoded.fresh[encoded.learn_rows], stream=stream, **options,
         )  # fmt: skip
         self._keep_members(found.members, found.demixed.restarts, encoded)
         self.history_ |= {

@@ -14,9 +14,10 @@ from scipy import sparse
 from sklearn import get_config
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from ecrt.data import Images
+from ecrt.data import Images, streams
+from ecrt.data.streams import ArrayRows, ItemRows, RowStream
 from ecrt.data.tables import LARGEST
 from ecrt.distributed import own_device
 from ecrt.errors import InputError
@@ -147,11 +148,23 @@ def read_dataset(dataset: Dataset[Any]) -> tuple[Dataset[tuple[Tensor, int]], ND
     return labelled_items(dataset, y), classes, y
 
 
+def stream_of(X: Any = None, y: Any = None) -> RowStream | None:
+    """Rows that are read block by block: of a Dataset without a length, or a memory-mapped array that is large."""
+    if isinstance(X, RowStream | IterableDataset):
+        if y is not None:
+            raise InputError("These rows come with their labels: do not pass y as well.")
+        return X if isinstance(X, RowStream) else ItemRows(X)
+    large = isinstance(X, np.memmap) and X.ndim == 2 and X.size > streams.STREAMED_CELLS
+    return ArrayRows(X, y) if large else None
+
+
 def targets_to_score(X: Any, y: Any, *, one_label: bool) -> Any:
     """Targets to compare predictions with: y as given, or that of the items of a Dataset.
 
     ``one_label`` : whether an item of a Dataset has one label, a number or a string; otherwise its y are numbers.
     """
+    if isinstance(X, RowStream | IterableDataset):
+        return np.concatenate([block.y for block in cast(RowStream, stream_of(X, y)).blocks()])
     if not isinstance(X, Dataset):
         if y is None:
             raise InputError("score compares predictions with y: pass it, or a Dataset of (x, y).")

@@ -20,12 +20,13 @@ from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, Minority, all_or_nothing, input_errors
 from ecrt.estimators.export import ServedModel
-from ecrt.estimators.inputs import in_numpy, like_input
-from ecrt.estimators.weights import weighted_rows, whole_weights_only
+from ecrt.estimators.inputs import in_numpy, like_input, stream_of
+from ecrt.estimators.weights import WeightedRows, weighted_rows, whole_weights_only
 from ecrt.stages import Demixing, Flow, Linear, NoDemixing, Role, demix
 from ecrt.stages.demixing import Incidences
 from ecrt.stages.parts import Rule, changed_options
 from ecrt.stages.scoring import Way
+from ecrt.stages.streaming import FeatureStream, demix_all
 
 Array = NDArray[np.float64]
 
@@ -65,6 +66,7 @@ class ECRTTransformer(ECRTBase):
     """
 
     _roles = ECRTBase._roles | {"demixing": DEMIXING}
+    _streams = True
     demixing: str | Demixing = "linear"
     minority: Minority = "auto"
 
@@ -83,12 +85,18 @@ class ECRTTransformer(ECRTBase):
         ``sample_weight`` says how often each row occurs, see ``ECRTClassifier.fit``.
         """
         self._check_parts(self._rules())
-        found = weighted_rows(X, y, sample_weight)
+        stream = stream_of(X, y)
+        if stream is not None:
+            trained = {"An encoder that is trained": self._encoder.trains}
+            self._refuse_beside_stream(sample_weight=sample_weight is not None, **trained)
+            scan = stream.scan()
+            X, y = scan.X, scan.classes[scan.y]
+        found = weighted_rows(X, y, sample_weight) if stream is None else WeightedRows(X, y)
         if self._encoder.trains:
             whole_weights_only(found, "An encoder that is trained")
         X, y, weight = found
         items, labels = self._read_classes(X, y)
-        counts = self._class_counts(labels, weight)
+        counts = self._class_counts(labels, weight) if stream is None else stream.scan().counts
         roles = assign_roles(counts, self.classes_, minority=self.minority, **self._learners)
         with self._session() as session:
             encoded = self._encode(items, labels, roles, session)
@@ -102,6 +110,10 @@ class ECRTTransformer(ECRTBase):
                 config=self._parts("demixing")[0],
                 incidences=None if mine is None else Incidences(np.arange(len(z)), mine, counted=True), **vars(session),
             )  # fmt: skip
+            config = self._parts("demixing")[0]
+            if stream is not None and not scan.complete and not isinstance(config, Flow):
+                every = FeatureStream(self._feature_stream(stream, scan.hashes[:0]), np.zeros(len(z), dtype=bool))
+                result = demix_all(config, every, z, y_rows, roles.demixed_on)
         self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on]

@@ -15,17 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import _safe_indexing, check_array
 from torch.utils.data import Dataset
 
+from ecrt.data.streams import Hashes, mixed, row_hashes
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.inputs import in_pandas
 
 Array = NDArray[np.float64]
-Hashes = NDArray[np.uint64]
 
 MOST_COPIES = 100_000
 """Rows that whole weights may make of fewer; with larger weights rows stay single."""
-
-ROWS_AT_ONCE = 8192
-"""Of an array, when rows are compared."""
 
 LARGEST_TOTAL = 1e15
 """Beyond, one more row would no longer count."""
@@ -137,35 +134,4 @@ def _hashes_of(X: Any, y: Any) -> Hashes | None:
     X, y = _as_rows(X), _as_rows(y)
     if X.ndim < 2 or y.ndim == 0 or X.shape[0] != y.shape[0] or X.shape[0] == 0:
         return None
-    return _mixed(_row_hashes(X)) * np.uint64(3) + _mixed(_row_hashes(y))
-
-
-def _row_hashes(values: Any) -> Hashes:
-    if isinstance(values, pd.DataFrame | pd.Series):
-        return np.asarray(pd.util.hash_pandas_object(values, index=False), dtype=np.uint64)
-    if hasattr(values, "tocsr"):
-        rows = values.tocsr(copy=True)
-        rows.sum_duplicates()
-        rows.eliminate_zeros()
-        hashes = _mixed(rows.data.astype(np.float64)) * _column_factors(rows.shape[1])[rows.indices]
-        ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes)])  # sums of numbers of 64 bits, modulo 2^64
-        return np.asarray(ends[rows.indptr[1:]] - ends[rows.indptr[:-1]], dtype=np.uint64)
-    values = values.reshape(len(values), -1)
-    if values.dtype.kind not in "fiub":
-        return _row_hashes(pd.DataFrame(values))
-    # As for a sparse matrix, zeros count for nothing: its rows must come in the same order.
-    factors, found = _column_factors(values.shape[1]), np.empty(len(values), dtype=np.uint64)
-    for start in range(0, len(values), ROWS_AT_ONCE):
-        part = np.asarray(values[start : start + ROWS_AT_ONCE], dtype=np.float64)
-        hashes = np.where(part == 0, np.uint64(0), _mixed(part.ravel()).reshape(part.shape))
-        found[start : start + ROWS_AT_ONCE] = (hashes * factors).sum(axis=1, dtype=np.uint64)
-    return found
-
-
-def _column_factors(n_columns: int) -> Hashes:
-    """An odd number for each column, so that a value counts for something else in another one."""
-    return _mixed(np.arange(n_columns)) | np.uint64(1)
-
-
-def _mixed(values: NDArray[Any]) -> Hashes:
-    return pd.util.hash_array(values)
+    return mixed(row_hashes(X)) * np.uint64(3) + mixed(row_hashes(y))

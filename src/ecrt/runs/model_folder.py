@@ -9,10 +9,11 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 import msgspec
 import numpy as np
@@ -214,8 +215,7 @@ def fit_file(
     target = read_target(data, config.target, config.task)
     say(_summary(path, data, target))
     say(target.reason)
-    left_out = [ColumnReading(name=name, kind="left out", note="As asked for.") for name in config.drop]
-    columns = (*data.columns, *(left_out if data.columns else ()))
+    columns = (*data.columns, *(left_out(config) if data.columns else ()))
     show(columns)
     if more:
         if config.method != OURS:
@@ -225,8 +225,8 @@ def fit_file(
         if target.task != "classification":
             raise InputError(f"use_unlabelled needs one label for each row; the task is {target.task}.")
         say(f"{len(more['X_unlabelled'])} rows without a label are tried as well.")
-    _check_decision(target, config)
-    model = _make_estimator(data, target, config, verbose=verbose).set_params(checkpoint=checkpoint)
+    check_decision(target, config)
+    model = make_estimator(data, target, config, verbose=verbose).set_params(checkpoint=checkpoint)
     train_rows, test_rows = stratified_holdout(_strata(target), config.test_size, np.random.default_rng(config.seed))
 
     found: Evaluation | None = None
@@ -255,22 +255,47 @@ def fit_file(
             interrupted = "" if again else NOT_REFITTED.format(len(train_rows))
         title = f"{found.title} ({interrupted})" if interrupted else found.title
         kept = "members and options" if config.method == OURS else "options"
-        subject = _subject(len(train_rows), len(target.y), again=again, kept=kept)
+        subject = subject_of(len(train_rows), len(target.y), again=again, kept=kept)
         if weight is not None:
             subject += f" Rows had the weights of the column {config.weight!r} in the fit; each test row counts once."
         found = replace(found, title=title, subject=subject, columns=tuple(column_rows(columns)))
+    write_run(output, config, target, model, found, columns, data.columns, interrupted)
+    return found, interrupted
+
+
+def write_run(
+    output: Path,
+    config: FitConfig,
+    target: Target,
+    model: Any,
+    found: Evaluation | None,
+    columns: Sequence[ColumnReading],
+    known: Sequence[ColumnReading],
+    interrupted: str = "",
+) -> None:
+    """Write a fitted model, settings, history and figures.
+
+    Parameters
+    ----------
+    columns, known : how columns were read, those included that were left out, as asked for; and without these.
+    """
+    if found is not None:
         model.metrics_, model.metrics_of_ = _card_figures(found, config)
     model.columns_read_ = tuple(column_rows(columns))
     if interrupted:
         model.interrupted_ = interrupted
     write_text(output / CONFIG_FILE, config.as_yaml())
-    write_json(output / TARGET_FILE, msgspec.to_builtins(_TargetFile(target.task, target.names, data.columns)))
+    write_json(output / TARGET_FILE, msgspec.to_builtins(_TargetFile(target.task, target.names, tuple(known))))
     write_json(output / VERSIONS_FILE, {"python": platform.python_version()} | package_versions())
     if found is not None:
         found.write(output)
     model.save(output / MODEL_FOLDER)
     write_json(output / HISTORY_FILE, model.history_)
-    return found, interrupted
+
+
+def left_out(config: FitConfig) -> list[ColumnReading]:
+    """Readings of the columns that are left out as asked for."""
+    return [ColumnReading(name=name, kind="left out", note="As asked for.") for name in config.drop]
 
 
 def _strata(target: Target) -> NDArray[np.int64]:
@@ -305,7 +330,7 @@ def _refitted(model: Any, X: Any, y: Any, **more: Any) -> bool:
     return True
 
 
-def _subject(n_fitted: int, n_rows: int, *, again: bool, kept: str) -> str:
+def subject_of(n_fitted: int, n_rows: int, *, again: bool, kept: str) -> str:
     """Which model the figures are of, and what it has to do with the saved one."""
     fitted = f"fitted on {n_fitted:,} of the {n_rows:,} rows ({n_fitted / n_rows:.0%})"
     if not again:
@@ -316,7 +341,7 @@ def _subject(n_fitted: int, n_rows: int, *, again: bool, kept: str) -> str:
     )
 
 
-def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose: bool) -> Any:
+def make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose: bool) -> Any:
     """The estimator that target and settings ask for; images have a network as encoder unless another is named."""
     if target.task not in config.estimators:
         raise InputError(f"method={config.method} is for classes; the task is {target.task}.")
@@ -345,7 +370,7 @@ def _plain(model: Any) -> ECRTClassifier:
     )  # fmt: skip
 
 
-def _check_decision(target: Target, config: FitConfig) -> None:
+def check_decision(target: Target, config: FitConfig) -> None:
     """Whether prior, threshold and costs suit the classes should be known before the long run."""
     idle = [name for name in ("class_prior", "positive") if getattr(config, name) is not None]
     if idle and target.task == "regression":
@@ -403,7 +428,7 @@ def _summary(path: Path, data: DataFile, target: Target) -> str:
 
 PREDICTED, CARD_FILE = "predicted", "MODEL_CARD.md"
 MOST_NAMES = 1_000_000
-WRITERS = {".csv": "to_csv", ".parquet": "to_parquet", ".jsonl": "to_json"}
+WRITERS = (".csv", ".parquet", ".jsonl")
 
 
 @dataclass(frozen=True)
@@ -455,13 +480,13 @@ class FittedRun:
         """
         data = self.read(path, **how)
         with hide_warnings(NOT_AS_FITTED):  # reading the file has given them
-            ids, found = data.ids.reset_index(drop=True), self._predictions(data.X)
+            ids, found = data.ids.reset_index(drop=True), self.predictions(data.X)
         taken = [name for name in ids if name in found]
         if taken:
             raise InputError(f"The id columns {taken} have the names of columns that predict adds.")
         return pd.concat([ids, found], axis=1)
 
-    def _predictions(self, X: Any) -> pd.DataFrame:
+    def predictions(self, X: Any) -> pd.DataFrame:
         """Columns with predictions, and with probabilities where the task has them."""
         model, names = self.model, np.array(self.names, dtype=object)
         if self.task == "regression":
@@ -609,12 +634,39 @@ def check_predictions(output: Path, source: Path | None = None) -> None:
     check_writable(output.resolve())
 
 
-def write_predictions(table: pd.DataFrame, output: Path) -> None:
-    """As CSV, JSON lines or Parquet, by the ending of the file; whole or not at all."""
+def write_predictions(tables: pd.DataFrame | Iterable[pd.DataFrame], output: Path) -> int:
+    """As CSV, JSON lines or Parquet, by the ending of the file; whole or not at all.
+
+    Several tables have the same columns, and are written one after the other. The number of rows is given back.
+    """
     check_predictions(output)
-    options = {"orient": "records", "lines": True} if output.suffix == ".jsonl" else {"index": False}
+    n_rows = 0
     try:
-        with replacing(output.resolve()) as unfinished:  # what a link names is written, and the link stays
-            getattr(table, WRITERS[output.suffix])(unfinished, **options)
+        with replacing(output.resolve()) as unfinished, ExitStack() as stack:  # what a link names is written
+            write = _writer(unfinished, output.suffix, stack)
+            for table in [tables] if isinstance(tables, pd.DataFrame) else tables:
+                write(table, n_rows == 0)
+                n_rows += len(table)
     except ImportError as error:
         raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
+    return n_rows
+
+
+def _writer(file: BinaryIO, suffix: str, stack: ExitStack) -> Callable[[pd.DataFrame, bool], None]:
+    """What adds a table, the first one or another, to a file; Parquet is finished when the stack is closed."""
+    if suffix == ".parquet":
+        import pyarrow
+        from pyarrow.parquet import ParquetWriter
+
+        files: list[Any] = []
+
+        def write(table: pd.DataFrame, first: bool) -> None:
+            rows = pyarrow.Table.from_pandas(table, preserve_index=False)
+            if first:
+                files.append(stack.enter_context(ParquetWriter(file, rows.schema)))
+            files[0].write_table(rows)
+
+        return write
+    if suffix == ".jsonl":
+        return lambda table, first: table.to_json(file, orient="records", lines=True)
+    return lambda table, first: table.to_csv(file, index=False, header=first)

@@ -31,6 +31,7 @@ from ecrt.stages.demixing import Demixing, DemixResult, sources_of
 from ecrt.stages.heads import Head, LinearHead, MLPHead, NetworkHead, head_outputs
 from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.parts import Part
+from ecrt.stages.streaming import FeatureStream, learn_from_stream
 from ecrt.stages.targets import ClassTarget, Labelled, RowTarget, row_target
 from ecrt.stages.unlabelled import SoftRows, Unlabelled
 from ecrt.training import Progress, stop_requested, stopped_at
@@ -211,6 +212,7 @@ def transfer(
     unlabelled: Array | None = None,
     fit: bool = True,
     weight: Array | None = None,
+    stream: FeatureStream | None = None,
 ) -> Blend:
     """De-mix, try every head, and weigh what came of it.
 
@@ -227,11 +229,13 @@ def transfer(
     unlabelled : features of rows without a class, to learn from as well if held-out rows are then predicted better.
     fit : whether members are fitted on all rows; otherwise they have no heads, for ``transfer_again`` to fit.
     weight : how often each row occurs, ``None`` for once.
+    stream : all rows, of which ``z`` are some, with one class each; ``roles`` count all of them. It says which rows are
+        held out. ``None`` where ``z`` are all.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     fresh = None if fresh is None or not fresh.any() else fresh  # looked at or not, rows have to choose
     target = row_target(y, roles, attempts[0].augmentation, rng, device, weight)
-    if isinstance(target, ClassTarget) and len(z) > MOST_ROWS and draw_from is None:
+    if isinstance(target, ClassTarget) and len(z) > MOST_ROWS and draw_from is None and stream is None:
         part = _some(target.strata, np.arange(len(z)), MOST_ROWS, rng)
         options: dict[str, Any] = {
             "roles": roles, "validation": validation, "rng": rng, "device": device, "progress": progress,
@@ -245,7 +249,10 @@ def transfer(
             z, y, members=chosen.members, unlabelled=unlabelled if used else None, weight=weight, **options
         )  # fmt: skip
         return replace(chosen, demixed=demixed, members=members)
-    train_rows, held_out_rows = target.split(validation, fresh)
+    if stream is None:
+        train_rows, held_out_rows = target.split(validation, fresh)
+    else:
+        train_rows, held_out_rows = np.flatnonzero(~stream.held_out), np.flatnonzero(stream.held_out)
     if len(held_out_rows) == 0:
         raise InputError(
             f"No row can be held out of {len(z)} rows: at least two rows must have the same class, or the same rarest "
@@ -267,6 +274,9 @@ def transfer(
     if time.monotonic() >= until:
         names = "; ".join(one.name for one in found)
         warn_user(f"The time budget of {seconds:g} s ended the search for members. Tried were: {names}.")
+    if stream is not None and isinstance(target, ClassTarget):
+        learned = learn_from_stream(found, z, target, stream, options["progress"])
+        found = [one._replace(demixed=how, choice=choice) for one, (how, choice) in zip(found, learned, strict=True)]
     if unlabelled is None:
         return _blended(found, target, fit=fit)
     more = Unlabelled(unlabelled, device)

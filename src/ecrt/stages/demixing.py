@@ -39,11 +39,12 @@ from ecrt.flows import (
     between_class_variance,
     class_moments,
     fit_linear_demixing,
+    linear_demixing_of,
     within_label_moments,
 )
 from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
 from ecrt.memory import ask, in_parts
-from ecrt.moments import within_class_residuals
+from ecrt.moments import Moments, within_class_residuals
 from ecrt.nn import AdditiveCritic, CriticName, column_extent, column_spread, make_critic
 from ecrt.randomness import generator_on, seeded
 from ecrt.stages.holdout import better_under_weights
@@ -422,8 +423,7 @@ def _result(
         means, mass, within = moments.means, moments.mass, np.diag(moments.covariance)
         if pairs.row_weight is not None:  # a class of hardly any weight must not hide what the others say
             mass = np.maximum(mass, 1.0)
-    # A source that hardly varies in the de-mixing classes would otherwise be blown up wherever another class varies.
-    within = np.maximum(within, VARIANCE_SHARE * within.mean()) if within.mean() > ROUNDING else np.ones_like(within)
+    within = _floored(within)
     if config.source_prior == "per-class":  # of all classes, those that took no part in de-mixing included
         trained = demixer.prior
         demixer.prior = ClassPrior(n_classes, s.shape[1]).double()
@@ -516,7 +516,18 @@ def _linear_map(
         raise InputError(f"Nothing to learn from: each of the {z.shape[1]} features is constant, but for rounding.")
     if isinstance(config, Flow) and not config.linear_first:
         return LinearDemixing.of_columns(z, spread > 0, np.arange(z.shape[1]) if order is None else order)
-    n_sources = config.wanted_sources(z.shape[1])
+    common: dict[str, Any] = {**_wanted_map(config, spread), "extent": extent, "order": order}
+    if pairs.incidences is None:
+        return fit_linear_demixing(z[used], y[used], **common)
+    weight, size = pairs.weight[used], _size(pairs, used)
+    if size is not None:
+        return fit_linear_demixing(z[used], y[used], row=np.arange(len(used)), weight=weight, size=size, **common)
+    return fit_linear_demixing(z, y[used], row=pairs.row[used], weight=weight, **common)
+
+
+def _wanted_map(config: Demixing, spread: Array) -> dict[str, Any]:
+    """Units of the columns, number of sources and rotation of the linear map."""
+    n_sources = config.wanted_sources(len(spread))
     rotation: Rotation = config.rotation if isinstance(config, Linear) else "triangular"
     if isinstance(config, NoDemixing):
         rotation = "none"
@@ -525,15 +536,45 @@ def _linear_map(
             spread = np.where(spread > 0, largest * np.sqrt(((spread / largest) ** 2).mean()), 0.0)
     elif n_sources < (spread > 0).sum():
         rotation = "discriminant"
-    common: dict[str, Any] = {
-        "spread": spread, "extent": extent, "n_sources": n_sources, "rotation": rotation, "order": order
-    }  # fmt: skip
-    if pairs.incidences is None:
-        return fit_linear_demixing(z[used], y[used], **common)
-    weight, size = pairs.weight[used], _size(pairs, used)
-    if size is not None:
-        return fit_linear_demixing(z[used], y[used], row=np.arange(len(used)), weight=weight, size=size, **common)
-    return fit_linear_demixing(z, y[used], row=pairs.row[used], weight=weight, **common)
+    return {"spread": spread, "n_sources": n_sources, "rotation": rotation}
+
+
+@torch.no_grad()
+def demix_moments(config: Demixing, moments: Moments, z: Array, y: Labels) -> DemixResult:
+    """Linear de-mixing of more rows than there is memory for, from their moments; the prior is to be filled in.
+
+    Parameters
+    ----------
+    config : not a flow.
+    moments : of all rows; the de-mixing classes are the pooled ones.
+    z, y : some of the rows, as many of each class as can be; their sources are given back.
+    """
+    wanted = _wanted_map(config, moments.spread_d)
+    used, spread = moments.pooled_m & (moments.count_m > 0), wanted["spread"]
+    mine, unit = used[y], np.where(spread > 0, spread, 1.0)
+    if not (spread > 0).any():
+        raise InputError(f"Nothing to learn from: each of the {len(spread)} features is constant, but for rounding.")
+    away = ((z[mine] - moments.mean_md[y[mine]]) / unit)[:, spread > 0]
+    times = (moments.count_m / np.maximum(np.bincount(y, minlength=len(used)), 1))[y[mine]]
+    fourth = float(np.average((away**2).sum(axis=1) ** 2, weights=times))
+    linear = linear_demixing_of(moments, fourth, **wanted)
+    kept, n = linear.kept_k.numpy(), float(moments.count_m[used].sum())
+    covariance = moments.scatter_dd[np.ix_(kept, kept)] / np.outer(unit[kept], unit[kept])
+    turned = linear.weight(linear.weight(torch.from_numpy(covariance)).T).diagonal().numpy()[: linear.n_signal]
+    within = _floored(turned / max(n - used.sum(), 1))
+    means = linear(torch.from_numpy(moments.mean_md[used]))[0].numpy()
+    demixer = Demixer(linear, SharedPrior()).double().eval()
+    return DemixResult(
+        demixer=demixer, learned=sources_of(demixer, z), within_variance=within, weighted=config.weighted,
+        signal_to_noise=between_class_variance(means, moments.count_m[used], within),
+    )  # fmt: skip
+
+
+def _floored(within: Array) -> Array:
+    """A source that hardly varies in the de-mixing classes would be blown up wherever another class varies."""
+    if within.mean() > ROUNDING:
+        return np.maximum(within, VARIANCE_SHARE * within.mean())
+    return np.ones_like(within)
 
 
 class TrainedFlow(NamedTuple):

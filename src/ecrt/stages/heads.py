@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Protocol, cast
@@ -659,6 +659,22 @@ class LinearFitter:
         self._minimise(head, sample, setting, *((150, PRECISE) if self.precise else (120, 1e-5)))
         return head
 
+    def fit_tilted(self, sample: HeadSample, setting: float, start: nn.Module, tilt: Sequence[Tensor]) -> nn.Module:
+        """The same plus a linear function, whose slopes by weights and biases are given, from a head to begin with."""
+        head = copy.deepcopy(start)
+        self._minimise(head, sample, setting, 150, PRECISE, tilt)
+        return head
+
+    def slopes(self, head: nn.Module, s: Tensor, y: Tensor) -> Tensor:
+        """Derivatives of the loss of each row by its outputs."""
+        if self.shift_m is not None:
+            linear = cast(nn.Linear, head)
+            shifted_m = linear.bias.detach() + self.shift_m.to(linear.bias)
+            return cross_entropy_slopes(class_logits(s, linear.weight.detach(), shifted_m), y)[1]
+        outputs = head(s).detach().requires_grad_()
+        self.loss(outputs, y).sum().backward()
+        return cast(Tensor, outputs.grad)
+
     def _begin(self, sample: HeadSample) -> tuple[HeadSample, nn.Module]:
         if self.precise:
             sample = replace(sample, s=sample.s.double(), y=sample.y.double(), weight=sample.weight.double())
@@ -669,14 +685,20 @@ class LinearFitter:
         return sample, make_head(sample.s.shape[1], self.n_outputs).to(sample.s)
 
     def _minimise(
-        self, head: nn.Module, sample: HeadSample, decay: float, iterations: int, tolerance: float
+        self, head: nn.Module, sample: HeadSample, decay: float, iterations: int, tolerance: float,
+        tilt: Sequence[Tensor] = (),
     ) -> None:  # fmt: skip
         n_numbers = sum(parameter.numel() for parameter in head.parameters())
-        if self.shift_m is not None and not sample.s.is_cuda and len(sample.y) * n_numbers**2 <= NEWTON_WORK:
+        if (
+            not tilt
+            and self.shift_m is not None
+            and not sample.s.is_cuda
+            and len(sample.y) * n_numbers**2 <= NEWTON_WORK
+        ):
             with own_draws_only(head):
                 newton_softmax(cast(nn.Linear, head), sample.s, sample.y, sample.weight, self.shift_m, decay)
             return
-        if self.solve is not None:
+        if not tilt and self.solve is not None:
             self.solve(head, sample, decay)
             return
         weight = head.get_parameter("weight")
@@ -710,6 +732,9 @@ class LinearFitter:
             with torch.no_grad():
                 total += 0.5 * decay * (weight**2).sum()
                 cast(Tensor, weight.grad).add_(decay * weight)
+                for parameter, slope in zip(head.parameters(), tilt, strict=False):
+                    total += (slope * parameter).sum()
+                    cast(Tensor, parameter.grad).add_(slope)
             return total.item()  # the one wait for the device
 
         minimise_convex(head, loss_and_backward, stage="linear head", max_iterations=iterations, tolerance=tolerance)
@@ -864,6 +889,13 @@ class GaussianFitter:
         n_m1 = class_sums(s_nd.new_ones(len(s_nd), 1))
         mean_md = class_sums(s_nd) / torch.where(n_m1 > 0, n_m1, 1.0)
         squares_md = class_sums((s_nd - mean_md[y_n]) ** 2)
+        return self.of_moments(n_m1, mean_md, squares_md, variance_d, between_d, setting)
+
+    @staticmethod
+    def of_moments(
+        n_m1: Tensor, mean_md: Tensor, squares_md: Tensor, variance_d: Tensor, between_d: Tensor, setting: float
+    ) -> ClassGaussians:
+        """Gaussians from the numbers of samples, means and summed squared deviations of the classes."""
         variance_md = (squares_md + setting * variance_d) / ((n_m1 - 1).clamp(min=0) + setting)
         error_md = variance_d / n_m1.clamp(min=1e-9)
         trust_md = between_d / (between_d + error_md)

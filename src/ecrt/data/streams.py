@@ -1,0 +1,583 @@
+"""Rows that are read block by block, as often as needed: memory-mapped arrays, Parquet and Arrow files, Datasets.
+
+A first pass counts the classes and keeps some rows. Which rows are kept, or held out, is decided by a hash of what they
+hold: it depends neither on their order nor on how they are divided among files, and copies of a row stay together.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from glob import glob
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ecrt.errors import InputError
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Hashes = NDArray[np.uint64]
+
+STREAMED_CELLS = 2**27
+"""A memory-mapped array, or a file, of more cells is read block by block: as float64 they would take 1 GiB."""
+
+BLOCK_CELLS, BLOCK_ROWS, PIECES = 2**21, 2**16, 16
+"""A block has so many cells, and rows, at most; in random order it is put together of pieces from so many places."""
+
+KEPT_ROWS, KEPT_CELLS = 50_000, 2**23
+"""Rows of a stream that are kept in memory, and their cells, at most; every class keeps as many rows as can be."""
+
+ROWS_AT_ONCE = 8192
+"""Of an array, when hashes are made."""
+
+PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
+
+
+# --- hashes of rows ---------------------------------------------------------------------------------------------------
+
+
+def row_hashes(values: Any) -> Hashes:
+    """A number for each row that depends on what it holds."""
+    if isinstance(values, pd.DataFrame) and all(kind == np.float64 for kind in values.dtypes):
+        values = values.to_numpy()
+    if isinstance(values, pd.DataFrame | pd.Series):
+        return np.asarray(pd.util.hash_pandas_object(values, index=False), dtype=np.uint64)
+    if hasattr(values, "tocsr"):
+        rows = values.tocsr(copy=True)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        hashes = mixed(rows.data.astype(np.float64)) * _column_factors(rows.shape[1])[rows.indices]
+        ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes)])  # sums of numbers of 64 bits, modulo 2^64
+        return np.asarray(ends[rows.indptr[1:]] - ends[rows.indptr[:-1]], dtype=np.uint64)
+    values = values.reshape(len(values), -1)
+    if values.dtype.kind not in "fiub":
+        return row_hashes(pd.DataFrame(values))
+    # As for a sparse matrix, zeros count for nothing: its rows must come in the same order.
+    factors, found = _column_factors(values.shape[1]), np.empty(len(values), dtype=np.uint64)
+    for start in range(0, len(values), ROWS_AT_ONCE):
+        part = np.asarray(values[start : start + ROWS_AT_ONCE], dtype=np.float64)
+        hashes = np.where(part == 0, np.uint64(0), mixed(part.ravel()).reshape(part.shape))
+        found[start : start + ROWS_AT_ONCE] = (hashes * factors).sum(axis=1, dtype=np.uint64)
+    return found
+
+
+def _column_factors(n_columns: int) -> Hashes:
+    """An odd number for each column, so that a value counts for something else in another one."""
+    return mixed(np.arange(n_columns)) | np.uint64(1)
+
+
+def mixed(values: NDArray[Any]) -> Hashes:
+    """A hash of each value."""
+    return pd.util.hash_array(values)
+
+
+# --- rows that are kept -----------------------------------------------------------------------------------------------
+
+
+def _taken(X: Any, rows: Any) -> Any:
+    return X.iloc[rows] if isinstance(X, pd.DataFrame) else X[rows]
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    return pd.concat(parts, ignore_index=True) if isinstance(parts[0], pd.DataFrame) else np.concatenate(parts)
+
+
+class KeptRows:
+    """Rows with the smallest hashes, of every class as many as can be, or of all together; copies are kept once.
+
+    Which rows stay does not depend on the order in which they are added.
+
+    Parameters
+    ----------
+    most : rows that are kept, if there are no more classes.
+    by_class : whether rows are kept class by class.
+    """
+
+    def __init__(self, most: int, *, by_class: bool) -> None:
+        self.most, self.by_class, self.room = most, by_class, sys.maxsize
+        self.limit = np.empty(0, dtype=np.uint64)
+        self.parts: list[tuple[Any, Hashes, Labels, Labels]] = []
+        self.waiting = 0
+
+    def add(self, X: Any, hashes: Hashes, label: Labels) -> None:
+        """Look at more rows; labels are numbers from 0 on."""
+        group = label if self.by_class else np.zeros_like(label)
+        more = int(group.max(initial=-1)) + 1 - len(self.limit)
+        if more > 0:
+            self.limit = np.concatenate([self.limit, np.full(more, np.iinfo(np.uint64).max)])
+        rows = np.flatnonzero(hashes <= self.limit[group])
+        if len(rows):
+            self.parts.append((_taken(X, rows), hashes[rows], label[rows], np.ones(len(rows), dtype=np.int64)))
+            self.waiting += len(rows)
+        if self.waiting > self.most // 2:
+            self.settle()
+
+    def settle(self) -> tuple[Any, Hashes, Labels, Labels]:
+        """Rows that stay, in the order of their hashes; hashes, labels, and how often each row has occurred."""
+        X, hashes, label, times = (_joined(part) for part in zip(*self.parts, strict=True))
+        hashes, first, same = np.unique(hashes, return_index=True, return_inverse=True)
+        label, times = label[first], np.bincount(same, times).astype(np.int64)
+        group = label if self.by_class else np.zeros_like(label)
+        order = np.argsort(group, kind="stable")
+        counts = np.bincount(group, minlength=len(self.limit))
+        place = np.empty(len(group), dtype=np.int64)
+        place[order] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self.room = min(self.room, _room(counts, self.most))  # later rows leave no more places
+        last, stay = place == self.room - 1, place < self.room
+        self.limit[group[last]] = hashes[last]
+        found = _taken(X, first[stay]), hashes[stay], label[stay], times[stay]
+        self.parts, self.waiting = [found], 0
+        return found
+
+
+def _room(counts: Labels, most: int) -> int:
+    """Places of each group so that all together hold no more than so many rows; one place at least."""
+    low, high = 1, max(most, 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if np.minimum(counts, middle).sum() <= most else (low, middle - 1)
+    return low
+
+
+def _repeated(group: Labels, times: Labels, most: int) -> Labels:
+    """Rows as often as they have occurred; where that is too often for a group, in proportion, but each once."""
+    total = np.bincount(group, times)
+    share = np.minimum(most / np.maximum(total, 1), 1.0)[group]
+    return np.repeat(np.arange(len(group)), np.maximum(np.rint(times * share), 1).astype(np.int64))
+
+
+def held_out_hashes(hashes: Hashes, y: Labels, fraction: float) -> Hashes:
+    """Hashes of about a share of the rows of each class, and so of all copies of these rows.
+
+    Rows are taken in an order that their hashes decide. One with so many copies that they exceed the share is passed
+    over, and at least one row of a class stays.
+    """
+    found: list[np.uint64] = []
+    for label in np.unique(y):
+        once, copies = np.unique(hashes[y == label], return_counts=True)
+        wanted = min(int(fraction * copies.sum() + 0.5), int(copies.sum()) - 1)
+        for place in np.argsort(mixed(once ^ np.uint64(1))):
+            if copies[place] <= wanted and len(once) > 1:
+                wanted -= int(copies[place])
+                found.append(once[place])
+    return np.unique(np.array(found, dtype=np.uint64))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scan:
+    """What the first pass over a stream finds.
+
+    Attributes
+    ----------
+    classes, counts : labels in order, and rows of each.
+    X, y, hashes : rows that are kept, with their class indices: all rows of small classes, some of large ones.
+    tested : other rows and their labels, to test on, classes as frequent among them as in the stream.
+    """
+
+    classes: NDArray[Any]
+    counts: Labels
+    X: Any
+    y: Labels
+    hashes: Hashes
+    tested: tuple[Any, NDArray[Any]] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rows are kept."""
+        return len(self.y) == int(self.counts.sum())
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+class Block(NamedTuple):
+    """Rows and their labels, if there are any; ``hashes`` of both, where they were asked for."""
+
+    X: Any
+    y: Any = None
+    hashes: Any = None
+
+
+class RowStream:
+    """Rows that can be read again and again, block by block.
+
+    Attributes
+    ----------
+    n_columns : columns as they are stored.
+    labelled : whether rows have labels.
+    reader : makes of rows as they are stored what a model takes.
+    tested : rows up to this hash are left out, to test on.
+    """
+
+    def __init__(self, n_columns: int, *, labelled: bool) -> None:
+        self.n_columns, self.labelled = n_columns, labelled
+        self.reader: Callable[[Any], Any] = lambda X: X
+        self.tested: np.uint64 | None = None
+        self._scan: Scan | None = None
+
+    def _stored(self, rng: np.random.Generator | None) -> Iterator[tuple[Any, Any]]:
+        """Rows as they are stored, and their labels; in order, or mixed."""
+        raise NotImplementedError
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block at most."""
+        return min(max(BLOCK_CELLS // max(self.n_columns, 1), PIECES), BLOCK_ROWS)
+
+    def blocks(self, rng: np.random.Generator | None = None, *, hashed: bool = False) -> Iterator[Block]:
+        """All rows but those that are left out, read by ``reader``.
+
+        Parameters
+        ----------
+        rng : gives them a random order, as far as blocks can be put together of pieces from several places.
+        hashed : whether hashes are wanted.
+        """
+        for X, y in self._stored(rng):
+            hashes: Any = None
+            if hashed or self.tested is not None:
+                code, labels = pd.factorize(np.asarray(y), use_na_sentinel=False)
+                hashes = mixed(row_hashes(X)) * np.uint64(3) + mixed(np.asarray(labels))[code]
+            if self.tested is not None and (out := _to_test(hashes) <= self.tested).any():
+                X, y, hashes = _taken(X, ~out), y[~out], hashes[~out]
+            if len(X):
+                yield Block(self.reader(X), y, hashes)
+
+    def scan(self, test_size: float = 0.0) -> Scan:
+        """Count the classes and keep some rows; a second call gives the same.
+
+        Parameters
+        ----------
+        test_size : share of the rows that are left out from then on, to test on, up to ``KEPT_ROWS`` of them.
+        """
+        if self._scan is None:
+            self._scan = self._scanned(test_size)
+        return self._scan
+
+    def rescanned(self, read: Callable[[Any], Any]) -> Scan:
+        """What was scanned, its rows read as they are to be learned from."""
+        found = self.scan()
+        tested = None if found.tested is None else (read(found.tested[0]), found.tested[1])
+        self._scan = replace(found, X=read(found.X), tested=tested)
+        return self._scan
+
+    def _scanned(self, test_size: float) -> Scan:
+        known: dict[Any, int] = {}
+        counts = np.zeros(0, dtype=np.int64)
+        most = max(min(KEPT_ROWS, KEPT_CELLS // max(self.n_columns, 1)), LEAST_KEPT)
+        kept, tests = KeptRows(most, by_class=True), KeptRows(most, by_class=False)
+        for X, y, hashes in self.blocks(hashed=True):
+            code, labels = pd.factorize(np.asarray(y), use_na_sentinel=False)
+            group = np.array([known.setdefault(one, len(known)) for one in labels.tolist()], dtype=np.int64)[code]
+            _check_labels(labels, known)
+            counts = np.bincount(group, minlength=len(known)) + np.pad(counts, (0, len(known) - len(counts)))
+            kept.add(X, hashes, group)
+            if test_size > 0:
+                tests.add(X, _to_test(hashes), group)
+        if not known:
+            raise InputError("There are no rows to learn from.")
+        X, hashes, label, times = kept.settle()
+        tested: tuple[Any, NDArray[Any]] | None = None
+        names = np.asarray(list(known))
+        if test_size > 0:
+            found, order, of, often = tests.settle()
+            few = max(int((np.cumsum(often) <= test_size * counts.sum()).sum()), 1)
+            self.tested, often = order[few - 1], often[:few]
+            rows = _repeated(np.zeros(few, dtype=np.int64), often, most)
+            tested = _taken(found, rows), names[of[rows]]
+            counts = counts - np.bincount(of[:few], often, minlength=len(counts)).astype(np.int64)
+            stay = _to_test(hashes) > self.tested
+            X, hashes, label, times = _taken(X, stay), hashes[stay], label[stay], times[stay]
+        ranked = np.argsort(names)
+        ranked = ranked[counts[ranked] > 0]
+        place = np.full(len(names), -1)
+        place[ranked] = np.arange(len(ranked))
+        rows = _repeated(label, times, _room(np.bincount(label, times).astype(np.int64), most))
+        return Scan(
+            classes=names[ranked], counts=counts[ranked], X=_taken(X, rows), y=place[label[rows]],
+            hashes=hashes[rows], tested=tested,
+        )  # fmt: skip
+
+
+def _to_test(hashes: Hashes) -> Hashes:
+    """Another order of the same rows."""
+    return mixed(hashes ^ np.uint64(2))
+
+
+def _check_labels(labels: Any, known: dict[Any, int]) -> None:
+    """Refuse labels that are missing, of two kinds, or numbers to be estimated."""
+    if pd.isna(labels).any():
+        raise InputError("Some rows have no label. Leave such rows out, or, if that is a class, give it a name.")
+    if len({isinstance(one, str) for one in known}) > 1:
+        raise InputError(f"Labels are text and numbers, such as {list(known)[:5]}: make them all text, for example.")
+    if any(isinstance(one, float) and not one.is_integer() for one in labels.tolist()):
+        raise InputError(f"Labels are numbers such as {labels[0]}: classes are needed. Numbers are learned in memory.")
+    if len(known) > KEPT_ROWS:
+        raise InputError(f"There are more than {KEPT_ROWS:,} classes, which cannot be learned block by block.")
+
+
+class ArrayRows(RowStream):
+    """Rows of an array, which may be a memory-mapped file, with their labels.
+
+    Parameters
+    ----------
+    X : array of numbers (n_samples, n_features).
+    y : labels, an array that may be memory-mapped; ``None`` for none.
+    """
+
+    def __init__(self, X: NDArray[Any], y: Any = None) -> None:
+        if X.ndim != 2 or X.dtype.kind not in "fiub":
+            raise InputError(f"An array of numbers with two dimensions is needed; X has {X.ndim}, and dtype {X.dtype}.")
+        super().__init__(X.shape[1], labelled=y is not None)
+        self.X, self.y = X, None if y is None else np.asarray(y)
+        if self.y is not None and self.y.shape != X.shape[:1]:
+            raise InputError(f"X has {len(X)} rows, y has the shape {self.y.shape}; one label for each row is needed.")
+
+    def _stored(self, rng: np.random.Generator | None) -> Iterator[tuple[Any, Any]]:
+        n = self.block_rows if rng is None else max(self.block_rows // PIECES, 1)
+        starts = np.arange(0, len(self.X), n)
+        groups = (
+            starts[:, None]
+            if rng is None
+            else np.split(rng.permutation(starts), np.arange(PIECES, len(starts), PIECES))
+        )
+        for group in groups:
+            X = np.concatenate([np.asarray(self.X[start : start + n], dtype=np.float64) for start in group])
+            y = None if self.y is None else np.concatenate([self.y[start : start + n] for start in group])
+            release(self.X)
+            yield X, y
+
+
+def release(X: NDArray[Any]) -> None:
+    """Let go of the pages of a memory-mapped file that have been read, which count as memory of the process."""
+    base: Any = X
+    while base is not None and not isinstance(base, np.memmap):
+        base = getattr(base, "base", None)
+    # Changes to a copy on write live in memory alone, and would be lost.
+    pages: Any = getattr(base, "_mmap", None)
+    if hasattr(pages, "madvise") and getattr(base, "mode", "c") in ("r", "r+"):
+        pages.madvise(mmap.MADV_DONTNEED)
+
+
+class FileRows(RowStream):
+    """Rows of Parquet or Arrow files.
+
+    Parameters
+    ----------
+    paths : files, folders of such files, or patterns such as ``"data/*.parquet"``.
+    target : column with the label; ``None`` for none.
+    drop : columns that are left out.
+    ids : columns that stay as they are stored, among the others; numbers of these become float64.
+    """
+
+    def __init__(
+        self,
+        paths: str | Path | Iterable[str | Path],
+        target: str | None = None,
+        drop: Sequence[str] = (),
+        ids: Sequence[str] = (),
+    ) -> None:
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise InputError("Parquet and Arrow files need pyarrow: pip install 'ecrt[parquet]'.") from error
+        self.files = table_files(paths)
+        self.target, self.unlabelled = target, 0
+        first = _schema(self.files[0])
+        for name in [*drop, *ids, *([] if target is None else [target])]:
+            if name not in first.names:
+                raise InputError(f"{self.files[0].name} has no column {name!r}; there are {first.names[:20]}.")
+        self.columns = [name for name in first.names if name not in (*drop, target)]
+        self.numeric = [name not in ids and _is_number(first.field(name).type) for name in self.columns]
+        if not self.columns:
+            raise InputError(f"{self.files[0].name} has no column to learn from beside the target.")
+        super().__init__(len(self.columns), labelled=target is not None)
+        self.pieces: list[tuple[Path, int]] = []
+        self.n_rows = 0
+        for file in self.files:
+            schema, sizes = _schema(file), _sizes(file)
+            for name, numeric in zip(self.columns, self.numeric, strict=True):
+                if name not in schema.names:
+                    raise InputError(f"{file.name} lacks the column {name!r} that {self.files[0].name} has.")
+                if name not in ids and _is_number(schema.field(name).type) != numeric:
+                    kinds = (first.field(name).type, schema.field(name).type)
+                    raise InputError(
+                        f"Column {name!r} is {kinds[0]} in {self.files[0].name}, {kinds[1]} in {file.name}."
+                    )
+            if target is not None and target not in schema.names:
+                raise InputError(f"{file.name} lacks the target column {target!r}.")
+            self.pieces += [(file, place) for place in range(len(sizes))]
+            self.n_rows += sum(sizes)
+        self._pyarrow = pyarrow
+
+    def _stored(self, rng: np.random.Generator | None) -> Iterator[tuple[Any, Any]]:
+        self.unlabelled = 0
+        if rng is None:
+            for piece in self.pieces:
+                for batch in self._batches(piece, self.block_rows):
+                    yield self._rows([batch])
+            return
+        left = [self.pieces[place] for place in rng.permutation(len(self.pieces))]
+        n = max(self.block_rows // OPEN_PIECES, 1)
+        reading: list[Iterator[Any]] = []
+        while left or reading:
+            while left and len(reading) < OPEN_PIECES:
+                reading.append(self._batches(left.pop(), n))
+            found = [(one, next(one, None)) for one in reading]
+            reading = [one for one, batch in found if batch is not None]
+            if batches := [batch for _, batch in found if batch is not None]:
+                yield self._rows(batches)
+
+    def _batches(self, piece: tuple[Path, int], n: int) -> Iterator[Any]:
+        """Record batches of up to so many rows of one row group, or of one batch of an Arrow file."""
+        file, place = piece
+        wanted = [*self.columns, *([] if self.target is None else [self.target])]
+        if file.suffix.lower() in PARQUET:
+            from pyarrow.parquet import ParquetFile
+
+            with ParquetFile(file, buffer_size=2**16, pre_buffer=False) as source:
+                yield from source.iter_batches(n, row_groups=[place], columns=wanted, use_threads=False)
+            return
+        with self._pyarrow.memory_map(str(file)) as source:
+            batch = self._pyarrow.ipc.open_file(source).get_batch(place).select(wanted)
+            for start in range(0, batch.num_rows, n):
+                yield batch.slice(start, n)
+
+    def _rows(self, batches: list[Any]) -> tuple[Any, Any]:
+        """A data frame of numbers (float64), or of numbers, categories and dates, and the labels."""
+        table = self._pyarrow.Table.from_batches(batches)
+        y: Any = None
+        if self.target is not None:
+            y = table.column(self.target).to_pandas().to_numpy()
+            absent = pd.isna(y)
+            if absent.any():
+                self.unlabelled += int(absent.sum())
+                table, y = table.filter(self._pyarrow.array(~absent)), y[~absent]
+            if y.dtype.kind == "f" and (y == np.round(y)).all():  # whole numbers, with gaps in some blocks
+                y = y.astype(np.int64)
+        if all(self.numeric):
+            numbers = np.empty((table.num_rows, len(self.columns)))
+            for place, name in enumerate(self.columns):
+                numbers[:, place] = table.column(name).to_pandas()
+            return pd.DataFrame(numbers, columns=self.columns), y
+        frame = table.select(self.columns).to_pandas()
+        for name, numeric in zip(self.columns, self.numeric, strict=True):
+            if numeric:  # whole numbers and truth values, with gaps in some blocks and without in others
+                frame[name] = frame[name].astype(np.float64)
+        return frame, y
+
+
+OPEN_PIECES = 4
+"""Row groups that are read at the same time, so that blocks hold rows of several places."""
+
+LEAST_KEPT = 1000
+"""Rows of a stream that are kept however wide they are."""
+
+
+def is_pattern(path: str | Path) -> bool:
+    """Whether a path stands for several files."""
+    return any(sign in str(path) for sign in "*?[") and not Path(path).exists()
+
+
+def table_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
+    """Parquet and Arrow files that are meant, each once, in order of their names."""
+    found: dict[Path, None] = {}
+    for path in [paths] if isinstance(paths, str | Path) else paths:
+        places = [Path(one) for one in glob(str(path))] if is_pattern(path) else [Path(path)]
+        for place in sorted(places):
+            if not place.exists():
+                raise InputError(f"There is no file or folder {place}.")
+            inside = [one for one in place.rglob("*") if one.suffix.lower() in PARQUET + ARROW and one.is_file()]
+            found |= dict.fromkeys(sorted(inside) if place.is_dir() else [place])
+    wrong = [file.name for file in found if file.suffix.lower() not in PARQUET + ARROW]
+    if wrong:
+        raise InputError(
+            f"{wrong[0]}: several files, or a folder, must be Parquet or Arrow ({', '.join(PARQUET + ARROW)})."
+        )
+    if not found:
+        raise InputError(f"No Parquet or Arrow file at {paths}.")
+    return list(found)
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(
+        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+    )  # fmt: skip
+
+
+def _schema(file: Path) -> Any:
+    return _opened(file, lambda parquet: parquet.schema_arrow, lambda arrow: arrow.schema)
+
+
+def _sizes(file: Path) -> list[int]:
+    """Rows of each row group, or of each batch."""
+    return list(
+        _opened(
+            file,
+            lambda parquet: [parquet.metadata.row_group(one).num_rows for one in range(parquet.num_row_groups)],
+            lambda arrow: [arrow.get_batch(one).num_rows for one in range(arrow.num_record_batches)],
+        )
+    )
+
+
+def _opened(file: Path, parquet: Callable[[Any], Any], arrow: Callable[[Any], Any]) -> Any:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        if file.suffix.lower() in PARQUET:
+            with ParquetFile(file) as source:
+                return parquet(source)
+        with pyarrow.memory_map(str(file)) as source:
+            return arrow(pyarrow.ipc.open_file(source))
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise InputError(f"{file.name} cannot be read: {' '.join(str(error).split())}") from error
+
+
+class ItemRows(RowStream):
+    """Rows of something that gives items one by one, such as a torch IterableDataset: x, or (x, label).
+
+    It is iterated once in every pass, and must give the same items each time; their order is that of the items.
+    """
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.items = items
+        first = next(iter(items), None)
+        if first is None:
+            raise InputError("The dataset is empty.")
+        labelled = isinstance(first, tuple | list)
+        if labelled and len(first) != 2:
+            raise InputError(f"The dataset gives {len(first)} values for each item, a pair (x, y) is needed.")
+        x = np.asarray(first[0] if labelled else first)
+        if x.ndim != 1 or x.dtype.kind not in "fiub":
+            raise InputError(
+                f"Item 0 of the dataset has the shape {x.shape} and dtype {x.dtype}: rows of numbers are read one by "
+                "one. Images need a Dataset with a length."
+            )
+        super().__init__(len(x), labelled=labelled)
+        self.shape = x.shape
+
+    def _stored(self, rng: np.random.Generator | None) -> Iterator[tuple[Any, Any]]:
+        xs: list[Any] = []
+        ys: list[Any] = []
+        for index, item in enumerate(self.items):
+            x, y = item if self.labelled else (item, None)
+            if np.shape(x) != self.shape:
+                raise InputError(f"Item {index} of the dataset has shape {np.shape(x)}, item 0 has {self.shape}.")
+            xs.append(np.asarray(x, dtype=np.float64))
+            ys.append(np.asarray(y).item())
+            if len(xs) == self.block_rows:
+                yield np.stack(xs), np.asarray(ys) if self.labelled else None
+                xs, ys = [], []
+        if xs:
+            yield np.stack(xs), np.asarray(ys) if self.labelled else None
