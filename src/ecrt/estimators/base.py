@@ -38,7 +38,7 @@ from ecrt.checkpoints import digest_of, kept_in, registered
 from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.tables import MOST_NAMED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
-from ecrt.errors import InputError, warn_user
+from ecrt.errors import InputError, NotEnoughMemoryError, warn_user
 from ecrt.estimators.decisions import Decision, Saving, choose_offsets, cost_matrix, lowest_cost
 from ecrt.estimators.export import ClassOutcome, LabelOutcome, ServedModel, write_onnx
 from ecrt.estimators.inputs import (
@@ -138,7 +138,12 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
         with kept_in(folder, partial(identity_of, self, learn, args, kwargs)) as seed:
             if seed is not None:
                 working.random_state = seed
-            learn(working, *args, **kwargs)
+            try:
+                learn(working, *args, **kwargs)
+            except torch.OutOfMemoryError as error:
+                raise NotEnoughMemoryError(
+                    f"The GPU has no memory for what this fit holds there. Use device='cpu', or fewer rows. {error}"
+                ) from error
         working.random_state = self.random_state
         self.__dict__ = vars(working)
         return self
