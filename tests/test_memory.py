@@ -294,3 +294,12 @@ def test_a_batch_that_cannot_be_divided_is_an_error_that_names_its_size():
         NotEnoughMemoryError, match=r"encoder: the GPU has no memory for a batch. Set a smaller batch_size"
     ):
         train(module, no_memory(3, len), [torch.zeros(4)], None, TrainingConfig(epochs=1), stage="encoder")
+
+
+def test_whatever_else_a_gpu_has_no_memory_for_is_one_error(monkeypatch):
+    def full(*args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("ecrt.stages.targets.View.scaled", full)
+    with pytest.raises(NotEnoughMemoryError, match=r"no memory for what this fit holds there.*device='cpu'"):
+        ECRTClassifier(random_state=0).fit(X, Y)

@@ -354,3 +354,28 @@ def test_a_folder_is_held_by_one_writer(tmp_path):
     with locked(out, wait=False), pytest.raises(InputError, match="Another command"), locked(out, wait=False):
         pass
     assert list((tmp_path / "out").iterdir()) == []
+
+
+HELD = {
+    "fit": (["fit", "a.csv", "--target", "kind", "-o", "out", *QUICK], "out"),
+    "fit with a checkpoint": (["fit", "a.csv", "--target", "kind", "-o", "new", "--checkpoint", "out"], "out/fit"),
+    "evaluate": (["evaluate", "model", "b.csv", "-o", "out"], "out"),
+    "diagnose": (["diagnose", "a.csv", "--target", "kind", "-o", "out"], "out"),
+    "compare": (["compare", "a.csv", "--target", "kind", "--methods", "lda", "--jobs", "1", "-o", "out"], "out"),
+    "embed": (["embed", "images-a", "--backbone", "pixels:4", "-o", "out.npz"], "out.npz.parts"),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_second_command_is_refused_before_its_work(sources, tmp_path, monkeypatch, name):
+    words, place = HELD[name]
+    shutil.copytree(sources, tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    for step in (ECRTClassifier, BaselineClassifier):
+        monkeypatch.setattr(step, "_learn_rows", lambda *args: pytest.fail("it has begun"))
+    with locked(place, wait=False):
+        before = snapshot(Path())
+        result = invoke(*words)
+        assert snapshot(Path()) == before
+    assert result.exit_code == 1, result.output
+    assert result.stderr.count("Another command is writing to") == 1, result.stderr

@@ -369,6 +369,7 @@ def linear_demixing_of(
     kept_k = torch.from_numpy(kept)
     if rotation == "none":
         return LinearDemixing(standardise, kept_k, _identity(len(kept)), n_signal)
+    _ask_for_covariance(len(kept))
     used = moments.pooled_m & (moments.count_m > 0)
     n, unit = float(moments.count_m[used].sum()), spread[kept]
     plain = moments.scatter_dd[np.ix_(kept, kept)] / np.outer(unit, unit) / n

@@ -39,8 +39,12 @@ from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.streams import Hashes, ItemRows, RowStream, release
 from ecrt.data.tables import MOST_NAMED, NOT_AS_FITTED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
+<<<<<<< HEAD
 from ecrt.distributed import active, from_first, joined, rank, refuse_differences
 from ecrt.errors import InputError, hide_warnings, warn_user
+=======
+from ecrt.errors import InputError, NotEnoughMemoryError, warn_user
+>>>>>>> guards
 from ecrt.estimators.decisions import Decision, Saving, choose_offsets, cost_matrix, lowest_cost
 from ecrt.estimators.export import ClassOutcome, LabelOutcome, ServedModel, write_onnx
 from ecrt.estimators.inputs import (
@@ -148,7 +152,12 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
                 refuse_differences(facts)
             if seed is not None:
                 working.random_state = seed
-            learn(working, *args, **kwargs)
+            try:
+                learn(working, *args, **kwargs)
+            except torch.OutOfMemoryError as error:
+                raise NotEnoughMemoryError(
+                    f"The GPU has no memory for what this fit holds there. Use device='cpu', or fewer rows. {error}"
+                ) from error
         working.random_state = self.random_state
         self.__dict__ = vars(working)
         return self
