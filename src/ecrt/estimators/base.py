@@ -39,12 +39,8 @@ from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.streams import Hashes, ItemRows, RowStream, release
 from ecrt.data.tables import MOST_NAMED, NOT_AS_FITTED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
-<<<<<<< HEAD
 from ecrt.distributed import active, from_first, joined, rank, refuse_differences
-from ecrt.errors import InputError, hide_warnings, warn_user
-=======
-from ecrt.errors import InputError, NotEnoughMemoryError, warn_user
->>>>>>> guards
+from ecrt.errors import InputError, NotEnoughMemoryError, hide_warnings, warn_user
 from ecrt.estimators.decisions import Decision, Saving, choose_offsets, cost_matrix, lowest_cost
 from ecrt.estimators.export import ClassOutcome, LabelOutcome, ServedModel, write_onnx
 from ecrt.estimators.inputs import (
