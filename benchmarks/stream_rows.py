@@ -2,7 +2,7 @@
 
 Makes a folder of Parquet files (50 million rows of 16 columns in six classes, the rarest with a row in 2,000) and a
 memory-mapped table of 20 GB, most of which are holes that take no room on disk. Each fit and its predictions run in a
-process of their own, under one thread: linear and Gaussian heads on plain features and on linear sources, or other heads
+process of their own, under one thread: linear and Gaussian heads on plain features and on linear sources, or others
 that ``--head`` names. Peak memory is all that the process ever had resident. Seconds are of the processor, user and
 system, so that another program on the machine does not count.
 

@@ -36,7 +36,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from ecrt.checkpoints import digest_of, kept_in, registered
 from ecrt.data import ClassRoles, MinorityRule, TableEncoder
-from ecrt.data.streams import ItemRows, MarkedRows, RowStream, held_out_rows, release
+from ecrt.data.streams import Block, ItemRows, MarkedRows, RowStream, held_out_rows, release
 from ecrt.data.tables import MOST_NAMED, NOT_AS_FITTED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.errors import InputError, hide_warnings, warn_user
@@ -60,7 +60,7 @@ from ecrt.estimators.inputs import (
 from ecrt.flows import Demixer
 from ecrt.io.attributes import head_shape
 from ecrt.nn import RowEncoder, varies_by_rounding
-from ecrt.randomness import seeded
+from ecrt.randomness import own_draws_only, seeded
 from ecrt.stages import (
     DEMIXING,
     ENCODER,
@@ -219,6 +219,16 @@ def in_blocks(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return by_blocks
 
 
+def _read_quickly(blocks: Iterator[Block]) -> Iterator[Block]:
+    """The blocks, read at full speed: a Dataset that draws anew in each pass cannot be learned from anyway."""
+    while True:
+        with own_draws_only():
+            block = next(blocks, None)
+        if block is None:
+            return
+        yield block
+
+
 @contextmanager
 def input_errors() -> Iterator[None]:
     """Raise what another library says of the user's data as an ``InputError``."""
@@ -309,7 +319,7 @@ class FitBase(Composed):
         marked = MarkedRows(scan.stored[held_out], scan.classes[scan.y[held_out]]) if held_out.any() else None
 
         def blocks(rng: np.random.Generator | None) -> Iterator[FeatureBlock]:
-            for X, y, out in rows.blocks(rng, marked):
+            for X, y, out in _read_quickly(rows.blocks(rng, marked)):
                 code, labels = pd.factorize(np.asarray(y), use_na_sentinel=False)
                 place = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
                 if (self.classes_[place] != labels).any():
