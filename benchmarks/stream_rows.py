@@ -2,11 +2,11 @@
 
 Makes a folder of Parquet files (50 million rows of 16 columns in six classes, the rarest with a row in 2,000) and a
 memory-mapped table of 20 GB, most of which are holes that take no room on disk. Each fit and its predictions run in a
-process of their own, under one thread: linear, Gaussian and MLP heads on plain features and on linear sources; a flow,
-which is trained on the rows in memory, is left out. Peak memory is all that the process ever had resident. Seconds are
-of the processor, user and system, so that another program on the machine does not count.
+process of their own, under one thread: linear and Gaussian heads on plain features and on linear sources, or others
+that ``--head`` names. Peak memory is all that the process ever had resident. Seconds are of the processor, user and
+system, so that another program on the machine does not count.
 
-    python benchmarks/stream_rows.py FOLDER [--rows 50000000] [--part parquet|mapped|both] [--out results]
+    python benchmarks/stream_rows.py FOLDER [--rows 50000000] [--part parquet|mapped|both] [--head linear gaussian mlp]
 
 Files and runs that are in the folder already are used again; it takes 5 GB, and may be deleted afterwards.
 """
@@ -30,9 +30,6 @@ MAPPED = (10_000_000, 256)
 FILLED = 100
 """One block in so many of the mapped table is written."""
 
-OPTIONS: dict[str, Any] = {
-    "demixing": ("none", "linear"), "head": ("linear", "gaussian", "mlp"), "random_state": 0,
-}  # fmt: skip
 MOST_GB, MOST_DEVIATION = 2.0, 0.10
 
 
@@ -83,7 +80,7 @@ def write_mapped(path: Path, shape: tuple[int, int]) -> None:
     np.save(path.with_name("y.npy"), labels)
 
 
-def measure(kind: str, place: Path, n_files: int) -> dict[str, Any]:
+def measure(kind: str, place: Path, n_files: int, heads: list[str]) -> dict[str, Any]:
     """A fit and predictions of all its rows, in this process."""
     import torch
     from sklearn.metrics import recall_score
@@ -102,7 +99,7 @@ def measure(kind: str, place: Path, n_files: int) -> dict[str, Any]:
         rows, n_rows, clf_input, new = ArrayRows(X, y), len(X), (X, y), World(X.shape[1]).rows(20_000, 999_999)
     before = peak()
     clocks = [(time.perf_counter(), time.process_time())]
-    clf = ECRTClassifier(**OPTIONS).fit(*clf_input)
+    clf = ECRTClassifier(demixing=("none", "linear"), head=heads, random_state=0).fit(*clf_input)
     clocks.append((time.perf_counter(), time.process_time()))
     fitted = peak()
     counts = np.zeros(len(SHARES), dtype=np.int64)
@@ -155,11 +152,11 @@ def line(found: list[dict[str, Any]], what: str) -> dict[str, float]:
     }
 
 
-def run(folder: Path, kind: str, place: Path, n_files: int = 0) -> dict[str, Any]:
+def run(folder: Path, kind: str, place: Path, heads: list[str], n_files: int = 0) -> dict[str, Any]:
     """A measurement in its own process, or what it gave before."""
-    kept = folder / f"{kind}-{n_files}.json"
+    kept = folder / f"{kind}-{n_files}-{'-'.join(heads)}.json"
     if not kept.exists():
-        kept.write_text(json.dumps(in_own_process(__file__, "measure", kind, place, n_files)))
+        kept.write_text(json.dumps(in_own_process(__file__, "measure", kind, place, n_files, *heads)))
     print(kept.read_text(), flush=True)
     return json.loads(kept.read_text())
 
@@ -170,16 +167,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int, default=50_000_000)
     parser.add_argument("--part", choices=["parquet", "mapped", "both"], default="both")
+    parser.add_argument("--head", nargs="+", default=["linear", "gaussian"])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "results")
     chosen = parser.parse_args()
     folder: Path = chosen.folder.resolve()
     document: dict[str, Any] = {
-        "command": f"python benchmarks/stream_rows.py FOLDER --rows {chosen.rows}", "options": repr(OPTIONS),
+        "command": f"python benchmarks/stream_rows.py FOLDER --rows {chosen.rows}", "heads": chosen.head,
     }  # fmt: skip
     if chosen.part != "mapped":
         if not list(folder.glob("*.parquet")):
             write_folder(folder, chosen.rows, 16)
-        found = [run(folder, "parquet", folder, FILES >> one) for one in reversed(range(DOUBLINGS + 1))]
+        found = [run(folder, "parquet", folder, chosen.head, FILES >> one) for one in reversed(range(DOUBLINGS + 1))]
         document["parquet"] = {
             "bytes": sum(file.stat().st_size for file in folder.glob("*.parquet")),
             "runs": found,
@@ -193,7 +191,7 @@ def main() -> None:
         if not table.exists():
             write_mapped(table, MAPPED)
         size = {"bytes": table.stat().st_size, "bytes_on_disk": table.stat().st_blocks * 512}
-        document["mapped"] = size | run(folder, "mapped", table)
+        document["mapped"] = size | run(folder, "mapped", table, chosen.head)
     runs = [*document.get("parquet", {}).get("runs", ()), *([document["mapped"]] if "mapped" in document else [])]
     document["largest_gb"] = max(one["gb_fit_and_predict"] for one in runs)
     document["within_2_gb"] = document["largest_gb"] < MOST_GB
@@ -204,6 +202,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["measure"]:
-        print(json.dumps(measure(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))))
+        print(json.dumps(measure(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])))
     else:
         main()

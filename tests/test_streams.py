@@ -29,7 +29,7 @@ from ecrt import (
 )
 from ecrt.cli import app
 from ecrt.data import streams
-from ecrt.data.streams import ArrayRows, ItemRows, KeptRows, held_out_hashes, row_hashes
+from ecrt.data.streams import ArrayRows, ItemRows, KeptRows, MarkedRows, held_out_rows, row_hashes
 from ecrt.errors import StoppedError
 from ecrt.runs.streamed import is_streamed
 
@@ -103,7 +103,7 @@ def test_kept_and_held_out_rows_depend_neither_on_order_nor_on_shards(seed, most
         for part in np.array_split(order, parts):
             found.add(X[part], hashes[part], y[part])
         rows, of, label, times = found.settle()
-        return rows.tolist(), of.tolist(), label.tolist(), times.tolist(), held_out_hashes(of, label, 0.3).tolist()
+        return rows.tolist(), of.tolist(), label.tolist(), times.tolist(), held_out_rows(of, label, 0.3).tolist()
 
     assert kept(np.arange(80)) == kept(rng.permutation(80))
 
@@ -128,7 +128,7 @@ def test_copies_of_a_row_are_counted_and_held_out_together():
     found = KeptRows(1000, by_class=True)
     found.add(X, row_hashes(X), y)
     assert found.settle()[3].tolist() == [5] * 40
-    out = np.isin(row_hashes(X), held_out_hashes(row_hashes(X), y, 0.25))
+    out = held_out_rows(row_hashes(X), y, 0.25)
     assert out.sum() == 50
     assert (out.reshape(40, 5).all(axis=1) | ~out.reshape(40, 5).any(axis=1)).all()
 
@@ -136,8 +136,21 @@ def test_copies_of_a_row_are_counted_and_held_out_together():
 @pytest.mark.parametrize(("copies", "wanted"), [([1], 0), ([100, 1, 1], 2), ([2, 2], 0)])
 def test_a_class_never_loses_all_its_rows(copies, wanted):
     hashes = np.repeat(row_hashes(np.arange(len(copies))[:, None]), copies)
-    held_out = np.isin(hashes, held_out_hashes(hashes, np.zeros(len(hashes), dtype=np.int64), 0.3))
-    assert held_out.sum() == wanted
+    assert held_out_rows(hashes, np.zeros(len(hashes), dtype=np.int64), 0.3).sum() == wanted
+
+
+@pytest.mark.parametrize("kind", ["array", "frame"])
+def test_marked_rows_are_found_again_by_all_that_they_hold(kind):
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 4, size=(300, 3)).astype(np.float64), rng.integers(2, size=300)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    rows = pd.DataFrame(X, columns=list("abc")).assign(b=X[:, 1].astype(str)) if kind == "frame" else X
+    some = np.arange(0, 300, 9)
+    marked = MarkedRows(rows.iloc[some] if kind == "frame" else rows[some], y[some])
+    keys = [(*map(str, row), label) for row, label in zip(X, y, strict=True)]
+    expected = [key in {keys[place] for place in some} for key in keys]
+    assert marked.among(rows, y).tolist() == expected
+    assert 30 < sum(expected) < 250
 
 
 @pytest.mark.usefixtures("small")

@@ -155,8 +155,8 @@ def _repeated(group: Labels, times: Labels, most: int) -> Labels:
     return np.repeat(np.arange(len(group)), np.maximum(np.rint(times * share), 1).astype(np.int64))
 
 
-def held_out_hashes(hashes: Hashes, y: Labels, fraction: float) -> Hashes:
-    """Hashes of about a share of the rows of each class, and so of all copies of these rows.
+def held_out_rows(hashes: Hashes, y: Labels, fraction: float) -> Mask:
+    """About a share of the rows of each class; copies of a row stay together.
 
     Rows are taken in an order that their hashes decide. One with so many copies that they exceed the share is passed
     over, and at least one row of a class stays.
@@ -169,7 +169,37 @@ def held_out_hashes(hashes: Hashes, y: Labels, fraction: float) -> Hashes:
             if copies[place] <= wanted and len(once) > 1:
                 wanted -= int(copies[place])
                 found.append(once[place])
-    return np.unique(np.array(found, dtype=np.uint64))
+    return np.isin(hashes, np.array(found, dtype=np.uint64))
+
+
+def hashes_of(X: Any, y: Any) -> Hashes:
+    """A number for each row that depends on what it holds, and on its label."""
+    code, labels = pd.factorize(np.asarray(y), use_na_sentinel=False)
+    return mixed(row_hashes(X)) * np.uint64(3) + mixed(np.asarray(labels))[code]
+
+
+class MarkedRows:
+    """Some rows, to be found again among others.
+
+    Only rows that agree with one of them in the column that tells most of them apart are hashed.
+    """
+
+    def __init__(self, X: Any, y: Any) -> None:
+        columns = [self._column(X, place).nunique() for place in range(X.shape[1])]
+        self.hashes, self.place = hashes_of(X, y), int(np.argmax(columns))
+        self.values = self._column(X, self.place).unique()
+
+    def among(self, X: Any, y: Any) -> Mask:
+        """Which of these rows they are."""
+        found = self._column(X, self.place).isin(self.values).to_numpy(copy=True)
+        near = np.flatnonzero(found)
+        if len(near):
+            found[near] = np.isin(hashes_of(_taken(X, near), y[near]), self.hashes)
+        return found
+
+    @staticmethod
+    def _column(X: Any, place: int) -> pd.Series[Any]:
+        return X.iloc[:, place] if isinstance(X, pd.DataFrame) else pd.Series(X[:, place])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -180,6 +210,7 @@ class Scan:
     ----------
     classes, counts : labels in order, and rows of each.
     X, y, hashes : rows that are kept, with their class indices: all rows of small classes, some of large ones.
+    stored : the same rows as they are stored.
     tested : other rows and their labels, to test on, classes as frequent among them as in the stream.
     """
 
@@ -188,6 +219,7 @@ class Scan:
     X: Any
     y: Labels
     hashes: Hashes
+    stored: Any
     tested: tuple[Any, NDArray[Any]] | None = None
 
     @property
@@ -200,11 +232,11 @@ class Scan:
 
 
 class Block(NamedTuple):
-    """Rows and their labels, if there are any; ``hashes`` of both, where they were asked for."""
+    """Rows and their labels, if there are any; and which rows are marked, if some are."""
 
     X: Any
-    y: Any = None
-    hashes: Any = None
+    y: Any
+    marked: Any = None
 
 
 class RowStream:
@@ -215,13 +247,13 @@ class RowStream:
     n_columns : columns as they are stored.
     labelled : whether rows have labels.
     reader : makes of rows as they are stored what a model takes.
-    tested : rows up to this hash are left out, to test on.
+    left_out : rows to test on, which are not read again.
     """
 
     def __init__(self, n_columns: int, *, labelled: bool) -> None:
         self.n_columns, self.labelled = n_columns, labelled
         self.reader: Callable[[Any], Any] = lambda X: X
-        self.tested: np.uint64 | None = None
+        self.left_out: MarkedRows | None = None
         self._scan: Scan | None = None
 
     def _stored(self, rng: np.random.Generator | None) -> Iterator[tuple[Any, Any]]:
@@ -233,23 +265,19 @@ class RowStream:
         """Rows of a block at most."""
         return min(max(BLOCK_CELLS // max(self.n_columns, 1), PIECES), BLOCK_ROWS)
 
-    def blocks(self, rng: np.random.Generator | None = None, *, hashed: bool = False) -> Iterator[Block]:
+    def blocks(self, rng: np.random.Generator | None = None, marked: MarkedRows | None = None) -> Iterator[Block]:
         """All rows but those that are left out, read by ``reader``.
 
         Parameters
         ----------
         rng : gives them a random order, as far as blocks can be put together of pieces from several places.
-        hashed : whether hashes are wanted.
+        marked : rows to be marked.
         """
         for X, y in self._stored(rng):
-            hashes: Any = None
-            if hashed or self.tested is not None:
-                code, labels = pd.factorize(np.asarray(y), use_na_sentinel=False)
-                hashes = mixed(row_hashes(X)) * np.uint64(3) + mixed(np.asarray(labels))[code]
-            if self.tested is not None and (out := _to_test(hashes) <= self.tested).any():
-                X, y, hashes = _taken(X, ~out), y[~out], hashes[~out]
+            if self.left_out is not None and (out := self.left_out.among(X, y)).any():
+                X, y = _taken(X, ~out), y[~out]
             if len(X):
-                yield Block(self.reader(X), y, hashes)
+                yield Block(self.reader(X), y, None if marked is None else marked.among(X, y))
 
     def scan(self, test_size: float = 0.0) -> Scan:
         """Count the classes and keep some rows; a second call gives the same.
@@ -274,7 +302,8 @@ class RowStream:
         counts = np.zeros(0, dtype=np.int64)
         most = max(min(KEPT_ROWS, KEPT_CELLS // max(self.n_columns, 1)), LEAST_KEPT)
         kept, tests = KeptRows(most, by_class=True), KeptRows(most, by_class=False)
-        for X, y, hashes in self.blocks(hashed=True):
+        for X, y in self._stored(None):
+            hashes = hashes_of(X, y)
             code, labels = pd.factorize(np.asarray(y), use_na_sentinel=False)
             group = np.array([known.setdefault(one, len(known)) for one in labels.tolist()], dtype=np.int64)[code]
             _check_labels(labels, known)
@@ -290,20 +319,22 @@ class RowStream:
         if test_size > 0:
             found, order, of, often = tests.settle()
             few = max(int((np.cumsum(often) <= test_size * counts.sum()).sum()), 1)
-            self.tested, often = order[few - 1], often[:few]
+            often, last = often[:few], order[few - 1]
+            self.left_out = MarkedRows(_taken(found, slice(few)), names[of[:few]])
             rows = _repeated(np.zeros(few, dtype=np.int64), often, most)
             tested = _taken(found, rows), names[of[rows]]
             counts = counts - np.bincount(of[:few], often, minlength=len(counts)).astype(np.int64)
-            stay = _to_test(hashes) > self.tested
+            stay = _to_test(hashes) > last
             X, hashes, label, times = _taken(X, stay), hashes[stay], label[stay], times[stay]
         ranked = np.argsort(names)
         ranked = ranked[counts[ranked] > 0]
         place = np.full(len(names), -1)
         place[ranked] = np.arange(len(ranked))
         rows = _repeated(label, times, _room(np.bincount(label, times).astype(np.int64), most))
+        kept_rows = _taken(X, rows)
         return Scan(
-            classes=names[ranked], counts=counts[ranked], X=_taken(X, rows), y=place[label[rows]],
-            hashes=hashes[rows], tested=tested,
+            classes=names[ranked], counts=counts[ranked], X=kept_rows, y=place[label[rows]], hashes=hashes[rows],
+            stored=kept_rows, tested=tested,
         )  # fmt: skip
 
 

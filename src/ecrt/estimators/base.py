@@ -36,7 +36,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from ecrt.checkpoints import digest_of, kept_in, registered
 from ecrt.data import ClassRoles, MinorityRule, TableEncoder
-from ecrt.data.streams import Hashes, ItemRows, RowStream, release
+from ecrt.data.streams import Block, ItemRows, MarkedRows, RowStream, held_out_rows, release
 from ecrt.data.tables import MOST_NAMED, NOT_AS_FITTED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.distributed import active, from_first, joined, rank, refuse_differences
@@ -62,7 +62,7 @@ from ecrt.flows import Demixer
 from ecrt.io.attributes import head_shape
 from ecrt.memory import SCORES_AT_ONCE, ask
 from ecrt.nn import RowEncoder, varies_by_rounding
-from ecrt.randomness import seeded
+from ecrt.randomness import own_draws_only, seeded
 from ecrt.stages import (
     DEMIXING,
     ENCODER,
@@ -80,7 +80,7 @@ from ecrt.stages.encoding import check_encoder, module_dtype
 from ecrt.stages.heads import Target
 from ecrt.stages.parts import Composed, Rule, refuse_idle
 from ecrt.stages.scoring import predict_sources, predict_together
-from ecrt.stages.streaming import FeatureBlock
+from ecrt.stages.streaming import FeatureBlock, FeatureStream
 from ecrt.stages.unlabelled import estimated_prior
 from ecrt.threads import one_thread
 from ecrt.training import BarProgress, Progress
@@ -253,6 +253,16 @@ def in_blocks(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return by_blocks
 
 
+def _read_quickly(blocks: Iterator[Block]) -> Iterator[Block]:
+    """The blocks, read at full speed: a Dataset that draws anew in each pass cannot be learned from anyway."""
+    while True:
+        with own_draws_only():
+            block = next(blocks, None)
+        if block is None:
+            return
+        yield block
+
+
 @contextmanager
 def input_errors() -> Iterator[None]:
     """Raise what another library says of the user's data as an ``InputError``."""
@@ -336,11 +346,14 @@ class FitBase(Composed):
                     "sample of the rows."
                 )
 
-    def _feature_stream(self, rows: RowStream, held_out: Hashes) -> Callable[[Any], Iterator[FeatureBlock]]:
-        """What reads features and classes of all rows, as those in memory were read."""
+    def _feature_stream(self, rows: RowStream, fraction: float = 0.0) -> FeatureStream:
+        """Features and classes of all rows, read as those in memory; a share of the latter is held out."""
+        scan = rows.scan()
+        held_out = held_out_rows(scan.hashes, scan.y, fraction)
+        marked = MarkedRows(scan.stored[held_out], scan.classes[scan.y[held_out]]) if held_out.any() else None
 
         def blocks(rng: np.random.Generator | None) -> Iterator[FeatureBlock]:
-            for X, y, hashes in rows.blocks(rng, hashed=True):
+            for X, y, out in _read_quickly(rows.blocks(rng, marked)):
                 code, labels = pd.factorize(np.asarray(y), use_na_sentinel=False)
                 place = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
                 if (self.classes_[place] != labels).any():
@@ -350,9 +363,9 @@ class FitBase(Composed):
                         z = self._encoded(self._read_rows(X))
                 except InputError as error:
                     raise InputError(f"In a block of rows, counted from its first: {error}") from error
-                yield FeatureBlock(z, place[code], np.isin(hashes, held_out))
+                yield FeatureBlock(z, place[code], np.zeros(len(z), dtype=bool) if out is None else out)
 
-        return blocks
+        return FeatureStream(blocks, held_out)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

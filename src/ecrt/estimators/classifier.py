@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from ecrt.data import ClassRoles, assign_roles, minority_mask, thin_out
 from ecrt.data.minority import augmented_mask
-from ecrt.data.streams import RowStream, held_out_hashes
+from ecrt.data.streams import RowStream
 from ecrt.diagnostics import SourceDiagnostics, SourceMap, SourceRows, diagnose_sources, map_sources, unique_feature
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.base import (
@@ -425,8 +425,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         scan = rows.scan()
         session.progress.start(f"{scan.counts.sum():,} rows are read block by block, {len(scan.y):,} are kept", 1)
         session.progress.finish()
-        held_out = held_out_hashes(scan.hashes, scan.y, self.validation_fraction)
-        return FeatureStream(self._feature_stream(rows, held_out), np.isin(scan.hashes, held_out))
+        return self._feature_stream(rows, self.validation_fraction)
 
     def _read_unlabelled(self, X: Any) -> Any:
         """Rows without labels, read as X was; a Dataset as it is."""

@@ -26,7 +26,7 @@ from ecrt.stages import Demixing, Flow, Linear, NoDemixing, Role, demix
 from ecrt.stages.demixing import Incidences
 from ecrt.stages.parts import Rule, changed_options
 from ecrt.stages.scoring import Way
-from ecrt.stages.streaming import FeatureStream, demix_all
+from ecrt.stages.streaming import demix_all
 
 Array = NDArray[np.float64]
 
@@ -112,8 +112,7 @@ class ECRTTransformer(ECRTBase):
             )  # fmt: skip
             config = self._parts("demixing")[0]
             if stream is not None and not scan.complete and not isinstance(config, Flow):
-                every = FeatureStream(self._feature_stream(stream, scan.hashes[:0]), np.zeros(len(z), dtype=bool))
-                result = demix_all(config, every, z, y_rows, roles.demixed_on)
+                result = demix_all(config, self._feature_stream(stream), z, y_rows, roles.demixed_on)
         self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
         self.demixed_on_ = self.classes_[roles.demixed_on]
