@@ -139,9 +139,8 @@ def plain_risk(loss: HeadLoss) -> BatchRisk:
     """The loss times the weight of the row."""
 
     def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        s = sample.inputs(rows)  # drawn for the whole batch, of which this process may compute a part
-        rows, s = mine(rows), mine(s)
-        return loss(head(s), sample.y[rows], done) * sample.weight[rows]
+        rows = mine(rows)
+        return loss(head(sample.inputs(rows)), sample.y[rows], done) * sample.weight[rows]
 
     return risk
 
@@ -788,9 +787,9 @@ class MLPFitter:
 
     def _loss_of_shares(self, head: SharedOutMLP, sample: HeadSample, rows: Tensor) -> Tensor:
         """The same for classes that processes have shared out."""
-        s = mine(sample.inputs(rows), always=True)
-        y, weight = mine(sample.y[rows], always=True), mine(sample.weight[rows], always=True)
-        losses = head.cross_entropy(s, y, cast(Tensor, self.shift_m).to(s)) * weight
+        rows = mine(rows, always=True)
+        s = sample.inputs(rows)
+        losses = head.cross_entropy(s, sample.y[rows], cast(Tensor, self.shift_m).to(s)) * sample.weight[rows]
         return (losses.mean() if len(s) else losses.sum()) * len(sample.y)
 
     def _gradients(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], float] | None:
@@ -801,8 +800,8 @@ class MLPFitter:
 
         def gradients(rows: Tensor) -> float:
             written.clear()
-            s, y, weight = map(mine, (sample.inputs(rows), sample.y[rows], sample.weight[rows] * (n / len(rows))))
-            return written.add(s, y, weight).item()
+            own = mine(rows)
+            return written.add(sample.inputs(own), sample.y[own], sample.weight[own] * (n / len(rows))).item()
 
         return gradients
 
