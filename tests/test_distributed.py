@@ -22,6 +22,15 @@ JOBS = Path(jobs.__file__)
 OTHERS = ("linear head", "linear head, gradients written out", "images read one by one")
 
 
+def test_the_page_says_what_was_measured():
+    root = JOBS.parent.parent
+    found = json.loads((root / "results" / "bench_distributed.json").read_text())
+    page = (root / "docs" / "scale.md").read_text(encoding="utf-8")
+    for name, of in found["stages"].items():
+        assert f"| {name} | {of['ratio']['wall']:.2f} | {of['ratio']['cpu']:.2f} |" in page
+    assert f"load of {found['load_before']:.0f}" in page
+
+
 def torchrun(*words, check=True, processes=2):
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone"]
     ended = subprocess.run(

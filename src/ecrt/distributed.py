@@ -263,6 +263,13 @@ def part_of(n_rows: int) -> Span | None:
     return part if part is not None and part.stop - part.start == n_rows else None
 
 
+def leave_step() -> None:
+    """Forget a step that was begun and not ended."""
+    group = _group.get()
+    if group is not None:
+        group.part = None
+
+
 def number_in_step() -> int | None:
     """The number of this process, in a step whose rows are shared out."""
     group = _group.get()

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
 from ecrt.checkpoints import Tally
-from ecrt.distributed import end_step, many_classes, mine, share_of_step, share_out, summed
+from ecrt.distributed import end_step, many_classes, mine, own_rows, share_out, summed
 from ecrt.errors import InputError
 from ecrt.losses import (
     LOSS_OPTIONS,
@@ -675,7 +675,8 @@ class LinearFitter:
         cells, most = (SCORES_AT_ONCE, len(sample.y)) if sample.s.is_cuda else (CELLS_AT_ONCE, ROWS_AT_ONCE)
         at_once = min(max(cells // self.n_outputs, 1), most)
         n_rows = len(sample.y)
-        blocks = list(zip(*(mine(t).split(at_once) for t in (sample.s, sample.y, sample.weight)), strict=True))
+        own = own_rows(n_rows)
+        blocks = list(zip(*(t[own].split(at_once) for t in (sample.s, sample.y, sample.weight)), strict=True))
         written = None if self.shift_m is None else SoftmaxGradients(head, self.shift_m)
 
         def loss_of(s: Tensor, y: Tensor, w: Tensor) -> Tensor:
@@ -687,10 +688,10 @@ class LinearFitter:
             total = torch.zeros((), dtype=torch.float64, device=sample.s.device)
             if written is not None:
                 written.clear()
-            share_out(n_rows)
+            share_out(n_rows, always=True)
             for block in blocks:
                 total += loss_of(*block) if written is None else written.add(*block)
-            total = summed(total) if share_of_step() < 1 else total
+            total = summed(total)
             end_step(list(head.parameters()), 0.0)
             with torch.no_grad():
                 total += 0.5 * decay * (weight**2).sum()
