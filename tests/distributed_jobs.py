@@ -17,7 +17,7 @@ from sklearn.datasets import make_classification
 from torch.utils.data import TensorDataset
 
 from ecrt import ECRTClassifier, Encoder, Flow, MLPHead, checkpoints, distributed, training
-from ecrt.errors import InputError, LostProcessError
+from ecrt.errors import InputError, LostProcessError, TerminatedError
 from ecrt.losses import cross_entropy
 from ecrt.moments import Moments
 from ecrt.randomness import Dropout, seeded
@@ -145,7 +145,8 @@ def curves() -> dict[str, Any]:
 
 def by_ranks(folder: Path) -> dict[str, Any]:
     """Curves, and what else the tests ask of two processes."""
-    answers: dict[str, Any] = {"curves": curves(), "whole": stopped_once(folder, None)}
+    answers: dict[str, Any] = {"curves": curves(), "whole": stopped_once(folder / "whole", None)}
+    answers["terminated"] = terminated_once(folder / "terminated")
     answers["shared out"] = sorted(SHARED_OUT)
     with distributed.joined():
         try:
@@ -177,8 +178,19 @@ def refuse() -> None:
     raise InputError("Only the first process sees this.")
 
 
-def stopped_once(folder: Path, kill: tuple[int, int] | None) -> dict[str, Any]:
-    """A fit with checkpoints; in it a process kills itself after so many steps."""
+def terminated_once(folder: Path) -> dict[str, Any]:
+    """The same fit; one process is asked to end, all do so after the same step, and go on when begun again."""
+    try:
+        stopped_once(folder, (1, 40), signal.SIGTERM)
+    except TerminatedError:
+        return stopped_once(folder, None)
+    return {}
+
+
+def stopped_once(
+    folder: Path, kill: tuple[int, int] | None, by: signal.Signals = signal.SIGKILL
+) -> dict[str, Any]:  # fmt: skip
+    """A fit with checkpoints; in it a process gets a signal after so many steps."""
     checkpoints.EVERY = 0.0
     distributed.MOST_CLASSES = 2  # so that tables of classes are shared out, and kept whole all the same
     steps = [0]
@@ -188,7 +200,7 @@ def stopped_once(folder: Path, kill: tuple[int, int] | None) -> dict[str, Any]:
         call(self, batch)
         steps[0] += 1
         if kill == (distributed.rank(), steps[0]):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), by)
 
     training.WatchedSteps.__call__ = counted  # type: ignore[method-assign]
     head = MLPHead(epochs=3, hidden=(8,), dropout=0.1, batch_size=63)
@@ -200,6 +212,8 @@ def stopped_once(folder: Path, kill: tuple[int, int] | None) -> dict[str, Any]:
     except LostProcessError as error:
         print(f"process {distributed.rank()}: {error}", file=sys.stderr, flush=True)
         raise SystemExit(3) from None
+    finally:
+        training.WatchedSteps.__call__ = call  # type: ignore[method-assign]
     return {"steps": steps[0], "answers": model.predict_proba(X).tolist()}
 
 

@@ -136,6 +136,13 @@ def test_a_killed_process_ends_the_job_which_then_goes_on(tmp_path, shared):
 
 
 @pytest.mark.slow
+def test_sigterm_to_one_process_ends_all_which_then_go_on(shared):
+    whole, terminated = shared[0]["whole"], shared[0]["terminated"]
+    assert terminated["answers"] == whole["answers"]
+    assert terminated["steps"] <= whole["steps"] - 39
+
+
+@pytest.mark.slow
 def test_the_command_under_torchrun(tmp_path):
     table = pd.DataFrame(jobs.X[:300, :5], columns=list("abcde")).assign(y=jobs.Y[:300])
     table.to_csv(tmp_path / "table.csv", index=False)
