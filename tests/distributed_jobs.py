@@ -17,9 +17,10 @@ from sklearn.datasets import make_classification
 from torch.utils.data import TensorDataset
 
 from ecrt import ECRTClassifier, Encoder, Flow, MLPHead, checkpoints, distributed, training
-from ecrt.errors import InputError, LostProcessError
+from ecrt.errors import InputError, LostProcessError, TerminatedError
 from ecrt.losses import cross_entropy
 from ecrt.moments import Moments
+from ecrt.randomness import Dropout, seeded
 from ecrt.stages import demixing
 from ecrt.stages.heads import HeadSample, LinearFitter
 
@@ -31,9 +32,11 @@ WIDE = np.hstack([X, np.sin(X), np.cos(X), X**2])
 """Columns enough for L-BFGS instead of Newton's method."""
 
 IMAGES = np.random.default_rng(0).integers(0, 255, (90, 3, 6, 6)).astype(np.uint8)
-ENCODER = Encoder("mlp", epochs=9, batch_size=63, hidden=(32, 16), n_features=8, learn_from="all")
+# Nothing that is drawn for single rows: each process draws that for its own.
+ENCODER = Encoder("mlp", epochs=9, batch_size=63, hidden=(32, 16), n_features=8, learn_from="all", dropout=0.0)
 FLOW = Flow(epochs=9, batch_size=63, hidden=(16, 16), n_restarts=1)
-HEAD = MLPHead(epochs=3, hidden=(32,), batch_size=63)
+HEAD = MLPHead(epochs=3, hidden=(32,), batch_size=63, dropout=0.0)
+PLAIN = ECRTClassifier(demixing="linear", augmentation="none")
 FITS: dict[str, Callable[[], Any]] = {
     "encoder": lambda: ECRTClassifier(encoder=ENCODER, demixing="linear", head="linear"),
     "encoder with mixup": lambda: ECRTClassifier(
@@ -49,9 +52,13 @@ FITS: dict[str, Callable[[], Any]] = {
     "flow by InfoNCE": lambda: ECRTClassifier(
         demixing=clone(FLOW).set_params(objective="infonce", label_marginal="batch"), head="linear"
     ),
-    "head": lambda: ECRTClassifier(demixing="linear", head=HEAD),
-    "head with mixup": lambda: ECRTClassifier(demixing="linear", head=clone(HEAD).set_params(mixup=0.4)),
-    "networks side by side": lambda: ECRTClassifier(demixing="linear", head=clone(HEAD).set_params(networks=2)),
+    "head": lambda: ECRTClassifier(demixing="linear", augmentation="none", head=HEAD),
+    "head with mixup": lambda: ECRTClassifier(
+        demixing="linear", augmentation="none", head=clone(HEAD).set_params(mixup=0.4)
+    ),
+    "networks side by side": lambda: ECRTClassifier(
+        demixing="linear", augmentation="none", head=clone(HEAD).set_params(networks=2)
+    ),
 }
 
 
@@ -74,9 +81,12 @@ def network() -> torch.nn.Module:
         torch.nn.Conv2d(3, 4, 3, bias=False),
         torch.nn.BatchNorm2d(4),
         torch.nn.ReLU(),
-        torch.nn.Dropout(0.2),
         torch.nn.Flatten(),
     )
+
+
+SHARED_OUT: set[str] = set()
+"""Trainings in which this process held some rows of a table alone."""
 
 
 def watched(fit: Callable[[], Any]) -> tuple[Any, list[float]]:
@@ -88,6 +98,8 @@ def watched(fit: Callable[[], Any]) -> tuple[Any, list[float]]:
         before = self.total
         call(self, batch)
         losses.append(self.total - before)
+        if any(distributed.part_of_table(one) is not None for one in self.parameters):
+            SHARED_OUT.add(self.stage)
 
     training.WatchedSteps.__call__ = noted  # type: ignore[method-assign]
     try:
@@ -116,13 +128,13 @@ def curves() -> dict[str, Any]:
         found[name] = {"losses": losses, "answers": model.predict_proba(X).tolist()}
     most, moderate = distributed.MOST_CLASSES, demixing.MODERATE_CLASSES
     for name, make in MANY_CLASSES.items():
-        distributed.MOST_CLASSES, demixing.MODERATE_CLASSES = 3, 3 if "batch" in name else moderate
+        distributed.MOST_CLASSES, demixing.MODERATE_CLASSES = 2, 2 if "batch" in name else moderate
         model, losses = watched(lambda make=make: make().set_params(random_state=0).fit(X, Y))
         found[name] = {"losses": losses, "answers": model.predict_proba(X).tolist()}
     distributed.MOST_CLASSES, demixing.MODERATE_CLASSES = most, moderate
     for name, shift in (("linear head", None), ("linear head, gradients written out", torch.zeros(4))):
         found[name] = {"losses": [], "answers": linear_head(shift)}
-    encoder = Encoder(network(), epochs=9, batch_size=15, flip=True, crop_padding=1, learn_from="all")
+    encoder = Encoder(network(), epochs=9, batch_size=15, learn_from="all")
     items = SmallImages(torch.from_numpy(IMAGES).float() / 255, torch.from_numpy(IMAGES[:, 0, 0, 0] % 2).long())
     model, losses = watched(
         lambda: ECRTClassifier(encoder=encoder, demixing="linear", head="linear", random_state=0).fit(items)
@@ -133,7 +145,9 @@ def curves() -> dict[str, Any]:
 
 def by_ranks(folder: Path) -> dict[str, Any]:
     """Curves, and what else the tests ask of two processes."""
-    answers: dict[str, Any] = {"curves": curves(), "whole": stopped_once(folder, None)}
+    answers: dict[str, Any] = {"curves": curves(), "whole": stopped_once(folder / "whole", None)}
+    answers["terminated"] = terminated_once(folder / "terminated")
+    answers["shared out"] = sorted(SHARED_OUT)
     with distributed.joined():
         try:
             distributed.refuse_differences({"X": str(distributed.rank())})
@@ -149,6 +163,12 @@ def by_ranks(folder: Path) -> dict[str, Any]:
         answers["moments"] = {name: value.tolist() for name, value in vars(moments).items()}
         answers["wishes"] = distributed.any_of(distributed.rank() == 1, False)
         answers["agreed"] = distributed.as_first(float(distributed.rank() + 7))
+        with seeded(0):
+            distributed.share_out(8)
+            layers = Dropout(0.5), torch.nn.Dropout(0.5)
+            answers["drawn by each"] = [layer(torch.ones(4, 20)).tolist() for layer in layers]
+            distributed.end_step([torch.nn.Parameter(torch.ones(1))], 0.0)
+            answers["drawn by all"] = layers[0](torch.ones(4, 20)).tolist()
     seedless = ECRTClassifier(demixing="linear", head=HEAD, random_state=None)
     answers["seedless"] = seedless.fit(X, Y).predict_proba(X[:3]).tolist()
     return answers
@@ -158,10 +178,21 @@ def refuse() -> None:
     raise InputError("Only the first process sees this.")
 
 
-def stopped_once(folder: Path, kill: tuple[int, int] | None) -> dict[str, Any]:
-    """A fit with checkpoints; in it a process kills itself after so many steps."""
+def terminated_once(folder: Path) -> dict[str, Any]:
+    """The same fit; one process is asked to end, all do so after the same step, and go on when begun again."""
+    try:
+        stopped_once(folder, (1, 40), signal.SIGTERM)
+    except TerminatedError:
+        return stopped_once(folder, None)
+    return {}
+
+
+def stopped_once(
+    folder: Path, kill: tuple[int, int] | None, by: signal.Signals = signal.SIGKILL
+) -> dict[str, Any]:  # fmt: skip
+    """A fit with checkpoints; in it a process gets a signal after so many steps."""
     checkpoints.EVERY = 0.0
-    distributed.MOST_CLASSES = 3  # so that tables of classes are shared out, and kept whole all the same
+    distributed.MOST_CLASSES = 2  # so that tables of classes are shared out, and kept whole all the same
     steps = [0]
     call = training.WatchedSteps.__call__
 
@@ -169,7 +200,7 @@ def stopped_once(folder: Path, kill: tuple[int, int] | None) -> dict[str, Any]:
         call(self, batch)
         steps[0] += 1
         if kill == (distributed.rank(), steps[0]):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), by)
 
     training.WatchedSteps.__call__ = counted  # type: ignore[method-assign]
     head = MLPHead(epochs=3, hidden=(8,), dropout=0.1, batch_size=63)
@@ -181,6 +212,8 @@ def stopped_once(folder: Path, kill: tuple[int, int] | None) -> dict[str, Any]:
     except LostProcessError as error:
         print(f"process {distributed.rank()}: {error}", file=sys.stderr, flush=True)
         raise SystemExit(3) from None
+    finally:
+        training.WatchedSteps.__call__ = call  # type: ignore[method-assign]
     return {"steps": steps[0], "answers": model.predict_proba(X).tolist()}
 
 

@@ -22,6 +22,15 @@ JOBS = Path(jobs.__file__)
 OTHERS = ("linear head", "linear head, gradients written out", "images read one by one")
 
 
+def test_the_page_says_what_was_measured():
+    root = JOBS.parent.parent
+    found = json.loads((root / "results" / "bench_distributed.json").read_text())
+    page = (root / "docs" / "scale.md").read_text(encoding="utf-8")
+    for name, of in found["stages"].items():
+        assert f"| {name} | {of['ratio']['wall']:.2f} | {of['ratio']['cpu']:.2f} |" in page
+    assert f"load of {found['load_before']:.0f}" in page
+
+
 def torchrun(*words, check=True, processes=2):
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone"]
     ended = subprocess.run(
@@ -80,7 +89,20 @@ def test_two_processes_train_as_one(shared, alone, name):
 
 @pytest.mark.slow
 def test_every_process_has_the_same_result(shared):
-    assert shared[0] == shared[1]
+    first, second = ({name: found for name, found in one.items() if name != "drawn by each"} for one in shared)
+    assert first == second
+
+
+@pytest.mark.slow
+def test_each_process_draws_for_its_own_rows(shared):
+    for first, second in zip(*(one["drawn by each"] for one in shared), strict=True):
+        assert first != second
+        assert 0.3 < np.mean(np.array(first) > 0) < 0.7
+
+
+@pytest.mark.slow
+def test_tables_of_many_classes_are_shared_out(shared):
+    assert shared[0]["shared out"] == ["MLP head", "MLP head, all rows", "de-mixing"]
 
 
 @pytest.mark.slow
@@ -114,10 +136,18 @@ def test_a_killed_process_ends_the_job_which_then_goes_on(tmp_path, shared):
 
 
 @pytest.mark.slow
+def test_sigterm_to_one_process_ends_all_which_then_go_on(shared):
+    whole, terminated = shared[0]["whole"], shared[0]["terminated"]
+    assert terminated["answers"] == whole["answers"]
+    assert terminated["steps"] <= whole["steps"] - 39
+
+
+@pytest.mark.slow
 def test_the_command_under_torchrun(tmp_path):
     table = pd.DataFrame(jobs.X[:300, :5], columns=list("abcde")).assign(y=jobs.Y[:300])
     table.to_csv(tmp_path / "table.csv", index=False)
-    options = ["--set", "model.demixing=linear", "--set", "head.kind=mlp", "--set", "head.epochs=3", "--seed", "0"]
+    settings = "model.demixing=linear model.augmentation=none head.kind=mlp head.epochs=3 head.dropout=0"
+    options = [word for one in settings.split() for word in ("--set", one)] + ["--seed", "0"]
     fit = ["-m", "ecrt", "fit", tmp_path / "table.csv", "--target", "y", *options]
     two = torchrun(*fit, "--output", tmp_path / "two", "--checkpoint", tmp_path / "kept")
     assert two.stdout.count("Model: ") == 1

@@ -131,13 +131,13 @@ class Kept:
                 self._of.restore(self._now)
         return iterator
 
-    def wishes(self) -> list[bool]:
+    def wishes(self) -> tuple[bool, bool]:
         """Whether this process would write now, and whether it was asked to end."""
         return self._of.wishes()
 
     def agree(self, due: bool, terminated: bool) -> None:
         """Do as the processes wish that share this fit."""
-        self._of.due, self._of.terminated = due, terminated
+        self._of.agreed = due, terminated
 
     def save(self, state: Callable[[], Any]) -> None:
         """Keep the state after a step, if it is time; raise a ``TerminatedError`` after a SIGTERM."""
@@ -163,9 +163,9 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, fit: dict[str, str]) -> None:
-        self.folder, self.terminated, self.broken = folder, False, False
-        self.due = False
-        """Whether processes that share this fit have agreed to write."""
+        self.folder, self.asked_to_end, self.broken = folder, False, False
+        self.agreed = False, False
+        """Whether processes that share this fit will write, and end."""
         before = from_first(lambda: _same_fit(folder, fit))
         self.seed = before.seed
         """Of a fit that was given none, so that it can go on."""
@@ -181,7 +181,7 @@ class Checkpoints:
 
     def begin(self, stage: str) -> Kept:
         """The next training."""
-        self.due, self.terminated = any_of(*self.wishes())
+        self._agree()
         if self.terminated:
             self.write()
             raise TerminatedError
@@ -226,19 +226,28 @@ class Checkpoints:
     def add(self, number: int, found: Any) -> None:
         """A training has ended; it is written with others, when it is time."""
         self._new[number] = found
-        self.due, self.terminated = any_of(*self.wishes())
+        self._agree()
         if self.is_time():
             self.write()
             if self.terminated:
                 raise TerminatedError
 
+    def _agree(self) -> None:
+        due, ending = any_of(*self.wishes())
+        self.agreed = due, ending
+
     def is_time(self) -> bool:
         """Whether something should be written now."""
-        return self.due if active() else self.wishes()[0]
+        return (self.agreed if active() else self.wishes())[0]
 
-    def wishes(self) -> list[bool]:
+    @property
+    def terminated(self) -> bool:
+        """Whether the fit is to end."""
+        return (self.agreed if active() else self.wishes())[1]
+
+    def wishes(self) -> tuple[bool, bool]:
         """Whether this process would write now, and whether it was asked to end."""
-        return [self.terminated or time.monotonic() - self._written > EVERY, self.terminated]
+        return self.asked_to_end or time.monotonic() - self._written > EVERY, self.asked_to_end
 
     def write(self) -> None:
         """Write the trainings that have ended since the last time."""
@@ -386,9 +395,9 @@ def _told_of_termination(checkpoints: Checkpoints) -> Iterator[None]:
         return
 
     def note(signum: int, frame: FrameType | None) -> None:
-        if checkpoints.terminated:
+        if checkpoints.asked_to_end:
             raise TerminatedError
-        checkpoints.terminated = True
+        checkpoints.asked_to_end = True
 
     before = signal.signal(signal.SIGTERM, note)
     try:

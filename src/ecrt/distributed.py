@@ -1,8 +1,9 @@
 """One fit by several processes, on one machine or many, as torchrun starts them.
 
-Every process has all rows and draws the same random numbers, so each comes to the same result by the same way. Of a
-batch each computes its own part; gradients are then added up. What is drawn for a batch is drawn for the whole of it,
-so that the result is that of one process but for rounding. Without torchrun nothing here does anything.
+Every process has all rows and the same random numbers, so each comes to the same result by the same way. Of a batch
+each computes its own part; gradients are then added up. The result is that of one process but for rounding, and for
+dropout and other things that are drawn for single rows: these each process draws for its own rows. Without torchrun
+nothing here does anything.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from itertools import accumulate
 from multiprocessing import parent_process
 from typing import Any, Literal, TypeVar
 
@@ -240,7 +240,7 @@ def refuse_differences(facts: dict[str, str]) -> None:
 def share_out(n_rows: int, *, always: bool = False) -> Span | None:
     """The part of this process in a batch of so many rows; ``None`` where it computes all of them.
 
-    Until the step ends, what is drawn for that many rows is drawn for the whole batch, and gradients will be added up.
+    Until the step ends, what is drawn for rows is drawn by each process, and its gradients will be added up.
     Where tables of classes are shared out a batch is so ``always``; the part of a process may then be empty.
     """
     group = _group.get()
@@ -261,6 +261,19 @@ def part_of(n_rows: int) -> Span | None:
     group = _group.get()
     part = None if group is None else group.part
     return part if part is not None and part.stop - part.start == n_rows else None
+
+
+def leave_step() -> None:
+    """Forget a step that was begun and not ended."""
+    group = _group.get()
+    if group is not None:
+        group.part = None
+
+
+def number_in_step() -> int | None:
+    """The number of this process, in a step whose rows are shared out."""
+    group = _group.get()
+    return None if group is None or group.part is None else group.rank
 
 
 def share_of_step() -> float:
@@ -318,15 +331,16 @@ def end_step(parameters: Sequence[nn.Parameter], loss: float, *wishes: bool) -> 
     if group is None or group.part is None:
         return loss, any_of(*wishes)
     group.part = None
-    more = [loss, *map(float, wishes)]
+    more = torch.tensor([loss, *map(float, wishes)], dtype=torch.float64, device=parameters[0].device)
     gradients = [one.grad for one in parameters if one.grad is not None and part_of_table(one) is None]
-    for kind in dict.fromkeys(one.dtype for one in gradients):
-        mine = [one for one in gradients if one.dtype == kind]
-        flat = _add_up(torch.cat([*(one.reshape(-1) for one in mine), mine[0].new_tensor(more)]))
-        ends = list(accumulate((one.numel() for one in mine), initial=0))
-        torch._foreach_copy_(mine, [flat[a:b].view_as(one) for one, a, b in zip(mine, ends, ends[1:], strict=False)])
-        found = flat[ends[-1] :].tolist()
-    return found[0], [wish > 0 for wish in found[1:]]
+    for kind in dict.fromkeys(one.dtype for one in gradients) or [torch.float32]:
+        alike = [one for one in gradients if one.dtype == kind]
+        flat = _add_up(torch.cat([*(one.reshape(-1) for one in alike), more.to(kind)]))  # one message for all
+        *summed_up, found = flat.split([*(one.numel() for one in alike), len(more)])
+        if alike:
+            torch._foreach_copy_(alike, [new.view_as(one) for one, new in zip(alike, summed_up, strict=True)])
+    loss, *granted = found.tolist()
+    return loss, [wish > 0 for wish in granted]
 
 
 # --- layers that look at a whole batch --------------------------------------------------------------------------------
@@ -352,8 +366,12 @@ def _normalised(layer: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
     axes = [0, *range(2, x.ndim)]
     count = part.total * x[0, 0].numel()
     shape = (1, -1, *(1 for _ in axes[1:]))
-    centred = x - (mean := summed(x.sum(axes)) / count).view(shape)
-    variance = summed((centred**2).sum(axes)) / count
+    # Near its mean, so that squares lose no digits; known to all, so that one sum is enough
+    near = x.new_zeros(x.shape[1]) if layer.running_mean is None else layer.running_mean.clone().to(x)
+    centred = x - near.view(shape)
+    away, squares = (summed(torch.stack([centred.sum(axes), (centred**2).sum(axes)])) / count).unbind()
+    mean, variance = near + away, squares - away**2
+    centred = centred - away.view(shape)
     if layer.running_mean is not None and layer.running_var is not None and layer.num_batches_tracked is not None:
         with torch.no_grad():
             layer.num_batches_tracked += 1

@@ -12,9 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from ecrt.distributed import part_of
+from ecrt.distributed import number_in_step
 
 aten = torch.ops.aten
+
+APART = 0x9E3779B97F4A7C15
+"""Between the seeds of processes: the bits of neighbours have little in common."""
 
 
 class _Generators:
@@ -56,6 +59,24 @@ def generator_on(device: torch.device) -> torch.Generator | None:
     """The generator to draw from on this device; ``None``, outside of every block, for that of the process."""
     generators = _generators.get()
     return None if generators is None else generators.on(device)
+
+
+def own_generator_on(device: torch.device) -> torch.Generator | None:
+    """The same; for the rows of a step that processes share out, one that each process has for itself."""
+    generator = generator_on(device)
+    return None if generator is None else _own(generator)
+
+
+def _own(generator: torch.Generator) -> torch.Generator:
+    """Of a generator that is the same on all processes, one of this process: no process draws for the rows of others.
+
+    All are moved on alike, so that the state of the first is that of each.
+    """
+    number = number_in_step()
+    if number is None:
+        return generator
+    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    return torch.Generator(generator.device).manual_seed((seed + number * APART) % 2**63)
 
 
 def drawn_so_far() -> dict[str, Tensor]:
@@ -101,21 +122,8 @@ class Dropout(nn.Dropout):
 
     def factors(self, input: Tensor) -> Tensor:
         """Zeros, and what the values that are kept are multiplied by."""
-        return _kept(input, 1 - self.p, generator_on(input.device)).div_(1 - self.p)
-
-
-def _kept(input: Tensor, share: float, generator: torch.Generator | None) -> Tensor:
-    """Ones for so many values of each row, and zeros; of a part of a batch, as they are drawn for all of it."""
-    part = part_of(len(input))
-    if part is None:
-        return torch.empty_like(input).bernoulli_(share, generator=generator)
-    # In the order in which numbers lie in memory
-    last = input.ndim == 4 and input.is_contiguous(memory_format=torch.channels_last)
-    layout = torch.channels_last if last else torch.contiguous_format
-    whole = torch.empty(
-        part.total, *input.shape[1:], dtype=input.dtype, device=input.device, memory_format=layout
-    )  # fmt: skip
-    return whole.bernoulli_(share, generator=generator)[part.start : part.stop]
+        kept = torch.empty_like(input).bernoulli_(1 - self.p, generator=own_generator_on(input.device))
+        return kept.div_(1 - self.p)
 
 
 DRAW_NOTHING = {
@@ -143,9 +151,7 @@ class _Redirection(TorchDispatchMode):
         device = torch.device(kwargs.get("device") or device or "cpu")
         if device.type == "meta":  # has no values
             return func(*args, **kwargs)
-        generator = generators.on(device)
-        if func is aten.bernoulli_.float and part_of(len(args[0])) is not None:  # torch's own dropout
-            return args[0].copy_(_kept(args[0], args[1] if len(args) > 1 else 0.5, generator))
+        generator = _own(generators.on(device))
         if "generator" in names:
             return func(*args, **kwargs | {"generator": generator})
         if func in _TWINS:
@@ -154,7 +160,7 @@ class _Redirection(TorchDispatchMode):
 
 
 def _dropout(input: Tensor, p: float, train: bool | None, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    kept = _kept(input, 1 - p, generator)
+    kept = torch.empty_like(input).bernoulli_(1 - p, generator=generator)
     return input * kept / (1 - p), kept.bool()
 
 

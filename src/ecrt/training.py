@@ -25,7 +25,17 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ecrt.checkpoints import Kept, begin_training, registered
-from ecrt.distributed import Tables, active, any_of, as_first, end_step, part_of_table, share_of_step, summed
+from ecrt.distributed import (
+    Tables,
+    active,
+    any_of,
+    as_first,
+    end_step,
+    leave_step,
+    part_of_table,
+    share_of_step,
+    summed,
+)
 from ecrt.errors import DivergenceError, NotEnoughMemoryError, StoppedError, TerminatedError
 from ecrt.losses import log_softmax
 from ecrt.randomness import generator_on, own_draws_only
@@ -272,6 +282,7 @@ def train(
         if kept is not None and not stop():
             kept.end({"module": tables.whole(best_state), "history": vars(history)})
     finally:
+        leave_step()
         at_full_speed.close()
         module.load_state_dict(best_state)
         module.eval()

@@ -20,12 +20,12 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 from ecrt.checkpoints import Tally
 from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.data.images import crop_and_flip
-from ecrt.distributed import by_rows, mine, part_of, rolled, whole_batches
+from ecrt.distributed import by_rows, mine, rolled, whole_batches
 from ecrt.errors import InputError
 from ecrt.losses import REGRESSION_LOSS_OPTIONS, LossRule, check_loss, loss_rule, mix, mixed_loss
 from ecrt.memory import in_parts
 from ecrt.nn import MLP, AutoEncoder, BalancedHead, CosineHead, EncoderName, RowEncoder, make_encoder
-from ecrt.randomness import Dropout, generator_on
+from ecrt.randomness import Dropout, generator_on, own_generator_on
 from ecrt.stages.heads import LOSSES
 from ecrt.stages.holdout import halves
 from ecrt.stages.parts import (
@@ -532,11 +532,8 @@ class EncoderTraining:
         else:
             x, values = batch.items[0].to(self.device), self.values_of[batch.items[1].to(self.device)]
         if self.encoder.training and (self.config.crop_padding or self.config.flip):
-            part = part_of(len(x))
-            x = crop_and_flip(
-                x, self.config.crop_padding, flip=self.config.flip, generator=generator_on(x.device),
-                among=None if part is None else (part.start, part.total),
-            )  # fmt: skip
+            generator = own_generator_on(x.device)
+            x = crop_and_flip(x, self.config.crop_padding, flip=self.config.flip, generator=generator)
         x = x.to(self.dtype)
         if isinstance(self.encoder, AutoEncoder):
             return self.encoder.reconstruction_errors(x)

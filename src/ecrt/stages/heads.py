@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
 from ecrt.checkpoints import Tally
-from ecrt.distributed import end_step, many_classes, mine, share_of_step, share_out, summed
+from ecrt.distributed import end_step, many_classes, mine, own_rows, share_out, summed
 from ecrt.errors import InputError
 from ecrt.losses import (
     LOSS_OPTIONS,
@@ -143,9 +143,8 @@ def plain_risk(loss: HeadLoss) -> BatchRisk:
     """The loss times the weight of the row."""
 
     def risk(head: nn.Module, sample: HeadSample, rows: Tensor, done: float) -> Tensor:
-        s = sample.inputs(rows)  # drawn for the whole batch, of which this process may compute a part
-        rows, s = mine(rows), mine(s)
-        return loss(head(s), sample.y[rows], done) * sample.weight[rows]
+        rows = mine(rows)
+        return loss(head(sample.inputs(rows)), sample.y[rows], done) * sample.weight[rows]
 
     return risk
 
@@ -705,7 +704,8 @@ class LinearFitter:
         # In blocks, so that memory holds the logits of a block only.
         cells, most = (SCORES_AT_ONCE, len(sample.y)) if sample.s.is_cuda else (CELLS_AT_ONCE, ROWS_AT_ONCE)
         at_once = min(max(cells // self.n_outputs, 1), most)
-        n_rows, own = len(sample.y), [mine(one) for one in (sample.s, sample.y, sample.weight)]
+        n_rows = len(sample.y)
+        own = [one[own_rows(n_rows)] for one in (sample.s, sample.y, sample.weight)]
         written = None if self.shift_m is None else SoftmaxGradients(head, self.shift_m)
 
         def loss_of(s: Tensor, y: Tensor, w: Tensor) -> Tensor:
@@ -720,14 +720,14 @@ class LinearFitter:
                 head.zero_grad(set_to_none=False)
                 if written is not None:
                     written.clear()
-                share_out(n_rows)
+                share_out(n_rows, always=True)
                 try:
                     for block in zip(*(one.split(at_once) for one in own), strict=True):
                         total += loss_of(*block) if written is None else written.add(*block)
                     break
                 except torch.OutOfMemoryError as error:
                     at_once = smaller(min(at_once, n_rows), error)
-            total = summed(total) if share_of_step() < 1 else total
+            total = summed(total)
             end_step(list(head.parameters()), 0.0)
             with torch.no_grad():
                 total += 0.5 * decay * (weight**2).sum()
@@ -827,9 +827,9 @@ class MLPFitter:
 
     def _loss_of_shares(self, head: SharedOutMLP, sample: HeadSample, rows: Tensor) -> Tensor:
         """The same for classes that processes have shared out."""
-        s = mine(sample.inputs(rows), always=True)
-        y, weight = mine(sample.y[rows], always=True), mine(sample.weight[rows], always=True)
-        losses = head.cross_entropy(s, y, cast(Tensor, self.shift_m).to(s)) * weight
+        rows = mine(rows, always=True)
+        s = sample.inputs(rows)
+        losses = head.cross_entropy(s, sample.y[rows], cast(Tensor, self.shift_m).to(s)) * sample.weight[rows]
         return (losses.mean() if len(s) else losses.sum()) * len(sample.y)
 
     def _gradients(self, head: nn.Module, sample: HeadSample) -> Callable[[Tensor], float] | None:
@@ -840,8 +840,8 @@ class MLPFitter:
 
         def gradients(rows: Tensor) -> float:
             written.clear()
-            s, y, weight = map(mine, (sample.inputs(rows), sample.y[rows], sample.weight[rows] * (n / len(rows))))
-            return written.add(s, y, weight).item()
+            own = mine(rows)
+            return written.add(sample.inputs(own), sample.y[own], sample.weight[own] * (n / len(rows))).item()
 
         return gradients
 

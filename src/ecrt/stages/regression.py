@@ -18,7 +18,7 @@ from ecrt.data.minority import TargetRegions
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.losses import REGRESSION_LOSS_OPTIONS, check_loss, regression_loss, sample_weights
 from ecrt.metrics import mean_over_classes
-from ecrt.randomness import generator_on, seeded
+from ecrt.randomness import own_generator_on, seeded
 from ecrt.stages.augmenting import Donors, Interpolated, NoAugmentation
 from ecrt.stages.blending import Member
 from ecrt.stages.demixing import Demixing, DemixResult, NoDemixing, demix
@@ -420,7 +420,7 @@ class _Search:
 
 def _drawn_again(donors: DonorDraws, n_real: int, rows: Tensor) -> Tensor:
     """Other sources for rows of a sample, of which those after the real ones count."""
-    return donors((rows - n_real).clamp(min=0), generator_on(rows.device))
+    return donors((rows - n_real).clamp(min=0), own_generator_on(rows.device))
 
 
 def _common(first: _Tried, second: _Tried) -> Labels:

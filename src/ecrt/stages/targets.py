@@ -42,7 +42,7 @@ from ecrt.losses import (
 )
 from ecrt.metrics import LEAST_LOG_PROBABILITY, bce_per_row, lowest_temperature
 from ecrt.nn import BalancedHead, ClassGaussians, CosineHead
-from ecrt.randomness import generator_on, own_draws_only
+from ecrt.randomness import own_draws_only, own_generator_on
 from ecrt.stages.augmenting import Augmentation, Synthetic, class_sources, draw_classes, label_sources
 from ecrt.stages.demixing import Demixing, DemixResult, Incidences, demix, sources_of
 from ecrt.stages.encoding import Encoder, EncoderTarget
@@ -569,7 +569,7 @@ class View:
         here, scale_d = sources.on(device, torch.float32), self.scale_d.float()
         # Where a row is not synthetic its class does not matter, but there must be one.
         label_n = torch.from_numpy(np.concatenate([np.full(n_real, y[0]), y])).to(device)
-        return lambda rows: augmentation.draw(here, label_n[rows], generator_on(device)) * scale_d
+        return lambda rows: augmentation.draw(here, label_n[rows], own_generator_on(device)) * scale_d
 
     def temperature(self, rows: Labels, head: Head, module: nn.Module) -> float:
         """What logits are to be divided by, from rows that the module has not seen; 1 where they have no own scale."""
