@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -19,8 +20,9 @@ from ecrt.cli import app
 from ecrt.data import DataFile
 from ecrt.errors import InputError
 from ecrt.runs.config import FitConfig, decide, labelled, read_config, read_target
-from ecrt.runs.model_folder import open_run
+from ecrt.runs.model_folder import OWN, open_run
 from ecrt.training import _run_epoch
+from stopping import snapshot
 
 QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
 
@@ -189,11 +191,62 @@ def test_a_method_that_does_not_suit_is_refused(wine, tmp_path, arguments, messa
     assert message in " ".join(result.output.split())
 
 
-def test_a_folder_with_other_files_is_left_alone(wine, tmp_path):
-    (tmp_path / "thesis.txt").write_text("all of it")
-    result = invoke("fit", wine, "--target", "kind", "-o", tmp_path, *QUICK)
-    assert result.exit_code == 1
-    assert "--force" in result.stderr
+FOREIGN_SEAL = '{"format": 1, "interrupted": false, "files": {"precious/a": "0", "data.csv": "0"}}'
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["thesis.txt"],
+        ["config.yaml", "model/weights.bin", "plots/mine.png", "metrics.json"],
+        ["config.yaml", "run.json", "precious/a", "data.csv"],
+    ],
+)
+def test_a_folder_with_other_files_is_left_alone(wine, fitted, tmp_path, files):
+    place = tmp_path / "mine"
+    for name in files:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(FOREIGN_SEAL if name == "run.json" else "mine")
+    before = snapshot(place)
+    for words in (
+        ["fit", wine, "--target", "kind"],
+        ["evaluate", fitted, wine],
+        ["diagnose", wine, "--target", "kind"],
+    ):
+        result = invoke(*words, "-o", place)
+        assert result.exit_code == 1
+        assert ("--force" in result.stderr) == (words[0] == "fit")
+        assert snapshot(place) == before
+    assert invoke("fit", wine, "--target", "kind", "-o", place, "--force", *QUICK).exit_code == 0
+    after = snapshot(place)
+    kept = [name for name in files if name.partition("/")[0] not in OWN]
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+
+
+def test_a_run_is_replaced_by_the_next_unless_something_in_it_is_not_its_own(wine, tmp_path):
+    place = tmp_path / "run"
+    words = ["fit", wine, "--target", "kind", "-o", place, *QUICK]
+    assert invoke(*words).exit_code == 0
+    (place / "notes.txt").write_text("mine")
+    assert invoke(*words).exit_code == 0
+    assert (place / "notes.txt").read_text() == "mine"
+    for name in ("plots/mine.svg", "model/weights.bin", "config.yaml", "run.json"):
+        shutil.copytree(place, tmp_path / "copy")
+        (tmp_path / "copy" / name).write_text("mine")
+        result = invoke("fit", wine, "--target", "kind", "-o", tmp_path / "copy", *QUICK)
+        assert result.exit_code == 1
+        assert ("holds other files" if name == "run.json" else name) in result.stderr
+        assert (tmp_path / "copy" / name).read_text() == "mine"
+        shutil.rmtree(tmp_path / "copy")
+
+
+def test_a_report_is_replaced_by_the_next_of_its_kind_alone(wine, fitted, tmp_path):
+    place = tmp_path / "report"
+    assert invoke("evaluate", fitted, wine, "-o", place).exit_code == 0
+    assert invoke("evaluate", fitted, wine, "-o", place).exit_code == 0
+    assert "holds other files" in invoke("diagnose", wine, "--target", "kind", "-o", place).stderr
+    (place / "plots" / "mine.svg").write_text("mine")
+    assert "plots/mine.svg" in invoke("evaluate", fitted, wine, "-o", place).stderr
 
 
 def test_threshold_and_costs_decide_between_two_classes(tmp_path):

@@ -250,7 +250,10 @@ def fit(
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
-    force: Annotated[bool, Option("--force", help="Write to a folder that holds other files.")] = False,
+    force: Annotated[
+        bool,
+        Option("--force", help="Write to a folder that holds other files; what has the names of ours is replaced."),
+    ] = False,
 ) -> None:
     """Fit a model on a file; write it, its figures and a report to a folder."""
     from ecrt.checkpoints import forget
@@ -362,9 +365,9 @@ def evaluate(
     """Measure a model on labelled data it has not seen."""
     from ecrt.report import write_model_page
     from ecrt.runs.config import read_costs, read_prior
-    from ecrt.runs.model_folder import open_report, open_run
+    from ecrt.runs.model_folder import open_report, open_run, publish_run
 
-    with nullcontext() if output is None else open_report(output) as new:
+    with nullcontext() if output is None else open_report(output, "metrics.json") as new:
         run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
         options = _reading(encoding, decimal)
         found = run.evaluate(file, options=options, allow_unreadable=allow_unreadable)
@@ -372,7 +375,7 @@ def evaluate(
         if new is not None:
             found.write(new.path)
             write_model_page(found, new.path)
-            new.publish()
+            publish_run(new)
             tell(f"Figures: {output / 'report.html' if output else ''}")
 
 
@@ -454,10 +457,10 @@ def diagnose(
     from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_diagnosis_page
     from ecrt.runs import diagnose
     from ecrt.runs.config import read_classes, warn_of_copies
-    from ecrt.runs.model_folder import open_report
+    from ecrt.runs.model_folder import open_report, publish_run
 
     options = _reading(encoding, decimal, na, types)
-    with open_report(output) as new:
+    with open_report(output, "diagnosis.json") as new:
         data, y = read_classes(file, target, aside=(seen,), ids=ids or (), drop=drop or (), options=options)
         warn_of_copies(data)
         found = diagnose(
@@ -472,7 +475,7 @@ def diagnose(
             drop=[*(drop or []), *aside], encoding=encoding, decimal=decimal, na=na, types=types,
         )  # fmt: skip
         write_diagnosis_page(found, new.path, next_command=following)
-        new.publish()
+        publish_run(new)
     tell(f"Report: {output / 'report.html'}")
     tell(f"Next: {following}")
 

@@ -71,52 +71,93 @@ from ecrt.stages import Encoder
 from ecrt.training import interrupted_at_once, stop_requested
 
 MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE = "model", "config.yaml", "target.json", "run.json"
+PLOTS = "plots"
 HISTORY_FILE, VERSIONS_FILE = "history.json", "versions.json"
 OWN = {MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE, HISTORY_FILE, VERSIONS_FILE, "metrics.json",
-       "evaluation.npz", "report.html", "plots"}  # fmt: skip
+       "evaluation.npz", "report.html", PLOTS}  # fmt: skip
 NOT_SEALED = re.compile(r"run\.json|report\.html|plots/.*|.*\.npz|model/.*\.safetensors")
 """Pages and what they are made from, and tensors, whose digest is in ``model.json``."""
 
+TENSORS = re.compile(r"model/model-[0-9a-f]{16}\.safetensors")
+
 FORMAT = 1
-MOST_FILES = 12
-"""Sealed files of a run; none of them may be longer than the JSON that is read."""
+MOST_FILES, MOST_PLOTS = 12, 1000
+"""Sealed files of a run, none of them longer than the JSON that is read; and figures, whose names alone are kept."""
 
 
 class _Seal(msgspec.Struct, forbid_unknown_fields=True):
-    """What ``run.json`` says: the files of a run, with their digests."""
+    """What ``run.json`` says: the files of a run or a report, with their digests, and the names of figures."""
 
     format: Literal[1]
     interrupted: bool
     files: Annotated[dict[str, str], Meta(max_length=MOST_FILES)]
+    plots: Annotated[tuple[str, ...], Meta(max_length=MOST_PLOTS)] = ()
 
 
 def open_output(folder: Path, *, force: bool) -> NewFolder:
-    """A folder to build a run in, to take the place of ``folder``; one that holds other things is left alone."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG_FILE).is_file() and not force:
-        raise InputError(f"The folder {folder} holds other files. Choose another, or add --force to write there.")
-    before = {name.partition("/")[0] for name in _sealed(folder) or ()}
-    return NewFolder(folder, own=OWN | before)
+    """A folder to build a run in, to take the place of ``folder``; one that holds other things is left alone.
+
+    ``force`` lets it replace what has the names of a run's files (``OWN``), whoever made it. All else is kept.
+    """
+    if not force:
+        _refuse_others(folder, f"{MODEL_FOLDER}/model.json", ", or add --force to replace those that have our names")
+    return NewFolder(folder, own=OWN)
 
 
-def open_report(folder: Path) -> NewFolder:
-    """A folder to build figures and a page in, to take the place of those in ``folder``; not those of a run."""
+def open_report(folder: Path, figures: str) -> NewFolder:
+    """A folder to build figures and a page in, to take the place of those in ``folder``; not those of a run.
+
+    ``figures``: file that the command writes, by which its own earlier folder is known.
+    """
     if (folder / CONFIG_FILE).exists():
         raise InputError(f"The folder {folder} holds a fitted model and its figures. Choose another.")
-    return NewFolder(folder, own=("metrics.json", "evaluation.npz", "diagnosis.json", "report.html", "plots"))
+    _refuse_others(folder, figures)
+    return NewFolder(folder, own={figures, SEAL_FILE, "evaluation.npz", "report.html", PLOTS})
+
+
+def _refuse_others(folder: Path, first: str, hint: str = "") -> None:
+    """Refuse a folder with files, unless it is as a command left it that has sealed the file ``first`` there.
+
+    Files beside those of the command do not matter: they are kept. Between its own there must be none.
+    """
+    recover(folder)
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    seal, strange = _seal_of(folder), []
+    if seal is not None and first in seal.files:
+        there = [name for name in seal.files if name == first or os.path.lexists(folder / name)]
+        strange = [name for name in there if not _is_sealed(folder / name, seal.files[name])]
+        parts = ((folder / part).rglob("*") for part in (MODEL_FOLDER, PLOTS))
+        inside = [file.relative_to(folder).as_posix() for part in parts for file in part]
+        strange += [name for name in inside if name not in {*seal.files, *seal.plots} and not TENSORS.fullmatch(name)]
+        if not strange:
+            return
+    found = f"files that were changed or are not ours: {', '.join(strange[:MOST_NAMED])}" if strange else "other files"
+    raise InputError(f"The folder {folder} holds {found}. Choose another{hint}.")
+
+
+def _is_sealed(file: Path, digest: str) -> bool:
+    try:
+        return _digest(file) == digest
+    except (ModelFileError, InputError):
+        return False
 
 
 def seal_run(folder: Path, *, interrupted: bool = False) -> None:
-    """Write down the digests of a run's files, so that a file from elsewhere is noticed."""
+    """Write down the digests of a run's files, or a report's, so that a file from elsewhere is noticed."""
     files = {
         name: _digest(file)
         for file in sorted(folder.rglob("*"))
         if file.is_file() and not NOT_SEALED.fullmatch(name := file.relative_to(folder).as_posix())
     }
-    write_json(folder / SEAL_FILE, {"format": FORMAT, "interrupted": interrupted, "files": files})
+    plots = [f"{PLOTS}/{file.name}" for file in sorted((folder / PLOTS).glob("*"))]
+    write_json(
+        folder / SEAL_FILE, {"format": FORMAT, "interrupted": interrupted, "files": files, "plots": plots[:MOST_PLOTS]}
+    )
 
 
-def publish_run(new: NewFolder, *, interrupted: bool) -> Path:
-    """Seal a run and put it into its place, which is given back.
+def publish_run(new: NewFolder, *, interrupted: bool = False) -> Path:
+    """Seal a run, or a report, and put it into its place, which is given back.
 
     An interrupted run does not replace a model: it gets another folder beside that.
     """
@@ -132,9 +173,10 @@ def check_run(folder: Path) -> None:
         known = (folder / CARD_FILE).is_file()
         how = "A model that was saved in Python is read there, by ecrt.load." if known else ""
         raise InputError(f"{folder} was not written by ecrt fit: it has no {CONFIG_FILE}. {how}".rstrip())
-    files = _sealed(folder)
-    if files is None:
+    seal = _seal_of(folder)
+    if seal is None:
         raise ModelFileError(folder / SEAL_FILE, "The run has no such file, or not a readable one.", "Fit again.")
+    files = seal.files
     for name, digest in files.items():
         if os.path.lexists(folder / name) and _digest(folder / name) != digest:
             raise ModelFileError(
@@ -147,14 +189,14 @@ def check_run(folder: Path) -> None:
         raise ModelFileError(folder / name, "The run lacks it.", "Fit again, or copy the whole folder again.")
 
 
-def _sealed(folder: Path) -> dict[str, str] | None:
-    """Files of a run by name, with their digests; None without a readable list of them."""
+def _seal_of(folder: Path) -> _Seal | None:
+    """The list of a folder's files; None without a readable one."""
     try:
-        files: dict[str, str] = read_json(folder / SEAL_FILE, _Seal).files
+        seal: _Seal = read_json(folder / SEAL_FILE, _Seal)
     except InputError:
         return None
-    outside = any(name.startswith("/") or ".." in name.split("/") for name in files)
-    return None if outside else files
+    outside = any(name.startswith("/") or ".." in name.split("/") for name in seal.files)
+    return None if outside else seal
 
 
 def _digest(file: Path) -> str:
