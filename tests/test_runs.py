@@ -8,6 +8,7 @@ import shutil
 import signal
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 import yaml
@@ -125,12 +126,16 @@ def test_inspect_shows_the_card(fitted):
         (["fit", "{wine}", "--target", "kind", "--costs", "3"], "such as 10:1"),
         (["fit", "{wine}", "--target", "kind", "--class-prior", "flat"], "use balanced, training"),
         (["fit", "{wine}", "--target", "kind", "--device", "abacus"], "abacus"),
-        (["fit", "{wine}", "--target", "kind", "--device", "cuda:99"], "device='cuda:99' cannot be used here"),
+        (
+            ["fit", "{wine}", "--target", "kind", "--device", "cuda:99"],
+            "device='cuda:99' cannot be used here. Use 'auto'",
+        ),
         (["fit", "{wine}", "--target", "kind", "--config", "none.yaml"], "none.yaml cannot be read"),
         (["predict", "{tmp}", "{wine}"], "no config.yaml"),
         (["predict", "{saved}", "{wine}"], "is read there, by ecrt.load"),
         (["predict", "{fitted}", "{short}"], r"lacks the columns ['ash']"),
         (["predict", "{fitted}", "{wine}", "-o", "p.xls"], "must end in"),
+        (["export", "{fitted}", "-o", "{short}"], "must end in .onnx"),
         (["evaluate", "{fitted}", "{short}"], "no column"),
         (["inspect", "{tmp}"], "model.json"),
     ],
@@ -150,6 +155,7 @@ def test_errors_are_one_line(wine, fitted, tmp_path, monkeypatch, arguments, mes
     assert message in lines[0]
     assert "Traceback" not in result.output
     assert "--debug" not in lines[0]  # a mistake of the user's, not of ours
+    assert len(pd.read_csv(short)) == len(pd.read_csv(wine))
 
 
 @pytest.mark.parametrize("method", ["logit-adjusted", "balanced-forest"])
@@ -344,6 +350,13 @@ def test_arrays_and_images(tmp_path):
     result = invoke("predict", tmp_path / "i", tmp_path / "images" / "a", "-o", tmp_path / "i.csv")
     assert result.exit_code == 0, result.output
     assert pd.read_csv(tmp_path / "i.csv")["file"].tolist()[0] == "0.png"
+    result = invoke("export", tmp_path / "i", "-o", tmp_path / "i.onnx")
+    assert "(n, 3, 8, 8)" in " ".join(result.output.split())
+    pixels = [np.asarray(Image.open(tmp_path / "images" / "a" / f"{number}.png")) for number in (0, 1)]
+    rows = np.stack(pixels).transpose(0, 3, 1, 2).astype(np.float32) / 127.5 - 1
+    _, p = onnxruntime.InferenceSession(tmp_path / "i.onnx").run(None, {"X": rows})
+    said = pd.read_csv(tmp_path / "i.csv").set_index("file").loc[["0.png", "1.png"], ["p_a", "p_b", "p_c"]]
+    np.testing.assert_allclose(p, said, atol=1e-5)
 
 
 def test_ctrl_c_keeps_the_best_finished_state(tmp_path, monkeypatch):

@@ -311,7 +311,7 @@ def predict(
     model: Model,
     file: Annotated[Path, Argument(help="Data like those of the fit, with or without labels.")],
     output: Annotated[
-        Path, Option("--output", "-o", metavar="FILE", help="File to write: .csv, .jsonl or .parquet.")
+        Path, Option("--output", "-o", metavar="FILE", help="File to write or replace: .csv, .jsonl or .parquet.")
     ] = Path("predictions.csv"),
     class_prior: Prior = None,
     threshold: Threshold = None,
@@ -322,9 +322,9 @@ def predict(
 ) -> None:
     """Predict the rows of a file: ids, the label, and the probability of each class."""
     from ecrt.runs.config import read_costs, read_prior
-    from ecrt.runs.model_folder import check_predictions, open_run, write_predictions
+    from ecrt.runs.model_folder import check_output, open_run, write_predictions
 
-    check_predictions(output, file)
+    check_output(output, source=file)
     run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
     table = run.predict(file, options=_reading(encoding, decimal), allow_unreadable=allow_unreadable)
     write_predictions(table, output)
@@ -334,20 +334,24 @@ def predict(
 
 def export(
     model: Model,
-    output: Annotated[Path, Option("--output", "-o", metavar="FILE", help="ONNX file to write.")] = Path("model.onnx"),
+    output: Annotated[Path, Option("--output", "-o", metavar="FILE", help="File to write or replace: .onnx.")] = Path(
+        "model.onnx"
+    ),
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
 ) -> None:
     """Write a model as an ONNX file, which other programs and languages can run."""
-    from ecrt.disk import check_writable
     from ecrt.runs.config import read_costs, read_prior
-    from ecrt.runs.model_folder import open_run
+    from ecrt.runs.model_folder import check_output, open_run
 
-    check_writable(output.resolve())
+    check_output(output, [".onnx"])
     run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
     names = run.export(output)
-    tell(f"Input X: what ecrt.load({str(model / 'model')!r}).read_rows gives. Outputs: {', '.join(names)}.")
+    size = run.config.image_size
+    rows = f"what ecrt.load({str(model / 'model')!r}).read_rows gives"
+    images = f"float32 of shape (n, 3, {size}, {size}), RGB from -1 (0) to 1 (255)"
+    tell(f"Input X: {images if run.of_images else rows}. Outputs: {', '.join(names)}.")
     tell(f"Model: {output}")
 
 

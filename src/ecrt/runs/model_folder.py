@@ -9,7 +9,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -463,6 +463,11 @@ class FittedRun:
         """From which probability on which class is predicted, if it is not the most probable one."""
         return self.config.decision(self.model.classes_, self.model.class_counts_)
 
+    @property
+    def of_images(self) -> bool:
+        """Whether the model was fitted on a folder of images."""
+        return self.model.table_ is None and not hasattr(self.model, "n_features_in_")
+
     def read(
         self, path: Path, *, target: Sequence[str] = (), options: ReadOptions, allow_unreadable: bool = False
     ) -> DataFile:
@@ -483,8 +488,7 @@ class FittedRun:
             raise InputError("The model was not fitted on a table with named columns.")
         if not isinstance(data.X, pd.DataFrame) and names is not None:
             raise InputError(f"The model was fitted on a table with columns {list(names)[:10]}; {path.name} has none.")
-        of_images = self.model.table_ is None and not hasattr(self.model, "n_features_in_")
-        if isinstance(data.X, Images) != of_images:
+        if isinstance(data.X, Images) != self.of_images:
             raise InputError(f"{path.name} is not the kind of data that the model was fitted on.")
         return data
 
@@ -522,11 +526,13 @@ class FittedRun:
 
     def export(self, output: Path) -> tuple[str, ...]:
         """Write the model as an ONNX file, with its threshold if there is one; gives the names of its outputs."""
+        size = self.config.image_size
+        shown = Images(np.zeros((1, 3, size, size), np.uint8)) if self.of_images else None
         module = self.model.to_module()
         told = {} if self.task == "classification" else {"targets": self.names}
         if self.task == "classification" and self.decision is not None:
             module.outcome.decide(*self.decision)
-        self.model._write_onnx(module, output, **told)
+        self.model._write_onnx(module, output, shown, **told)
         return module.output_names
 
     def evaluate(self, path: Path, **how: Any) -> Evaluation:
@@ -640,12 +646,15 @@ def _model_folder(folder: Path) -> Path:
     return folder / MODEL_FOLDER
 
 
-def check_predictions(output: Path, source: Path | None = None) -> None:
-    """See that predictions can be written to a file, and not over the one to predict, before they are made."""
+def check_output(output: Path, endings: Collection[str] = WRITERS, source: Path | None = None) -> None:
+    """See that predictions, or a model, can be written to a file, and not over the one to read, before they are made.
+
+    The file is replaced if it is there, so that its name must have the ending of what is written.
+    """
     if source is not None and output.exists() and source.exists() and output.samefile(source):
         raise InputError(f"{output} is the file to predict, which would be lost. Name another file with -o.")
-    if output.suffix not in WRITERS:
-        raise InputError(f"Cannot write {output.name}: its name must end in {', '.join(WRITERS)}.")
+    if output.suffix not in endings:
+        raise InputError(f"Cannot write {output.name}: its name must end in {', '.join(endings)}.")
     if output.exists() and not output.is_file() and not output.is_dir():
         raise InputError(f"Cannot write {output}: it is a pipe or a device, not a file.")
     check_writable(output.resolve())
@@ -653,7 +662,7 @@ def check_predictions(output: Path, source: Path | None = None) -> None:
 
 def write_predictions(table: pd.DataFrame, output: Path) -> None:
     """As CSV, JSON lines or Parquet, by the ending of the file; whole or not at all."""
-    check_predictions(output)
+    check_output(output)
     options = {"orient": "records", "lines": True} if output.suffix == ".jsonl" else {"index": False}
     try:
         with replacing(output.resolve()) as unfinished:  # what a link names is written, and the link stays
