@@ -20,7 +20,8 @@ import ecrt
 from ecrt.cli import app
 from ecrt.data import DataFile
 from ecrt.errors import InputError
-from ecrt.runs.config import FitConfig, decide, labelled, read_config, read_target
+from ecrt.estimators.decisions import cost_matrix, lowest_cost
+from ecrt.runs.config import FitConfig, labelled, read_config, read_target
 from ecrt.runs.model_folder import OWN, open_run
 from ecrt.training import _run_epoch
 from stopping import snapshot
@@ -255,22 +256,79 @@ def test_a_report_is_replaced_by_the_next_of_its_kind_alone(wine, fitted, tmp_pa
     assert "plots/mine.svg" in invoke("evaluate", fitted, wine, "-o", place).stderr
 
 
-def test_threshold_and_costs_decide_between_two_classes(tmp_path):
+@pytest.fixture(scope="module")
+def cancer(tmp_path_factory):
     data = load_breast_cancer(as_frame=True)
-    file = tmp_path / "cancer.csv"
-    data.frame.to_csv(file, index=False)
-    result = invoke("fit", file, "--target", "target", "-o", tmp_path / "fit", "--costs", "50:1", *QUICK)
-    assert result.exit_code == 0, result.output
-    results = {}
-    for name, options in {"costs": [], "high": ["--threshold", "0.99"], "low": ["--threshold", "0.01"]}.items():
-        output = tmp_path / f"{name}.csv"
-        assert invoke("predict", tmp_path / "fit", file, "-o", output, *options).exit_code == 0
-        results[name] = pd.read_csv(output)
-    sick = {name: (table["predicted"] == 0).sum() for name, table in results.items()}
-    assert sick["high"] < sick["costs"] < sick["low"]
-    assert ((results["costs"]["p_0"] >= 1 / 51) == (results["costs"]["predicted"] == 0)).all()
-    evaluated = invoke("evaluate", tmp_path / "fit", file)
-    assert "cost_per_row" in evaluated.output
+    file = tmp_path_factory.mktemp("cancer") / "cancer.csv"
+    data.data.iloc[:, :4].assign(state=np.where(data.target == 0, "ill", "well")).to_csv(file, index=False)
+    return file
+
+
+@pytest.mark.parametrize("method", ["ecrt", "balanced-forest"])
+def test_threshold_and_costs_decide_and_are_kept_in_the_model(cancer, tmp_path, method):
+    more = QUICK if method == "ecrt" else ["--method", method, "--set", "method.n_estimators=10"]
+    table = pd.read_csv(cancer)
+    for number, options in enumerate((["--costs", "50:1"], ["--threshold", "0.3"], ["--threshold", "0.99"])):
+        place, said = tmp_path / str(number), tmp_path / "said.csv"
+        result = invoke("fit", cancer, "--target", "state", "-o", place, *options, *more)
+        assert result.exit_code == 0, result.output
+        model = ecrt.load(place / "model")
+        assert model.class_prior == ("training" if options[0] == "--costs" else "balanced")
+        cut = 1 / 51 if options[0] == "--costs" else float(options[1])
+        predicted = invoke("predict", place, cancer, "-o", said)
+        found = pd.read_csv(said)
+        assert (found["predicted"] == model.predict(table.drop(columns="state"))).all()
+        assert ((found["p_ill"] >= cut - 1e-9) == (found["predicted"] == "ill")).all()
+        evaluated = invoke("evaluate", place, cancer, "-o", tmp_path / f"e{number}")
+        sentence = f"'ill' is predicted from a probability of {cut:.4g} on, 'well' below it."
+        for text in (result.output, predicted.output, evaluated.output):
+            assert sentence in " ".join(text.split())
+        card = (place / "model" / "MODEL_CARD.md").read_text()
+        assert sentence in card
+        assert "false alarms are those of the class 'ill'." in card
+        page = (place / "report.html").read_text().replace("&#39;", "'")
+        assert sentence in page.partition("Decision</h3>")[2]
+        figures = json.loads((tmp_path / f"e{number}" / "metrics.json").read_text())
+        ill = table["state"] == "ill"
+        assert figures["positive"] == "ill"
+        assert figures["decided"]["recall"] == pytest.approx((found["predicted"][ill] == "ill").mean())
+        assert figures["decided"]["false_alarm_rate"] == pytest.approx((found["predicted"][~ill] == "ill").mean())
+        assert ("cost_per_row" in figures["decided"]) == (options[0] == "--costs")
+        if options[0] == "--costs":
+            paid = 50 * (ill & (found["predicted"] != "ill")) + (~ill & (found["predicted"] == "ill"))
+            assert figures["decided"]["cost_per_row"] == pytest.approx(paid.mean())
+    other = invoke("predict", place, cancer, "--threshold", "0.3", "--positive", "well", "-o", said)
+    assert "'ill' is predicted from a probability of 0.7 on" in other.output
+    assert "has no effect" in invoke("predict", fitted_plain(cancer), cancer, "--positive", "well", "-o", said).stderr
+
+
+def fitted_plain(file):
+    place = file.parent / "plain"
+    assert place.exists() or invoke("fit", file, "--target", "state", "-o", place, *QUICK).exit_code == 0
+    return place
+
+
+def test_where_no_class_is_rarer_the_positive_one_is_asked_for(cancer, tmp_path):
+    table = pd.read_csv(cancer)
+    equal = tmp_path / "equal.csv"
+    pd.concat([table[table["state"] == name][:60] for name in ("ill", "well")]).to_csv(equal, index=False)
+    words = ["fit", equal, "--target", "state", *QUICK, "-o", tmp_path / "fit"]
+    refused = invoke(*words, "--costs", "20:1")
+    assert refused.exit_code == 1
+    assert "such as --positive well" in refused.stderr
+    assert invoke(*words).exit_code == 0
+    for more in (["--threshold", "0.1"], ["--costs", "20:1"]):
+        assert "--positive" in invoke("evaluate", tmp_path / "fit", equal, *more).stderr
+        found = invoke("evaluate", tmp_path / "fit", equal, *more, "--positive", "ill")
+        assert "figures of 'ill'" in found.output
+    assert invoke(*words, "--costs", "20:1", "--positive", "well").exit_code == 0
+    assert yaml.safe_load((tmp_path / "fit" / "config.yaml").read_text())["positive"] == "well"
+    assert ecrt.load(tmp_path / "fit" / "model").cost_matrix_.tolist() == [[0, 1], [20, 0]]
+    weighted = tmp_path / "weighted.csv"
+    pd.read_csv(equal).assign(w=np.repeat([1, 2], 60)).to_csv(weighted, index=False)
+    words = ["fit", weighted, "--target", "state", "--weight", "w", *QUICK, "-o", tmp_path / "weighted"]
+    assert invoke(*words, "--costs", "20:1").exit_code == 0
+    assert yaml.safe_load((tmp_path / "weighted" / "config.yaml").read_text())["positive"] == "ill"
 
 
 def test_costs_given_later_bring_the_training_prior(wine, tmp_path):
@@ -285,15 +343,24 @@ def test_costs_given_later_bring_the_training_prior(wine, tmp_path):
 
 def test_decision_by_naive_loop():
     classes, counts = np.array(["no", "yes"]), np.array([90, 10])
-    decision = FitConfig(costs={"miss": 3, "false_alarm": 1}).decision(classes, counts)
-    for p in np.linspace(0, 1, 21):
+
+    def decided(config, p):
+        costs = cost_matrix(config.model_costs(classes, counts), classes)
+        return classes[lowest_cost(np.log([[1 - p, p]]), costs)].tolist()
+
+    for p in np.linspace(0.01, 0.99, 99):
         cost_of_no, cost_of_yes = p * 3, (1 - p) * 1
-        wanted = "yes" if cost_of_yes <= cost_of_no else "no"
-        assert classes[decide(np.array([[1 - p, p]]), decision)].tolist() == [wanted]
-    swapped = FitConfig(positive="no", threshold=0.2).decision(classes, counts)
-    assert classes[decide(np.array([[0.3, 0.7], [0.1, 0.9]]), swapped)].tolist() == ["no", "yes"]
+        if abs(cost_of_no - cost_of_yes) > 1e-9:
+            assert decided(FitConfig(costs={"miss": 3, "false_alarm": 1}), p) == [
+                "yes" if cost_of_yes < cost_of_no else "no"
+            ]
+        for threshold in (0.1, 0.3, 0.7):
+            wanted = "yes" if round(p, 6) >= threshold else "no"
+            assert decided(FitConfig(threshold=threshold), p) == [wanted]
+    swapped = FitConfig(positive="no", threshold=0.2)
+    assert [decided(swapped, p) for p in (0.7, 0.9)] == [["no"], ["yes"]]
     with pytest.raises(InputError, match="is not a class"):
-        FitConfig(positive="maybe", threshold=0.2).decision(classes, counts)
+        FitConfig(positive="maybe", threshold=0.2).model_costs(classes, counts)
 
 
 def test_settings_file_overrides_and_names(tmp_path):

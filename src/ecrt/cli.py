@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # at run time it would take seconds
     from ecrt.data import ColumnReading, ReadOptions
     from ecrt.metrics import PriorName
     from ecrt.runs import Evaluation
+    from ecrt.runs.model_folder import FittedRun
 
 
 # --- the terminal: what is printed, errors in one line, and signals ---------------------------------------------------
@@ -147,9 +148,14 @@ Drop = Annotated[list[str] | None, Option(help="Column to leave out.")]
 ClassColumn = Annotated[str | None, Option(help="Column with the class (NPZ: an array, y if not given).")]
 Model = Annotated[Path, Argument(metavar="DIR", help="Folder that ecrt fit has written.")]
 Prior = Annotated[str | None, Option(metavar="PRIOR", help="balanced, training, or a number for each class: 0.9,0.1.")]
-Threshold = Annotated[float | None, Option(help="Two classes: probability from which the rarer one is predicted.")]
+Threshold = Annotated[float | None, Option(help="Two classes: probability from which the positive one is predicted.")]
+Positive = Annotated[str | None, Option(metavar="CLASS", help="Positive class; the rarer of two if not given.")]
 Costs = Annotated[
-    str | None, Option(metavar="COSTS", help="MISS:FALSE_ALARM, such as 10:1; or a CSV file: true by predicted class.")
+    str | None,
+    Option(
+        metavar="COSTS",
+        help="MISS:FALSE_ALARM of the positive class, such as 10:1; or a CSV file: true by predicted class.",
+    ),
 ]
 Jobs = Annotated[int | None, Option(min=1, help="Processes; one on each core if not given.")]
 NewFolder = Annotated[Path, Option("--output", "-o", metavar="DIR", help="Folder to write.")]
@@ -250,6 +256,7 @@ def fit(
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
+    positive: Positive = None,
     force: Annotated[
         bool,
         Option("--force", help="Write to a folder that holds other files; what has the names of ours is replaced."),
@@ -269,7 +276,7 @@ def fit(
         method=method,
         seed=seed, device=device,
         encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
-        class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
+        class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs), positive=positive,
         use_unlabelled=use_unlabelled or None,
     )  # fmt: skip
     with open_output(output, force=force) as new:
@@ -316,19 +323,19 @@ def predict(
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
+    positive: Positive = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
     allow_unreadable: AllowUnreadable = False,
 ) -> None:
     """Predict the rows of a file: ids, the label, and the probability of each class."""
-    from ecrt.runs.config import read_costs, read_prior
-    from ecrt.runs.model_folder import check_output, open_run, write_predictions
+    from ecrt.runs.model_folder import check_output, write_predictions
 
     check_output(output, source=file)
-    run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+    run = _open(model, class_prior, threshold, costs, positive)
     table = run.predict(file, options=_reading(encoding, decimal), allow_unreadable=allow_unreadable)
     write_predictions(table, output)
-    tell(f"{len(table)} rows predicted.")
+    tell(f"{len(table)} rows predicted. {run.decision}".rstrip())
     tell(f"Predictions: {output}")
 
 
@@ -340,17 +347,19 @@ def export(
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
+    positive: Positive = None,
 ) -> None:
     """Write a model as an ONNX file, which other programs and languages can run."""
-    from ecrt.runs.config import read_costs, read_prior
-    from ecrt.runs.model_folder import check_output, open_run
+    from ecrt.runs.model_folder import check_output
 
     check_output(output, [".onnx"])
-    run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+    run = _open(model, class_prior, threshold, costs, positive)
     names = run.export(output)
     size = run.config.image_size
     rows = f"what ecrt.load({str(model / 'model')!r}).read_rows gives"
     images = f"float32 of shape (n, 3, {size}, {size}), RGB from -1 (0) to 1 (255)"
+    if run.decision:
+        tell(run.decision)
     tell(f"Input X: {images if run.of_images else rows}. Outputs: {', '.join(names)}.")
     tell(f"Model: {output}")
 
@@ -362,17 +371,17 @@ def evaluate(
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
+    positive: Positive = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
     allow_unreadable: AllowUnreadable = False,
 ) -> None:
     """Measure a model on labelled data it has not seen."""
     from ecrt.report import write_model_page
-    from ecrt.runs.config import read_costs, read_prior
-    from ecrt.runs.model_folder import open_report, open_run, publish_run
+    from ecrt.runs.model_folder import open_report, publish_run
 
     with nullcontext() if output is None else open_report(output, "metrics.json") as new:
-        run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+        run = _open(model, class_prior, threshold, costs, positive)
         options = _reading(encoding, decimal)
         found = run.evaluate(file, options=options, allow_unreadable=allow_unreadable)
         _print_metrics(found)
@@ -519,6 +528,17 @@ def embed(
     tell(f"Features: {found.file}")
 
 
+def _open(
+    model: Path, class_prior: str | None, threshold: float | None, costs: str | None, positive: str | None
+) -> FittedRun:
+    """The model of a folder, to predict under the prior and the decision that were given, or its own."""
+    from ecrt.runs.config import read_costs, read_prior
+    from ecrt.runs.model_folder import open_run
+
+    given = {"class_prior": read_prior(class_prior), "threshold": threshold, "costs": read_costs(costs)}
+    return open_run(model, **given, positive=positive)
+
+
 def _reading(
     encoding: str | None, decimal: str | None, na: list[str] | None = None, types: list[str] | None = None
 ) -> ReadOptions:
@@ -592,7 +612,8 @@ def _print_metrics(found: Evaluation) -> None:
         named = ", ".join(f"{label} ({rows})" for label, rows in list(found.unknown_labels.items())[:8])
         tell(f"Labels that the model does not know count as errors: {named}.")
     if found.decided:
-        title = "With the threshold" if "threshold" in found.decided else "With the costs"
+        title = "With the costs" if "cost_per_row" in found.decided else "With the threshold"
+        title += f": figures of {found.positive!r}" if found.positive else ""
         Terminal().print(summary_table(title, [dict(found.decided)]))
     if found.plain:
         gains: list[dict[str, object]] = [{"metric": name, **figures} for name, figures in found.plain.items()]

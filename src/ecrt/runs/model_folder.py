@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 from msgspec import Meta
 from numpy.typing import NDArray
-from sklearn.metrics import confusion_matrix
 
 from ecrt.data import (
     LABEL_SEPARATOR,
@@ -48,7 +47,7 @@ from ecrt.disk import (
 from ecrt.errors import InputError, ModelFileError, hide_warnings, warn_user
 from ecrt.estimators import ECRTClassifier, load
 from ecrt.estimators.base import log_prior_of
-from ecrt.estimators.decisions import cost_matrix
+from ecrt.estimators.decisions import cost_matrix, cut_of
 from ecrt.estimators.inputs import resolve_device
 from ecrt.io.model_files import package_versions
 from ecrt.rivals import BaselineClassifier
@@ -58,7 +57,6 @@ from ecrt.runs.config import (
     FitConfig,
     Target,
     TaskName,
-    decide,
     labelled,
     read_config,
     read_target,
@@ -66,7 +64,7 @@ from ecrt.runs.config import (
     warn_of_copies,
     with_weights,
 )
-from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate, measure
+from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate, measure, positive_figures
 from ecrt.stages import Encoder
 from ecrt.training import interrupted_at_once, stop_requested
 
@@ -267,8 +265,11 @@ def fit_file(
         if target.task != "classification":
             raise InputError(f"use_unlabelled needs one label for each row; the task is {target.task}.")
         say(f"{len(more['X_unlabelled'])} rows without a label are tried as well.")
-    _check_decision(target, config)
-    model = _make_estimator(data, target, config, verbose=verbose).set_params(checkpoint=checkpoint)
+    config = _with_positive(target, config, weight)
+    costs = _check_decision(target, config)
+    model = _make_estimator(data, target, config, costs, verbose=verbose).set_params(checkpoint=checkpoint)
+    # A threshold is not moved by held-out rows, as costs of a fit may be: it is set afterwards.
+    threshold = {} if config.threshold is None else {"costs": costs}
     train_rows, test_rows = stratified_holdout(_strata(target), config.test_size, np.random.default_rng(config.seed))
 
     found: Evaluation | None = None
@@ -280,10 +281,11 @@ def fit_file(
         say(f"Fitting on all {len(target.y)} rows.")
     of_train: dict[str, Any] = {} if weight is None else {"sample_weight": weight[train_rows]}
     _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows], **more, **of_train)
+    model.set_params(**threshold)
     interrupted = STOPPED if stop_requested() else ""
     if len(test_rows):
         tested, truth = data.take(test_rows).X, replace(target, y=target.y[test_rows])
-        found = measure(model, tested, truth, title=path.name)
+        found = _with_decision(measure(model, tested, truth, title=path.name), model, config)
         if target.task == "classification" and not interrupted:
             say("Fitting plain logit adjustment on the same rows, for comparison.")
             plain = _plain(model)
@@ -293,7 +295,9 @@ def fit_file(
         if again:
             say(f"Fitting on all {len(target.y)} rows.")
             of_all: dict[str, Any] = {} if weight is None else {"sample_weight": weight}
+            model.set_params(**dict.fromkeys(threshold))
             again = _refitted(model, data.X, target.y, **more, **of_all)
+            model.set_params(**threshold)
             interrupted = "" if again else NOT_REFITTED.format(len(train_rows))
         title = f"{found.title} ({interrupted})" if interrupted else found.title
         kept = "members and options" if config.method == OURS else "options"
@@ -358,7 +362,7 @@ def _subject(n_fitted: int, n_rows: int, *, again: bool, kept: str) -> str:
     )
 
 
-def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose: bool) -> Any:
+def _make_estimator(data: DataFile, target: Target, config: FitConfig, costs: Any, *, verbose: bool) -> Any:
     """The estimator that target and settings ask for; images have a network as encoder unless another is named."""
     if target.task not in config.estimators:
         raise InputError(f"method={config.method} is for classes; the task is {target.task}.")
@@ -371,7 +375,7 @@ def _make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbos
         options["encoder"] = usual | asked
     options |= {"device": config.device, "random_state": config.seed, "verbose": verbose}
     if target.task == "classification":
-        options |= {"class_prior": config.prior, "costs": config.costs_by_class}
+        options |= {"class_prior": config.prior, "costs": costs if config.threshold is None else None}
     elif target.task == "multilabel":
         options["class_prior"] = config.class_prior or "training"
     return config.make(config.estimators[target.task], options)
@@ -387,8 +391,17 @@ def _plain(model: Any) -> ECRTClassifier:
     )  # fmt: skip
 
 
-def _check_decision(target: Target, config: FitConfig) -> None:
-    """Whether prior, threshold and costs suit the classes should be known before the long run."""
+def _with_positive(target: Target, config: FitConfig, weight: NDArray[np.float64] | None) -> FitConfig:
+    """The settings with the class that a threshold or costs are for, so that it is the same one ever after."""
+    if target.task != "classification" or not (config.decides or config.positive is not None):
+        return config
+    classes, places = np.unique(target.y, return_inverse=True)
+    place = config.positive_place(classes, np.bincount(places, weights=weight))
+    return replace(config, positive=str(classes[place]))
+
+
+def _check_decision(target: Target, config: FitConfig) -> dict[str, Any] | None:
+    """The model's costs. Whether prior, threshold and costs suit the classes should be known before the long run."""
     idle = [name for name in ("class_prior", "positive") if getattr(config, name) is not None]
     if idle and target.task == "regression":
         raise InputError(f"{' and '.join(idle)} would have no effect: the task is regression, which has no classes.")
@@ -396,13 +409,24 @@ def _check_decision(target: Target, config: FitConfig) -> None:
         several = target.task == "multilabel"
         log_prior_of(config.class_prior, np.array(target.names) if several else np.unique(target.y), several=several)
     if config.threshold is None and config.costs is None:
-        return
+        return None
     if target.task != "classification":
         raise InputError(f"A threshold or costs need classes; the task is {target.task}.")
     classes, counts = np.unique(target.y, return_counts=True)
-    config.decision(classes, counts)
-    if config.costs_by_class is not None:
-        cost_matrix(config.costs_by_class, classes)
+    costs = config.model_costs(classes, counts)
+    cost_matrix(costs, classes)
+    return costs
+
+
+def _with_decision(found: Evaluation, model: Any, config: FitConfig) -> Evaluation:
+    """Test results with what a threshold, or costs of a miss and a false alarm, give for the positive class."""
+    if found.task != "classification" or not config.decides:
+        return found
+    place = config.positive_place(model.classes_, model.class_counts_)
+    threshold = {"threshold": cut_of(model.cost_matrix_, place, model._offsets)}
+    paid = found.decided if config.threshold is None else {}
+    decided = threshold | positive_figures(found, place) | paid
+    return replace(found, positive=str(model.classes_[place]), decided=decided)
 
 
 def _fit(model: Any, X: Any, y: Any, *, again: bool = False, **more: Any) -> None:
@@ -418,7 +442,10 @@ def _card_figures(found: Evaluation, config: FitConfig) -> tuple[dict[str, float
     """The figures that the model's card shows, and what they are of."""
     if found.task == "classification":
         prior = "training" if config.prior == "training" else "balanced"
-        return found.metrics[prior] | found.decided, f"{found.subject} They are under the {prior} class prior."
+        said = f"{found.subject} They are under the {prior} class prior."
+        if found.positive:
+            said += f" Threshold, recall, precision and false alarms are those of the class {found.positive!r}."
+        return found.metrics[prior] | found.decided, said
     main = next(iter(found.metrics.values()))
     return {name: value for name, value in main.items() if np.isfinite(value)}, found.subject
 
@@ -459,9 +486,9 @@ class FittedRun:
     columns: tuple[ColumnReading, ...] = ()
 
     @property
-    def decision(self) -> tuple[float, int] | None:
-        """From which probability on which class is predicted, if it is not the most probable one."""
-        return self.config.decision(self.model.classes_, self.model.class_counts_)
+    def decision(self) -> str:
+        """How it is decided under a threshold or costs, in a sentence; empty without these."""
+        return str(self.model.decision_verdict_) if self.task == "classification" else ""
 
     @property
     def of_images(self) -> bool:
@@ -516,8 +543,7 @@ class FittedRun:
         probabilities = model.predict_proba(X)
         if self.task == "classification":
             names = model.classes_
-            decided = self.decision is not None
-            predicted: Any = names[decide(probabilities, self.decision)] if decided else model.predict(X)
+            predicted: Any = model.predict(X)
         else:
             predicted = [LABEL_SEPARATOR.join(names[row]) for row in np.asarray(model.predict(X)).astype(bool)]
         found = pd.DataFrame(probabilities, columns=[f"p_{name}" for name in names])
@@ -525,13 +551,11 @@ class FittedRun:
         return found
 
     def export(self, output: Path) -> tuple[str, ...]:
-        """Write the model as an ONNX file, with its threshold if there is one; gives the names of its outputs."""
+        """Write the model as an ONNX file, with its costs if there are any; gives the names of its outputs."""
         size = self.config.image_size
         shown = Images(np.zeros((1, 3, size, size), np.uint8)) if self.of_images else None
         module = self.model.to_module()
         told = {} if self.task == "classification" else {"targets": self.names}
-        if self.task == "classification" and self.decision is not None:
-            module.outcome.decide(*self.decision)
         self.model._write_onnx(module, output, shown, **told)
         return module.output_names
 
@@ -546,30 +570,10 @@ class FittedRun:
         data = labelled(self.read(path, target=names, **how))
         target = read_target(data, names, self.task, labels=self.names, classes=classes)
         with hide_warnings(NOT_AS_FITTED):
-            found = measure(self.model, data.X, target, title=path.name)
-            decided = self._decided(data.X, target.y) if self.task == "classification" else {}
+            found = _with_decision(measure(self.model, data.X, target, title=path.name), self.model, self.config)
         subject = f"Figures are of the saved model, on the rows of {path.name}, whether it was fitted on them or not."
         columns = tuple(column_rows([column for column in data.columns if column.is_used]))
-        return replace(found, subject=subject, columns=columns, decided=decided or found.decided)
-
-    def _decided(self, X: Any, y: Any) -> dict[str, float]:
-        """What the threshold gives, if there is one."""
-        if self.decision is None:
-            return {}
-        threshold, place = self.decision
-        predicted = decide(self.model.predict_proba(X), self.decision) == place
-        truth = y == self.model.classes_[place]
-        (right_no, false_alarms), (misses, hits) = confusion_matrix(truth, predicted, labels=[False, True])
-        figures = {
-            "threshold": threshold,
-            "recall": hits / max(hits + misses, 1),
-            "precision": hits / max(hits + false_alarms, 1),
-            "false_alarm_rate": false_alarms / max(false_alarms + right_no, 1),
-        }
-        if (costs := self.config.costs) is not None:
-            paid: Any = (costs["miss"], costs["false_alarm"])
-            figures["cost_per_row"] = (paid[0] * misses + paid[1] * false_alarms) / len(y)
-        return {name: float(value) for name, value in figures.items()}
+        return replace(found, subject=subject, columns=columns)
 
 
 def open_run(folder: Path, **changes: Any) -> FittedRun:
@@ -585,14 +589,20 @@ def open_run(folder: Path, **changes: Any) -> FittedRun:
     # Costs weigh what really happens, so they bring the training prior; a threshold keeps that of the fit.
     prior = config.prior if "costs" not in changes or config.class_prior else "training"
     if changes.keys() & {"threshold", "costs"}:
-        config = replace(config, **({"threshold": None, "costs": None} | changes))
+        config = replace(config, threshold=changes.get("threshold"), costs=changes.get("costs"))
+    if "positive" in changes:
+        config = replace(config, positive=changes["positive"])
+        if not config.decides:
+            raise InputError("--positive has no effect without a threshold, or costs of a miss and a false alarm.")
     model = load(_model_folder(folder))
     target = _read_target_file(folder / TARGET_FILE, model)
     task = target.task
     if task == "classification":
         config = replace(config, class_prior=changes.get("class_prior", prior))
-        model.set_params(class_prior=config.prior, costs=config.costs_by_class)
-        _ = model.cost_matrix_  # refuses costs of other classes
+        model.set_params(class_prior=config.prior)
+        if changes.keys() & {"threshold", "costs", "positive"}:
+            model.set_params(costs=config.model_costs(model.classes_, model.class_counts_))
+            _ = model.cost_matrix_  # refuses costs of other classes
     elif changes:
         raise InputError(f"{sorted(changes)} can be changed for a classification only; the task is {task}.")
     return FittedRun(model, config, task, target.names, target.columns)
