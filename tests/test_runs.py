@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import shlex
 import shutil
 import signal
 
@@ -196,6 +198,28 @@ def test_a_method_that_does_not_suit_is_refused(wine, tmp_path, arguments, messa
     result = invoke("fit", wine, *arguments, "-o", tmp_path / "fit")
     assert result.exit_code == 1
     assert message in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("stdin", [False, True])
+def test_the_next_command_reads_the_file_as_the_fit_did(wine, tmp_path, stdin):
+    file, settings = tmp_path / "odd names.csv", tmp_path / "settings.yaml"
+    table = pd.read_csv(wine).assign(leak=lambda rows: rows["kind"], often=1, code=np.arange(178) % 3)
+    table.to_csv(file, index=False, encoding="utf-16")
+    settings.write_text("target: kind\nclass_prior: training\ndrop: [leak]\n")
+    words = ["fit", "-" if stdin else file, "--config", settings, "--weight", "often", "--id", "bottle", "--na", "-999",
+             "--types", "code=category", "--encoding", "utf-16", "-o", tmp_path / "fit", *QUICK]  # fmt: skip
+    result = CliRunner().invoke(app, [str(word) for word in words], input=file.read_bytes() if stdin else None)
+    assert result.exit_code == 0, result.output
+    following = result.output.partition("Next: ")[2].splitlines()[0]
+    assert following in html.unescape((tmp_path / "fit" / "report.html").read_text())
+    program, *words = shlex.split(following)
+    assert (program, words[:2]) == ("ecrt", ["compare", "FILE" if stdin else str(file)])
+    assert words[2:] == ["--target", "kind", "--id", "bottle", "--drop", "leak", "--drop", "often", "--encoding",
+                         "utf-16", "--na", "-999", "--types", "code=category", "--prior", "training"]  # fmt: skip
+    if not stdin:
+        quick = ["--methods", "lda,weighted-logistic", "--seeds", 2, "--trials", 1, "--jobs", 1]
+        compared = invoke(*words, *quick, "-o", tmp_path / "compared")
+        assert compared.exit_code == 0, compared.output
 
 
 FOREIGN_SEAL = '{"format": 1, "interrupted": false, "files": {"precious/a": "0", "data.csv": "0"}}'

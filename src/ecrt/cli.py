@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # at run time it would take seconds
     from ecrt.data import ColumnReading, ReadOptions
     from ecrt.metrics import PriorName
     from ecrt.runs import Evaluation
+    from ecrt.runs.config import FitConfig
     from ecrt.runs.model_folder import FittedRun
 
 
@@ -297,7 +298,7 @@ def fit(
                 raise typer.Exit(128 + stop.signal) from None
         if found is not None:
             _print_metrics(found)
-            following = "" if interrupted else _next_command(file, target, output, found, chosen.method)
+            following = "" if interrupted else _next_command(file, output, found, chosen)
             write_model_page(found, new.path, next_command=following)
         place = publish_run(new, interrupted=bool(interrupted))
         if checkpoint is not None and not interrupted:
@@ -307,7 +308,7 @@ def fit(
         tell(f"Report: {place / 'report.html'}")
     tell(f"Model: {place / 'model'}")
     if not interrupted:
-        tell(f"Next: {_next_command(file, target, place, found, chosen.method)}")
+        tell(f"Next: {_next_command(file, place, found, chosen)}")
     if interrupted:
         kept = "" if place == output else f" {output} is as it was."
         warn(f"Interrupted: {interrupted}.{kept}")
@@ -443,9 +444,9 @@ def compare(
         )  # fmt: skip
     _print_comparison(found)
     aside = [name for name in (group, time) if name is not None]
-    following = _fit_command(
-        file, target, _recommended(found), ids=ids, drop=[*(drop or []), *aside], encoding=encoding, decimal=decimal,
-        na=na, types=types, class_prior="training" if prior == "training" else None,
+    following = _command(
+        "fit", file, target=target, method=_recommended(found), ids=ids, drop=[*(drop or []), *aside],
+        encoding=encoding, decimal=decimal, na=na, types=types, class_prior="training" if prior == "training" else None,
     )  # fmt: skip
     tell(f"Report: {write_comparison_page(found, output, next_command=following)}")
     tell(f"Next: {following}")
@@ -483,9 +484,9 @@ def diagnose(
         Terminal().print(rich_table(diagnosis_table(found)))
         tell(recommendation_text(found))
         aside = [] if seen is None else [seen]
-        following = _fit_command(
-            file, target, "logit-adjusted" if found.recommendation == "do not use" else "ecrt", ids=ids,
-            drop=[*(drop or []), *aside], encoding=encoding, decimal=decimal, na=na, types=types,
+        following = _command(
+            "fit", file, target=target, method="logit-adjusted" if found.recommendation == "do not use" else None,
+            ids=ids, drop=[*(drop or []), *aside], encoding=encoding, decimal=decimal, na=na, types=types,
         )  # fmt: skip
         write_diagnosis_page(found, new.path, next_command=following)
         publish_run(new)
@@ -571,28 +572,34 @@ def _print_columns(columns: Sequence[ColumnReading]) -> None:
         )
 
 
-def _next_command(file: Path, target: list[str] | None, place: Path, found: Evaluation | None, method: str) -> str:
+def _next_command(file: Path, place: Path, found: Evaluation | None, chosen: FitConfig) -> str:
     """What to type next: predict or, where ECRT gains nothing over plain logit adjustment, compare methods."""
-    gains = [] if found is None or method != "ecrt" else [one["low"] for one in found.plain.values()]
+    gains = [] if found is None or chosen.method != "ecrt" else [one["low"] for one in found.plain.values()]
     if gains and max(gains) <= 0 and file.suffix != ".npz" and not file.is_dir():
-        columns = " ".join(f"--target {shlex.quote(name)}" for name in target or [])
-        return f"ecrt compare {shlex.quote(str(file))} {columns}".rstrip()
+        aside = [] if chosen.weight is None else [chosen.weight]  # compare takes no weights
+        return _command(
+            "compare", file, target=chosen.target, ids=chosen.id, drop=[*chosen.drop, *aside],
+            encoding=chosen.encoding, decimal=chosen.decimal, na=chosen.na,
+            types=[f"{name}={kind}" for name, kind in chosen.types.items()],
+            prior="training" if chosen.prior == "training" else None,
+        )  # fmt: skip
     return f"ecrt predict {shlex.quote(str(place))} NEW_ROWS"
 
 
-def _recommended(found: Comparison) -> str:
-    """What ``ecrt fit --method`` calls the method with the best mean, of those that can be saved."""
+def _recommended(found: Comparison) -> str | None:
+    """What ``ecrt fit --method`` calls the method with the best mean, of those that can be saved; None for ECRT."""
     from ecrt.comparison import METHODS
 
     names = [METHODS[name].fitted_as for name in found.ranking(found.prior) if name in METHODS]
-    return next((name for name in names if name is not None), "ecrt")
+    best = next((name for name in names if name is not None), "ecrt")
+    return None if best == "ecrt" else best
 
 
-def _fit_command(file: Path, target: str | None, method: str, **options: str | list[str] | None) -> str:
-    """The command that fits a method on the same file, read in the same way."""
-    words = ["ecrt", "fit", str(file)]
-    for name, given in {"target": target, "method": None if method == "ecrt" else method, **options}.items():
-        flag = "--id" if name == "ids" else "--" + name.replace("_", "-")
+def _command(name: str, file: Path, **options: str | Sequence[str] | None) -> str:
+    """A command on the same file, read in the same way; FILE stands for what came from stdin."""
+    words = ["ecrt", name, "FILE" if str(file) == "-" else str(file)]
+    for option, given in options.items():
+        flag = "--id" if option == "ids" else "--" + option.replace("_", "-")
         words += [word for one in ([given] if isinstance(given, str) else given or []) for word in (flag, one)]
     return shlex.join(words)
 
