@@ -581,7 +581,13 @@ def test_evaluate_counts_labels_that_the_model_does_not_know_as_missed(tmp_path)
     assert unknown["micro_f1"] < known["micro_f1"]
     assert unknown["accuracy"] < known["accuracy"]
     assert unknown["subset_accuracy"] <= 30 / 40
-    assert "does not know these labels: “new” (10 rows)" in (tmp_path / "unknown" / "report.html").read_text()
+    page, told = (tmp_path / "unknown" / "report.html").read_text(), figures["unknown"]
+    assert "does not know these labels: “new” (10 rows)" in page
+    errors, without = "accuracy, macro_f1, micro_f1, subset_accuracy", "bce, mean_average_precision"
+    assert f"errors in {errors}; they are left out of {without}." in page
+    assert f"new (10). Errors in {errors}; left out of {without}." in result.output
+    for name in told["metrics"]["test"]:
+        assert (name in errors.split(", ")) == (unknown[name] != known[name])
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])

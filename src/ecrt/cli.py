@@ -617,7 +617,8 @@ def _print_metrics(found: Evaluation) -> None:
     Terminal().print(summary_table("", rows))
     if found.unknown_labels:
         named = ", ".join(f"{label} ({rows})" for label, rows in list(found.unknown_labels.items())[:8])
-        tell(f"Labels that the model does not know count as errors: {named}.")
+        errors, without = (", ".join(names) for names in found.unknown_in)
+        tell(f"Labels that the model does not know: {named}. Errors in {errors}; left out of {without}.")
     if found.decided:
         title = "With the costs" if "cost_per_row" in found.decided else "With the threshold"
         title += f": figures of {found.positive!r}" if found.positive else ""

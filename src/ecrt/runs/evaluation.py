@@ -46,6 +46,13 @@ Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
+COUNT_UNKNOWN = {"top1", "top5", "macro_f1", "accuracy", "micro_f1", "subset_accuracy", "precision", "false_alarm_rate"}
+"""Figures in which a label that the model does not know is an error; the others know classes of the model alone."""
+
+OF_KNOWN = {"threshold", "recall"}
+"""Figures on which other rows have no bearing."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
     """A model on test rows.
@@ -104,6 +111,12 @@ class Evaluation:
         """The truth of each test row."""
         return self.arrays["y"]
 
+    @property
+    def unknown_in(self) -> tuple[list[str], list[str]]:
+        """Figures in which labels that the model does not know are errors, and those that leave them out."""
+        names = [*next(iter(self.metrics.values())), *(name for name in self.decided if name not in OF_KNOWN)]
+        return [name for name in names if name in COUNT_UNKNOWN], [name for name in names if name not in COUNT_UNKNOWN]
+
     def under(self, prior: str, name: str) -> NDArray[Any]:
         """One of the arrays that there are for each prior."""
         return self.arrays[f"{name}.{prior}"]
@@ -141,7 +154,7 @@ def evaluate(clf: ECRTClassifier | BaselineClassifier, X: Any, y: ArrayLike, *, 
     ----------
     clf : a fitted classifier, ours or a rival.
     X, y : test rows, or a torch Dataset of them, and their labels. Labels that were not in training count as wrong in
-        accuracy and are left out where a probability is needed.
+        the figures of ``COUNT_UNKNOWN``, and are left out of the others.
     title : what the data are, for the report.
     """
     labels = column_or_1d(y).tolist()
