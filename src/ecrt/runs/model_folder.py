@@ -273,6 +273,7 @@ def fit_file(
     train_rows, test_rows = stratified_holdout(_strata(target), config.test_size, np.random.default_rng(config.seed))
 
     found: Evaluation | None = None
+    again = False
     if len(test_rows):
         say(f"Fitting on {len(train_rows)} rows, to be tested on the other {len(test_rows)}.")
         if target.task == "classification":
@@ -303,10 +304,15 @@ def fit_file(
         kept = "members and options" if config.method == OURS else "options"
         subject = _subject(len(train_rows), len(target.y), again=again, kept=kept)
         if weight is not None:
-            subject += f" Rows had the weights of the column {config.weight!r} in the fit; each test row counts once."
+            subject += (
+                f" Rows had the weights of the column {config.weight!r} in the fit: these {len(train_rows):,} count as "
+                f"{weight[train_rows].sum():,.6g}. Each test row counts once."
+            )
         found = replace(found, title=title, subject=subject, columns=tuple(column_rows(columns)))
         model.metrics_, model.metrics_of_ = _card_figures(found, config)
     model.columns_read_ = tuple(column_rows(columns))
+    if weight is not None:
+        model.rows_weighed_ = len(target.y) if again or not len(test_rows) else len(train_rows)
     if interrupted:
         model.interrupted_ = interrupted
     write_text(output / CONFIG_FILE, config.as_yaml())
