@@ -110,7 +110,7 @@ def test_items_of_another_shape_than_those_of_the_fit_are_named():
 
 def test_a_device_that_is_not_there_is_named():
     if not torch.cuda.is_available():
-        with pytest.raises(InputError, match="device='cuda' cannot be used here"):
+        with pytest.raises(InputError, match=r"device='cuda' cannot be used here\. Use 'auto' or 'cpu', since"):
             ECRTClassifier(**LINEAR, device="cuda").fit(X, Y)
 
 

@@ -144,6 +144,11 @@ def test_unknown_labels_are_counted_and_said(fitted: ECRTClassifier, table: tupl
     assert found.metrics["balanced"]["nll"] == pytest.approx(rest.metrics["balanced"]["nll"])
     assert found.metrics["balanced"]["top1"] == pytest.approx(rest.metrics["balanced"]["top1"] * 296 / 300)
     assert (found.arrays["real_y"] >= 0).all()
+    names = found.metrics["balanced"]
+    counting, left_out = found.unknown_in
+    for name in names:
+        changed = names[name] != pytest.approx(rest.metrics["balanced"][name])
+        assert (name in counting, name in left_out) == (changed, not changed)
 
 
 def test_labels_none_of_which_is_known_are_refused(

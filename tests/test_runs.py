@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import shlex
+import shutil
 import signal
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 import yaml
@@ -18,9 +22,11 @@ import ecrt
 from ecrt.cli import app
 from ecrt.data import DataFile
 from ecrt.errors import InputError
-from ecrt.runs.config import FitConfig, decide, labelled, read_config, read_target
-from ecrt.runs.model_folder import open_run
+from ecrt.estimators.decisions import cost_matrix, lowest_cost
+from ecrt.runs.config import FitConfig, labelled, read_config, read_target
+from ecrt.runs.model_folder import OWN, open_run
 from ecrt.training import _run_epoch
+from stopping import snapshot
 
 QUICK = ["--set", "model.demixing=linear", "--set", "model.head=linear"]
 
@@ -123,12 +129,16 @@ def test_inspect_shows_the_card(fitted):
         (["fit", "{wine}", "--target", "kind", "--costs", "3"], "such as 10:1"),
         (["fit", "{wine}", "--target", "kind", "--class-prior", "flat"], "use balanced, training"),
         (["fit", "{wine}", "--target", "kind", "--device", "abacus"], "abacus"),
-        (["fit", "{wine}", "--target", "kind", "--device", "cuda:99"], "device='cuda:99' cannot be used here"),
+        (
+            ["fit", "{wine}", "--target", "kind", "--device", "cuda:99"],
+            "device='cuda:99' cannot be used here. Use 'auto'",
+        ),
         (["fit", "{wine}", "--target", "kind", "--config", "none.yaml"], "none.yaml cannot be read"),
         (["predict", "{tmp}", "{wine}"], "no config.yaml"),
         (["predict", "{saved}", "{wine}"], "is read there, by ecrt.load"),
         (["predict", "{fitted}", "{short}"], r"lacks the columns ['ash']"),
         (["predict", "{fitted}", "{wine}", "-o", "p.xls"], "must end in"),
+        (["export", "{fitted}", "-o", "{short}"], "must end in .onnx"),
         (["evaluate", "{fitted}", "{short}"], "no column"),
         (["inspect", "{tmp}"], "model.json"),
     ],
@@ -148,6 +158,7 @@ def test_errors_are_one_line(wine, fitted, tmp_path, monkeypatch, arguments, mes
     assert message in lines[0]
     assert "Traceback" not in result.output
     assert "--debug" not in lines[0]  # a mistake of the user's, not of ours
+    assert len(pd.read_csv(short)) == len(pd.read_csv(wine))
 
 
 @pytest.mark.parametrize("method", ["logit-adjusted", "balanced-forest"])
@@ -189,29 +200,159 @@ def test_a_method_that_does_not_suit_is_refused(wine, tmp_path, arguments, messa
     assert message in " ".join(result.output.split())
 
 
-def test_a_folder_with_other_files_is_left_alone(wine, tmp_path):
-    (tmp_path / "thesis.txt").write_text("all of it")
-    result = invoke("fit", wine, "--target", "kind", "-o", tmp_path, *QUICK)
-    assert result.exit_code == 1
-    assert "--force" in result.stderr
-
-
-def test_threshold_and_costs_decide_between_two_classes(tmp_path):
-    data = load_breast_cancer(as_frame=True)
-    file = tmp_path / "cancer.csv"
-    data.frame.to_csv(file, index=False)
-    result = invoke("fit", file, "--target", "target", "-o", tmp_path / "fit", "--costs", "50:1", *QUICK)
+@pytest.mark.parametrize("stdin", [False, True])
+def test_the_next_command_reads_the_file_as_the_fit_did(wine, tmp_path, stdin):
+    file, settings = tmp_path / "odd names.csv", tmp_path / "settings.yaml"
+    table = pd.read_csv(wine).assign(leak=lambda rows: rows["kind"], often=1, code=np.arange(178) % 3)
+    table.to_csv(file, index=False, encoding="utf-16")
+    settings.write_text("target: kind\nclass_prior: training\ndrop: [leak]\n")
+    words = ["fit", "-" if stdin else file, "--config", settings, "--weight", "often", "--id", "bottle", "--na", "-999",
+             "--types", "code=category", "--encoding", "utf-16", "-o", tmp_path / "fit", *QUICK]  # fmt: skip
+    result = CliRunner().invoke(app, [str(word) for word in words], input=file.read_bytes() if stdin else None)
     assert result.exit_code == 0, result.output
-    results = {}
-    for name, options in {"costs": [], "high": ["--threshold", "0.99"], "low": ["--threshold", "0.01"]}.items():
-        output = tmp_path / f"{name}.csv"
-        assert invoke("predict", tmp_path / "fit", file, "-o", output, *options).exit_code == 0
-        results[name] = pd.read_csv(output)
-    sick = {name: (table["predicted"] == 0).sum() for name, table in results.items()}
-    assert sick["high"] < sick["costs"] < sick["low"]
-    assert ((results["costs"]["p_0"] >= 1 / 51) == (results["costs"]["predicted"] == 0)).all()
-    evaluated = invoke("evaluate", tmp_path / "fit", file)
-    assert "cost_per_row" in evaluated.output
+    following = result.output.partition("Next: ")[2].splitlines()[0]
+    assert following in html.unescape((tmp_path / "fit" / "report.html").read_text())
+    program, *words = shlex.split(following)
+    assert (program, words[:2]) == ("ecrt", ["compare", "FILE" if stdin else str(file)])
+    assert words[2:] == ["--target", "kind", "--id", "bottle", "--drop", "leak", "--drop", "often", "--encoding",
+                         "utf-16", "--na", "-999", "--types", "code=category", "--prior", "training"]  # fmt: skip
+    if not stdin:
+        quick = ["--methods", "lda,weighted-logistic", "--seeds", 2, "--trials", 1, "--jobs", 1]
+        compared = invoke(*words, *quick, "-o", tmp_path / "compared")
+        assert compared.exit_code == 0, compared.output
+
+
+FOREIGN_SEAL = '{"format": 1, "interrupted": false, "files": {"precious/a": "0", "data.csv": "0"}}'
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["thesis.txt"],
+        ["config.yaml", "model/weights.bin", "plots/mine.png", "metrics.json"],
+        ["config.yaml", "run.json", "precious/a", "data.csv"],
+    ],
+)
+def test_a_folder_with_other_files_is_left_alone(wine, fitted, tmp_path, files):
+    place = tmp_path / "mine"
+    for name in files:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(FOREIGN_SEAL if name == "run.json" else "mine")
+    before = snapshot(place)
+    for words in (
+        ["fit", wine, "--target", "kind"],
+        ["evaluate", fitted, wine],
+        ["diagnose", wine, "--target", "kind"],
+    ):
+        result = invoke(*words, "-o", place)
+        assert result.exit_code == 1
+        assert ("--force" in result.stderr) == (words[0] == "fit")
+        assert snapshot(place) == before
+    assert invoke("fit", wine, "--target", "kind", "-o", place, "--force", *QUICK).exit_code == 0
+    after = snapshot(place)
+    kept = [name for name in files if name.partition("/")[0] not in OWN]
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+
+
+def test_a_run_is_replaced_by_the_next_unless_something_in_it_is_not_its_own(wine, tmp_path):
+    place = tmp_path / "run"
+    words = ["fit", wine, "--target", "kind", "-o", place, *QUICK]
+    assert invoke(*words).exit_code == 0
+    (place / "notes.txt").write_text("mine")
+    assert invoke(*words).exit_code == 0
+    assert (place / "notes.txt").read_text() == "mine"
+    for name in ("plots/mine.svg", "model/weights.bin", "config.yaml", "run.json"):
+        shutil.copytree(place, tmp_path / "copy")
+        (tmp_path / "copy" / name).write_text("mine")
+        result = invoke("fit", wine, "--target", "kind", "-o", tmp_path / "copy", *QUICK)
+        assert result.exit_code == 1
+        assert ("holds other files" if name == "run.json" else name) in result.stderr
+        assert (tmp_path / "copy" / name).read_text() == "mine"
+        shutil.rmtree(tmp_path / "copy")
+
+
+def test_a_report_is_replaced_by_the_next_of_its_kind_alone(wine, fitted, tmp_path):
+    place = tmp_path / "report"
+    assert invoke("evaluate", fitted, wine, "-o", place).exit_code == 0
+    assert invoke("evaluate", fitted, wine, "-o", place).exit_code == 0
+    assert "holds other files" in invoke("diagnose", wine, "--target", "kind", "-o", place).stderr
+    (place / "plots" / "mine.svg").write_text("mine")
+    assert "plots/mine.svg" in invoke("evaluate", fitted, wine, "-o", place).stderr
+
+
+@pytest.fixture(scope="module")
+def cancer(tmp_path_factory):
+    data = load_breast_cancer(as_frame=True)
+    file = tmp_path_factory.mktemp("cancer") / "cancer.csv"
+    data.data.iloc[:, :4].assign(state=np.where(data.target == 0, "ill", "well")).to_csv(file, index=False)
+    return file
+
+
+@pytest.mark.parametrize("method", ["ecrt", "balanced-forest"])
+def test_threshold_and_costs_decide_and_are_kept_in_the_model(cancer, tmp_path, method):
+    more = QUICK if method == "ecrt" else ["--method", method, "--set", "method.n_estimators=10"]
+    table = pd.read_csv(cancer)
+    for number, options in enumerate((["--costs", "50:1"], ["--threshold", "0.3"], ["--threshold", "0.99"])):
+        place, said = tmp_path / str(number), tmp_path / "said.csv"
+        result = invoke("fit", cancer, "--target", "state", "-o", place, *options, *more)
+        assert result.exit_code == 0, result.output
+        model = ecrt.load(place / "model")
+        assert model.class_prior == ("training" if options[0] == "--costs" else "balanced")
+        cut = 1 / 51 if options[0] == "--costs" else float(options[1])
+        predicted = invoke("predict", place, cancer, "-o", said)
+        found = pd.read_csv(said)
+        assert (found["predicted"] == model.predict(table.drop(columns="state"))).all()
+        assert ((found["p_ill"] >= cut - 1e-9) == (found["predicted"] == "ill")).all()
+        evaluated = invoke("evaluate", place, cancer, "-o", tmp_path / f"e{number}")
+        sentence = f"'ill' is predicted from a probability of {cut:.4g} on, 'well' below it."
+        for text in (result.output, predicted.output, evaluated.output):
+            assert sentence in " ".join(text.split())
+        card = (place / "model" / "MODEL_CARD.md").read_text()
+        assert sentence in card
+        assert "false alarms are those of the class 'ill'." in card
+        page = (place / "report.html").read_text().replace("&#39;", "'")
+        assert sentence in page.partition("Decision</h3>")[2]
+        figures = json.loads((tmp_path / f"e{number}" / "metrics.json").read_text())
+        ill = table["state"] == "ill"
+        assert figures["positive"] == "ill"
+        assert figures["decided"]["recall"] == pytest.approx((found["predicted"][ill] == "ill").mean())
+        assert figures["decided"]["false_alarm_rate"] == pytest.approx((found["predicted"][~ill] == "ill").mean())
+        assert ("cost_per_row" in figures["decided"]) == (options[0] == "--costs")
+        if options[0] == "--costs":
+            paid = 50 * (ill & (found["predicted"] != "ill")) + (~ill & (found["predicted"] == "ill"))
+            assert figures["decided"]["cost_per_row"] == pytest.approx(paid.mean())
+    other = invoke("predict", place, cancer, "--threshold", "0.3", "--positive", "well", "-o", said)
+    assert "'ill' is predicted from a probability of 0.7 on" in other.output
+    assert "has no effect" in invoke("predict", fitted_plain(cancer), cancer, "--positive", "well", "-o", said).stderr
+
+
+def fitted_plain(file):
+    place = file.parent / "plain"
+    assert place.exists() or invoke("fit", file, "--target", "state", "-o", place, *QUICK).exit_code == 0
+    return place
+
+
+def test_where_no_class_is_rarer_the_positive_one_is_asked_for(cancer, tmp_path):
+    table = pd.read_csv(cancer)
+    equal = tmp_path / "equal.csv"
+    pd.concat([table[table["state"] == name][:60] for name in ("ill", "well")]).to_csv(equal, index=False)
+    words = ["fit", equal, "--target", "state", *QUICK, "-o", tmp_path / "fit"]
+    refused = invoke(*words, "--costs", "20:1")
+    assert refused.exit_code == 1
+    assert "such as --positive well" in refused.stderr
+    assert invoke(*words).exit_code == 0
+    for more in (["--threshold", "0.1"], ["--costs", "20:1"]):
+        assert "--positive" in invoke("evaluate", tmp_path / "fit", equal, *more).stderr
+        found = invoke("evaluate", tmp_path / "fit", equal, *more, "--positive", "ill")
+        assert "figures of 'ill'" in found.output
+    assert invoke(*words, "--costs", "20:1", "--positive", "well").exit_code == 0
+    assert yaml.safe_load((tmp_path / "fit" / "config.yaml").read_text())["positive"] == "well"
+    assert ecrt.load(tmp_path / "fit" / "model").cost_matrix_.tolist() == [[0, 1], [20, 0]]
+    weighted = tmp_path / "weighted.csv"
+    pd.read_csv(equal).assign(w=np.repeat([1, 2], 60)).to_csv(weighted, index=False)
+    words = ["fit", weighted, "--target", "state", "--weight", "w", *QUICK, "-o", tmp_path / "weighted"]
+    assert invoke(*words, "--costs", "20:1").exit_code == 0
+    assert yaml.safe_load((tmp_path / "weighted" / "config.yaml").read_text())["positive"] == "ill"
 
 
 def test_costs_given_later_bring_the_training_prior(wine, tmp_path):
@@ -226,15 +367,24 @@ def test_costs_given_later_bring_the_training_prior(wine, tmp_path):
 
 def test_decision_by_naive_loop():
     classes, counts = np.array(["no", "yes"]), np.array([90, 10])
-    decision = FitConfig(costs={"miss": 3, "false_alarm": 1}).decision(classes, counts)
-    for p in np.linspace(0, 1, 21):
+
+    def decided(config, p):
+        costs = cost_matrix(config.model_costs(classes, counts), classes)
+        return classes[lowest_cost(np.log([[1 - p, p]]), costs)].tolist()
+
+    for p in np.linspace(0.01, 0.99, 99):
         cost_of_no, cost_of_yes = p * 3, (1 - p) * 1
-        wanted = "yes" if cost_of_yes <= cost_of_no else "no"
-        assert classes[decide(np.array([[1 - p, p]]), decision)].tolist() == [wanted]
-    swapped = FitConfig(positive="no", threshold=0.2).decision(classes, counts)
-    assert classes[decide(np.array([[0.3, 0.7], [0.1, 0.9]]), swapped)].tolist() == ["no", "yes"]
+        if abs(cost_of_no - cost_of_yes) > 1e-9:
+            assert decided(FitConfig(costs={"miss": 3, "false_alarm": 1}), p) == [
+                "yes" if cost_of_yes < cost_of_no else "no"
+            ]
+        for threshold in (0.1, 0.3, 0.7):
+            wanted = "yes" if round(p, 6) >= threshold else "no"
+            assert decided(FitConfig(threshold=threshold), p) == [wanted]
+    swapped = FitConfig(positive="no", threshold=0.2)
+    assert [decided(swapped, p) for p in (0.7, 0.9)] == [["no"], ["yes"]]
     with pytest.raises(InputError, match="is not a class"):
-        FitConfig(positive="maybe", threshold=0.2).decision(classes, counts)
+        FitConfig(positive="maybe", threshold=0.2).model_costs(classes, counts)
 
 
 def test_settings_file_overrides_and_names(tmp_path):
@@ -291,6 +441,13 @@ def test_arrays_and_images(tmp_path):
     result = invoke("predict", tmp_path / "i", tmp_path / "images" / "a", "-o", tmp_path / "i.csv")
     assert result.exit_code == 0, result.output
     assert pd.read_csv(tmp_path / "i.csv")["file"].tolist()[0] == "0.png"
+    result = invoke("export", tmp_path / "i", "-o", tmp_path / "i.onnx")
+    assert "(n, 3, 8, 8)" in " ".join(result.output.split())
+    pixels = [np.asarray(Image.open(tmp_path / "images" / "a" / f"{number}.png")) for number in (0, 1)]
+    rows = np.stack(pixels).transpose(0, 3, 1, 2).astype(np.float32) / 127.5 - 1
+    _, p = onnxruntime.InferenceSession(tmp_path / "i.onnx").run(None, {"X": rows})
+    said = pd.read_csv(tmp_path / "i.csv").set_index("file").loc[["0.png", "1.png"], ["p_a", "p_b", "p_c"]]
+    np.testing.assert_allclose(p, said, atol=1e-5)
 
 
 def test_ctrl_c_keeps_the_best_finished_state(tmp_path, monkeypatch):
@@ -424,7 +581,13 @@ def test_evaluate_counts_labels_that_the_model_does_not_know_as_missed(tmp_path)
     assert unknown["micro_f1"] < known["micro_f1"]
     assert unknown["accuracy"] < known["accuracy"]
     assert unknown["subset_accuracy"] <= 30 / 40
-    assert "does not know these labels: “new” (10 rows)" in (tmp_path / "unknown" / "report.html").read_text()
+    page, told = (tmp_path / "unknown" / "report.html").read_text(), figures["unknown"]
+    assert "does not know these labels: “new” (10 rows)" in page
+    errors, without = "accuracy, macro_f1, micro_f1, subset_accuracy", "bce, mean_average_precision"
+    assert f"errors in {errors}; they are left out of {without}." in page
+    assert f"new (10). Errors in {errors}; left out of {without}." in result.output
+    for name in told["metrics"]["test"]:
+        assert (name in errors.split(", ")) == (unknown[name] != known[name])
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])

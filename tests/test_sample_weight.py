@@ -398,8 +398,14 @@ class TestCommand:
         assert "rows of weight 0 are left out" in result.output
         assert yaml.safe_load((tmp_path / "fit" / "config.yaml").read_text())["weight"] == "times"
         subject = json.loads((tmp_path / "fit" / "metrics.json").read_text())["subject"]
-        assert "Rows had the weights of the column 'times' in the fit; each test row counts once." in subject
-        assert "each test row counts once" in (tmp_path / "fit" / "report.html").read_text()
+        figures = np.load(tmp_path / "fit" / "evaluation.npz")
+        rows, used = int((table["times"] > 0).sum()), figures["counts"].sum()
+        train = rows - len(figures["y"])
+        assert f"fitted on {train} of the {rows} rows" in subject
+        assert f"of the column 'times' in the fit: these {train} count as {used}. Each test row counts once." in subject
+        assert "Each test row counts once" in (tmp_path / "fit" / "report.html").read_text()
+        card = (tmp_path / "fit" / "model" / "MODEL_CARD.md").read_text()
+        assert f"fitted on {rows} rows that count as {table['times'].sum():,} samples" in card
         model = ecrt.load(tmp_path / "fit" / "model")
         assert list(model.feature_names_in_) == list("abcde")
         np.testing.assert_array_equal(model.class_counts_, table.groupby("kind")["times"].sum())

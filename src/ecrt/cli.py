@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # at run time it would take seconds
     from ecrt.data import ColumnReading, ReadOptions
     from ecrt.metrics import PriorName
     from ecrt.runs import Evaluation
+    from ecrt.runs.config import FitConfig
+    from ecrt.runs.model_folder import FittedRun
 
 
 # --- the terminal: what is printed, errors in one line, and signals ---------------------------------------------------
@@ -171,9 +173,14 @@ Drop = Annotated[list[str] | None, Option(help="Column to leave out.")]
 ClassColumn = Annotated[str | None, Option(help="Column with the class (NPZ: an array, y if not given).")]
 Model = Annotated[Path, Argument(metavar="DIR", help="Folder that ecrt fit has written.")]
 Prior = Annotated[str | None, Option(metavar="PRIOR", help="balanced, training, or a number for each class: 0.9,0.1.")]
-Threshold = Annotated[float | None, Option(help="Two classes: probability from which the rarer one is predicted.")]
+Threshold = Annotated[float | None, Option(help="Two classes: probability from which the positive one is predicted.")]
+Positive = Annotated[str | None, Option(metavar="CLASS", help="Positive class; the rarer of two if not given.")]
 Costs = Annotated[
-    str | None, Option(metavar="COSTS", help="MISS:FALSE_ALARM, such as 10:1; or a CSV file: true by predicted class.")
+    str | None,
+    Option(
+        metavar="COSTS",
+        help="MISS:FALSE_ALARM of the positive class, such as 10:1; or a CSV file: true by predicted class.",
+    ),
 ]
 Jobs = Annotated[int | None, Option(min=1, help="Processes; one on each core if not given.")]
 NewFolder = Annotated[Path, Option("--output", "-o", metavar="DIR", help="Folder to write.")]
@@ -281,7 +288,11 @@ def fit(
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
-    force: Annotated[bool, Option("--force", help="Write to a folder that holds other files.")] = False,
+    positive: Positive = None,
+    force: Annotated[
+        bool,
+        Option("--force", help="Write to a folder that holds other files; what has the names of ours is replaced."),
+    ] = False,
 ) -> None:
     """Fit a model on a file; write it, its figures and a report to a folder."""
     from ecrt.checkpoints import forget
@@ -302,7 +313,7 @@ def fit(
         method=method,
         seed=seed, device=device,
         encoding=encoding, decimal=decimal, na=na, types=_split_types(types) or None,
-        class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs),
+        class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs), positive=positive,
         use_unlabelled=use_unlabelled or None,
     )  # fmt: skip
     if launched() and str(file) == "-":
@@ -333,7 +344,7 @@ def fit(
                 raise typer.Exit(128 + stop.signal) from None
         if found is not None:
             _print_metrics(found)
-            following = "" if interrupted else _next_command(file, target, output, found, chosen.method)
+            following = "" if interrupted else _next_command(file, output, found, chosen)
             write_model_page(found, new.path, next_command=following)
         place = publish_run(new, interrupted=bool(interrupted))
         if checkpoint is not None and not interrupted and not process_number():
@@ -343,7 +354,7 @@ def fit(
         tell(f"Report: {place / 'report.html'}")
     tell(f"Model: {place / 'model'}")
     if not interrupted:
-        tell(f"Next: {_next_command(file, target, place, found, chosen.method)}")
+        tell(f"Next: {_next_command(file, place, found, chosen)}")
     if interrupted:
         kept = "" if place == output else f" {output} is as it was."
         warn(f"Interrupted: {interrupted}.{kept}")
@@ -356,47 +367,53 @@ def predict(
         list[Path], Argument(metavar="FILE...", help="Data like those of the fit, with or without labels.")
     ],
     output: Annotated[
-        Path, Option("--output", "-o", metavar="FILE", help="File to write: .csv, .jsonl or .parquet.")
+        Path, Option("--output", "-o", metavar="FILE", help="File to write or replace: .csv, .jsonl or .parquet.")
     ] = Path("predictions.csv"),
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
+    positive: Positive = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
     allow_unreadable: AllowUnreadable = False,
 ) -> None:
     """Predict the rows of a file: ids, the label, and the probability of each class."""
-    from ecrt.runs.config import read_costs, read_prior
-    from ecrt.runs.model_folder import check_predictions, open_run, write_predictions
+    from ecrt.runs.model_folder import check_output, write_predictions
     from ecrt.runs.streamed import is_streamed, predict_rows
 
     for file in files:
-        check_predictions(output, file)
-    run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+        check_output(output, source=file)
+    run = _open(model, class_prior, threshold, costs, positive)
     how: dict[str, Any] = {"options": _reading(encoding, decimal), "allow_unreadable": allow_unreadable}
     n_rows = write_predictions(
         predict_rows(run, files, **how) if is_streamed(files) else run.predict(files[0], **how), output
     )
-    tell(f"{n_rows} rows predicted.")
+    tell(f"{n_rows} rows predicted. {run.decision}".rstrip())
     tell(f"Predictions: {output}")
 
 
 def export(
     model: Model,
-    output: Annotated[Path, Option("--output", "-o", metavar="FILE", help="ONNX file to write.")] = Path("model.onnx"),
+    output: Annotated[Path, Option("--output", "-o", metavar="FILE", help="File to write or replace: .onnx.")] = Path(
+        "model.onnx"
+    ),
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
+    positive: Positive = None,
 ) -> None:
     """Write a model as an ONNX file, which other programs and languages can run."""
-    from ecrt.disk import check_writable
-    from ecrt.runs.config import read_costs, read_prior
-    from ecrt.runs.model_folder import open_run
+    from ecrt.runs.model_folder import check_output
 
-    check_writable(output.resolve())
-    run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+    check_output(output, [".onnx"])
+    run = _open(model, class_prior, threshold, costs, positive)
     names = run.export(output)
-    tell(f"Input X: what ecrt.load({str(model / 'model')!r}).read_rows gives. Outputs: {', '.join(names)}.")
+    size = run.config.image_size
+    rows = f"what ecrt.load({str(model / 'model')!r}).read_rows gives"
+    images = f"float32 of shape (n, 3, {size}, {size}), RGB from -1 (0) to 1 (255)"
+    if run.decision:
+        tell(run.decision)
+    tell(f"Input X: {images if run.of_images else rows}. Outputs: {', '.join(names)}.")
     tell(f"Model: {output}")
 
 
@@ -407,24 +424,24 @@ def evaluate(
     class_prior: Prior = None,
     threshold: Threshold = None,
     costs: Costs = None,
+    positive: Positive = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
     allow_unreadable: AllowUnreadable = False,
 ) -> None:
     """Measure a model on labelled data it has not seen."""
     from ecrt.report import write_model_page
-    from ecrt.runs.config import read_costs, read_prior
-    from ecrt.runs.model_folder import open_report, open_run
+    from ecrt.runs.model_folder import open_report, publish_run
 
-    with nullcontext() if output is None else open_report(output) as new:
-        run = open_run(model, class_prior=read_prior(class_prior), threshold=threshold, costs=read_costs(costs))
+    with nullcontext() if output is None else open_report(output, "metrics.json") as new:
+        run = _open(model, class_prior, threshold, costs, positive)
         options = _reading(encoding, decimal)
         found = run.evaluate(file, options=options, allow_unreadable=allow_unreadable)
         _print_metrics(found)
         if new is not None:
             found.write(new.path)
             write_model_page(found, new.path)
-            new.publish()
+            publish_run(new)
             tell(f"Figures: {output / 'report.html' if output else ''}")
 
 
@@ -479,9 +496,9 @@ def compare(
         )  # fmt: skip
     _print_comparison(found)
     aside = [name for name in (group, time) if name is not None]
-    following = _fit_command(
-        file, target, _recommended(found), ids=ids, drop=[*(drop or []), *aside], encoding=encoding, decimal=decimal,
-        na=na, types=types, class_prior="training" if prior == "training" else None,
+    following = _command(
+        "fit", file, target=target, method=_recommended(found), ids=ids, drop=[*(drop or []), *aside],
+        encoding=encoding, decimal=decimal, na=na, types=types, class_prior="training" if prior == "training" else None,
     )  # fmt: skip
     tell(f"Report: {write_comparison_page(found, output, next_command=following)}")
     tell(f"Next: {following}")
@@ -506,10 +523,10 @@ def diagnose(
     from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_diagnosis_page
     from ecrt.runs import diagnose
     from ecrt.runs.config import read_classes, warn_of_copies
-    from ecrt.runs.model_folder import open_report
+    from ecrt.runs.model_folder import open_report, publish_run
 
     options = _reading(encoding, decimal, na, types)
-    with open_report(output) as new:
+    with open_report(output, "diagnosis.json") as new:
         data, y = read_classes(file, target, aside=(seen,), ids=ids or (), drop=drop or (), options=options)
         warn_of_copies(data)
         found = diagnose(
@@ -519,12 +536,12 @@ def diagnose(
         Terminal().print(rich_table(diagnosis_table(found)))
         tell(recommendation_text(found))
         aside = [] if seen is None else [seen]
-        following = _fit_command(
-            file, target, "logit-adjusted" if found.recommendation == "do not use" else "ecrt", ids=ids,
-            drop=[*(drop or []), *aside], encoding=encoding, decimal=decimal, na=na, types=types,
+        following = _command(
+            "fit", file, target=target, method="logit-adjusted" if found.recommendation == "do not use" else None,
+            ids=ids, drop=[*(drop or []), *aside], encoding=encoding, decimal=decimal, na=na, types=types,
         )  # fmt: skip
         write_diagnosis_page(found, new.path, next_command=following)
-        new.publish()
+        publish_run(new)
     tell(f"Report: {output / 'report.html'}")
     tell(f"Next: {following}")
 
@@ -564,6 +581,17 @@ def embed(
     tell(f"Features: {found.file}")
 
 
+def _open(
+    model: Path, class_prior: str | None, threshold: float | None, costs: str | None, positive: str | None
+) -> FittedRun:
+    """The model of a folder, to predict under the prior and the decision that were given, or its own."""
+    from ecrt.runs.config import read_costs, read_prior
+    from ecrt.runs.model_folder import open_run
+
+    given = {"class_prior": read_prior(class_prior), "threshold": threshold, "costs": read_costs(costs)}
+    return open_run(model, **given, positive=positive)
+
+
 def _reading(
     encoding: str | None, decimal: str | None, na: list[str] | None = None, types: list[str] | None = None
 ) -> ReadOptions:
@@ -596,28 +624,34 @@ def _print_columns(columns: Sequence[ColumnReading]) -> None:
         )
 
 
-def _next_command(file: Path, target: list[str] | None, place: Path, found: Evaluation | None, method: str) -> str:
+def _next_command(file: Path, place: Path, found: Evaluation | None, chosen: FitConfig) -> str:
     """What to type next: predict or, where ECRT gains nothing over plain logit adjustment, compare methods."""
-    gains = [] if found is None or method != "ecrt" else [one["low"] for one in found.plain.values()]
+    gains = [] if found is None or chosen.method != "ecrt" else [one["low"] for one in found.plain.values()]
     if gains and max(gains) <= 0 and file.suffix != ".npz" and not file.is_dir():
-        columns = " ".join(f"--target {shlex.quote(name)}" for name in target or [])
-        return f"ecrt compare {shlex.quote(str(file))} {columns}".rstrip()
+        aside = [] if chosen.weight is None else [chosen.weight]  # compare takes no weights
+        return _command(
+            "compare", file, target=chosen.target, ids=chosen.id, drop=[*chosen.drop, *aside],
+            encoding=chosen.encoding, decimal=chosen.decimal, na=chosen.na,
+            types=[f"{name}={kind}" for name, kind in chosen.types.items()],
+            prior="training" if chosen.prior == "training" else None,
+        )  # fmt: skip
     return f"ecrt predict {shlex.quote(str(place))} NEW_ROWS"
 
 
-def _recommended(found: Comparison) -> str:
-    """What ``ecrt fit --method`` calls the method with the best mean, of those that can be saved."""
+def _recommended(found: Comparison) -> str | None:
+    """What ``ecrt fit --method`` calls the method with the best mean, of those that can be saved; None for ECRT."""
     from ecrt.comparison import METHODS
 
     names = [METHODS[name].fitted_as for name in found.ranking(found.prior) if name in METHODS]
-    return next((name for name in names if name is not None), "ecrt")
+    best = next((name for name in names if name is not None), "ecrt")
+    return None if best == "ecrt" else best
 
 
-def _fit_command(file: Path, target: str | None, method: str, **options: str | list[str] | None) -> str:
-    """The command that fits a method on the same file, read in the same way."""
-    words = ["ecrt", "fit", str(file)]
-    for name, given in {"target": target, "method": None if method == "ecrt" else method, **options}.items():
-        flag = "--id" if name == "ids" else "--" + name.replace("_", "-")
+def _command(name: str, file: Path, **options: str | Sequence[str] | None) -> str:
+    """A command on the same file, read in the same way; FILE stands for what came from stdin."""
+    words = ["ecrt", name, "FILE" if str(file) == "-" else str(file)]
+    for option, given in options.items():
+        flag = "--id" if option == "ids" else "--" + option.replace("_", "-")
         words += [word for one in ([given] if isinstance(given, str) else given or []) for word in (flag, one)]
     return shlex.join(words)
 
@@ -635,9 +669,11 @@ def _print_metrics(found: Evaluation) -> None:
     Terminal().print(summary_table("", rows))
     if found.unknown_labels:
         named = ", ".join(f"{label} ({rows})" for label, rows in list(found.unknown_labels.items())[:8])
-        tell(f"Labels that the model does not know count as errors: {named}.")
+        errors, without = (", ".join(names) for names in found.unknown_in)
+        tell(f"Labels that the model does not know: {named}. Errors in {errors}; left out of {without}.")
     if found.decided:
-        title = "With the threshold" if "threshold" in found.decided else "With the costs"
+        title = "With the costs" if "cost_per_row" in found.decided else "With the threshold"
+        title += f": figures of {found.positive!r}" if found.positive else ""
         Terminal().print(summary_table(title, [dict(found.decided)]))
     if found.plain:
         gains: list[dict[str, object]] = [{"metric": name, **figures} for name, figures in found.plain.items()]

@@ -41,7 +41,7 @@ from ecrt.data.tables import MOST_NAMED, NOT_AS_FITTED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.distributed import active, from_first, joined, rank, refuse_differences
 from ecrt.errors import InputError, NotEnoughMemoryError, hide_warnings, warn_user
-from ecrt.estimators.decisions import Decision, Saving, choose_offsets, cost_matrix, lowest_cost
+from ecrt.estimators.decisions import Decision, Saving, choose_offsets, cost_matrix, cut_sentence, lowest_cost
 from ecrt.estimators.export import ClassOutcome, LabelOutcome, ServedModel, write_onnx
 from ecrt.estimators.inputs import (
     array_items,
@@ -713,9 +713,13 @@ class ClassProbabilities(ClassifierMixin):
     def decision_verdict_(self) -> str:
         """How ``predict`` decides under costs, and what moved cuts saved on held-out rows; empty without costs."""
         check_is_fitted(self)
-        if self.costs is None:
+        if (costs := self.cost_matrix_) is None:
             return ""
-        return (Saving() if self._offsets is None else Saving(**self.history_["costs"])).sentence
+        cut = cut_sentence(self.classes_, self.class_counts_, costs, self._offsets)
+        if self._offsets is None and cut:  # costs that were set after the fit, or a threshold
+            return cut
+        saving = Saving() if self._offsets is None else Saving(**self.history_["costs"])
+        return f"{saving.sentence} {cut}".rstrip()
 
     @in_blocks
     def decision_function(self, X: ArrayLike | Dataset[Any]) -> Array:

@@ -62,8 +62,11 @@ def model_card(estimator: EstimatorBase, *, own_encoder: bool) -> str:
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     templates.filters["escape"] = escape
-    return templates.get_template("model_card.md").render(
+    return templates.get_template(
+        "model_card.md"
+    ).render(
         model=estimator,
+        n_rows=getattr(estimator, "rows_weighed_", None),  # not stored, as columns_read_ is not
         kind=type(estimator).__name__,
         n_samples=sum(row[1] for row in classes),
         features="rows of a Dataset" if n_columns is None else f"{n_columns} features",

@@ -99,6 +99,29 @@ def lowest_cost(scores: Array, costs: Array, offsets: Array | None = None) -> La
     return (expected if offsets is None else expected + offsets).argmin(axis=1)
 
 
+def cut_of(costs: Array, place: int, offsets: Array | None = None) -> float:
+    """Of two classes, the probability from which the one at a place is predicted; NaN if it is always or never so.
+
+    >>> round(cut_of(np.array([[0.0, 1.0], [4.0, 0.0]]), 1), 6)
+    0.2
+    """
+    other = 1 - place
+    alarm, miss = costs[other, place] - costs[other, other], costs[place, other] - costs[place, place]
+    more = 0.0 if offsets is None else offsets[place] - offsets[other]
+    cut = (alarm + more) / (alarm + miss) if alarm + miss > 0 else np.nan
+    return float(cut) if 0 < cut < 1 else np.nan
+
+
+def cut_sentence(classes: NDArray[Any], counts: NDArray[Any], costs: Array, offsets: Array | None) -> str:
+    """Which of two classes is predicted when: from a probability of the rarer one on; empty for more classes."""
+    if len(classes) != 2:
+        return ""
+    place = int(np.argmin(counts))
+    cut = cut_of(costs, place, offsets)
+    rare, other = (repr(str(label)) for label in (classes[place], classes[1 - place]))
+    return "" if np.isnan(cut) else f"{rare} is predicted from a probability of {cut:.4g} on, {other} below it."
+
+
 @dataclass(frozen=True)
 class Decision:
     """Offsets that held-out rows chose, and the options that they chose them for; they serve under no others."""

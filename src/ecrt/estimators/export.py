@@ -247,22 +247,14 @@ class ClassOutcome(nn.Module):
         self.log_prior_m = nn.Buffer(torch.tensor(log_prior, dtype=dtype))
         self.costs_mm = None if costs is None else nn.Buffer(torch.tensor(costs))
         self.offsets_m = nn.Buffer(torch.tensor(np.zeros(len(log_prior)) if offsets is None else offsets))
-        self.place, self.threshold = -1, nn.Buffer(torch.zeros((), dtype=torch.float64))
-
-    def decide(self, threshold: float, place: int) -> None:
-        """Of two classes, predict the one at this place from this probability on."""
-        self.place = place
-        self.threshold.fill_(threshold)
 
     def forward(self, logits_nm: Tensor) -> tuple[Tensor, Tensor]:
         """Places of classes, and probabilities of all classes."""
         scores_nm = logits_nm + self.log_prior_m
         p_nm = torch.softmax(scores_nm, dim=1)
-        if self.place < 0 and self.costs_mm is not None:
-            return (torch.softmax(scores_nm.double(), dim=1) @ self.costs_mm + self.offsets_m).argmin(dim=1), p_nm
-        if self.place < 0:
+        if self.costs_mm is None:
             return scores_nm.argmax(dim=1), p_nm
-        return torch.where(p_nm[:, self.place] >= self.threshold, self.place, 1 - self.place), p_nm
+        return (torch.softmax(scores_nm.double(), dim=1) @ self.costs_mm + self.offsets_m).argmin(dim=1), p_nm
 
 
 class LabelOutcome(nn.Module):

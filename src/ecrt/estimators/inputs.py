@@ -255,7 +255,8 @@ def resolve_device(device: str) -> torch.device:
             raise NotImplementedError("it holds no numbers")
         torch.zeros(1, device=wanted)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"device={device!r} cannot be used here. Use 'auto', 'cpu' or 'cuda'.") from error
+        others = "'auto', 'cpu' or 'cuda'" if torch.cuda.is_available() else "'auto' or 'cpu', since torch finds no GPU"
+        raise InputError(f"device={device!r} cannot be used here. Use {others}.") from error
     return wanted
 
 

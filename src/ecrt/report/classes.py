@@ -72,6 +72,7 @@ def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
         | of_transfer
         | {
             "columns": column_table(evaluation.columns),
+            "unknown_in": evaluation.unknown_in,
             "chosen_prior": "training" if model["class_prior"] == "training" else "balanced",
             "rare": classes["labels"][classes["minority"]].tolist(),
             "untested": classes["labels"][tested == 0].tolist(),

@@ -17,6 +17,7 @@ def summarise_labels(found: Evaluation) -> dict[str, Any]:
     counts, present = found.arrays["counts"], found.y
     return vars(found) | {
         "columns": column_table(found.columns),
+        "unknown_in": found.unknown_in,
         "labels_per_row": float(present.sum(axis=1).mean()),
         "weakest": _weakest(found),
         "never_seen": [name for name, count in zip(found.names, counts, strict=True) if count == 0],

@@ -312,8 +312,9 @@ class FitConfig(ReadOptions):
     seed, device : of the estimator.
     class_prior : ``"balanced"``, ``"training"``, or a number for each class; if not given, balanced without costs and
         training with them.
-    positive : with two classes, the one that ``threshold`` and ``costs`` are for; the rarer one if not given.
-    threshold : probability from which the positive class is predicted.
+    positive : with two classes, the one that ``threshold`` and ``costs`` are for; the rarer one if not given, by weight
+        where rows have weights. Where both are equally frequent it must be given.
+    threshold : probability from which the positive class is predicted; the model keeps it as costs.
     costs : of a miss and of a false alarm, such as ``{miss: 10, false_alarm: 1}``, which set the threshold; or, for any
         number of classes, of each mistake, such as ``{cat: {dog: 1}, dog: {cat: 5}}``: true classes, and under each
         what it costs to predict another.
@@ -442,38 +443,46 @@ class FitConfig(ReadOptions):
             part.set_params(**value)
         return found
 
-    def decision(self, classes: NDArray[Any], counts: NDArray[np.int64]) -> tuple[float, int] | None:
-        """A probability and the place of the class that is predicted from it on; ``None`` for the most probable class.
+    @property
+    def decides(self) -> bool:
+        """Whether a threshold, or costs of a miss and a false alarm, decide between two classes."""
+        return self.threshold is not None or (self.costs is not None and self.costs_by_class is None)
 
-        With costs, the positive class is predicted when the expected cost of missing it exceeds that of a false alarm:
-        from a probability of false_alarm / (false_alarm + miss) on.
-        """
-        costs: dict[str, Any] = {} if self.costs_by_class else self.costs or {}
-        if self.threshold is None and not costs:
-            return None
+    def positive_place(self, classes: NDArray[Any], counts: NDArray[Any]) -> int:
+        """Place of the positive one of two classes; where neither is named or rarer, the user is asked."""
         if len(classes) != 2:
-            raise InputError(f"A threshold or costs need two classes; there are {len(classes)}.")
-        places = [int(np.argmin(counts))]
-        if self.positive is not None:
-            places = [at for at, label in enumerate(classes.tolist()) if str(label) == str(self.positive)]
-        if not places:
+            raise InputError(
+                f"A threshold or costs need two classes, as a positive class does; there are {len(classes)}."
+            )
+        names = list(map(str, classes.tolist()))
+        if self.positive is None and counts[0] == counts[1]:
+            raise InputError(
+                f"{names[0]!r} and {names[1]!r} are equally frequent, so that neither is the rarer one. Name the class "
+                f"that is not to be missed, such as --positive {names[1]}."
+            )
+        if self.positive is not None and str(self.positive) not in names:
             raise InputError(f"positive={self.positive!r} is not a class; there are {classes.tolist()}.")
+        return int(np.argmin(counts)) if self.positive is None else names.index(str(self.positive))
+
+    def model_costs(self, classes: NDArray[Any], counts: NDArray[Any]) -> dict[str, Any] | None:
+        """The costs of the model: of each mistake as given, or of the two between two classes.
+
+        A threshold t is a false alarm that costs t and a miss that costs 1 - t: from t on a miss is expected to cost
+        more. The false alarm costs a little less, so that t itself counts as reached, whatever rounding does.
+        """
+        if not self.decides:
+            return self.costs_by_class
+        place = self.positive_place(classes, counts)
+        costs: dict[str, Any] = self.costs or {}
         if self.threshold is not None:
-            return self.threshold, places[0]
-        return costs["false_alarm"] / (costs["false_alarm"] + costs["miss"]), places[0]
+            costs = {"miss": 1 - self.threshold, "false_alarm": self.threshold * (1 - 1e-12)}
+        positive, other = str(classes[place]), str(classes[1 - place])
+        return {positive: {other: costs["miss"]}, other: {positive: costs["false_alarm"]}}
 
     def as_yaml(self) -> str:
         """All settings, defaults included, as a file that ``read_config`` reads."""
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-
-
-def decide(probabilities: NDArray[np.float64], decision: tuple[float, int] | None) -> NDArray[np.int64]:
-    """Place of the class that is predicted for each row, by a decision of ``FitConfig``."""
-    if decision is None:
-        return probabilities.argmax(axis=1)
-    threshold, positive = decision
-    return np.where(probabilities[:, positive] >= threshold, positive, 1 - positive)
 
 
 def read_config(file: Path | None, overrides: Sequence[str], **given: Any) -> FitConfig:

@@ -46,6 +46,13 @@ Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
+COUNT_UNKNOWN = {"top1", "top5", "macro_f1", "accuracy", "micro_f1", "subset_accuracy", "precision", "false_alarm_rate"}
+"""Figures in which a label that the model does not know is an error; the others know classes of the model alone."""
+
+OF_KNOWN = {"threshold", "recall"}
+"""Figures on which other rows have no bearing."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
     """A model on test rows.
@@ -63,10 +70,11 @@ class Evaluation:
 
         Classes and labels have training rows (``counts``, weights rounded) and ``minority``, labels a ``threshold`` (a
         probability) and scores. Classes have their ``labels``, what the diagnostics found on ``n_examples`` training
-        rows, and for each prior, as in ``predicted.balanced``, ``predicted``, its ``confidence``, and ``log_proba``,
-        unless they are too many to store. Of the two ``sources`` with most signal (or one) there are points: test rows
-        (``real``, ``real_y``), and samples drawn of the minority classes, or of all if none is minority. Of more than
-        two sources there is a ``map`` too: the principal components of these test rows, in the units of the head.
+        rows, what is ``decided`` under costs, and for each prior, as in ``predicted.balanced``, ``predicted``, its
+        ``confidence``, and ``log_proba``, unless they are too many to store. Of the two ``sources`` with most signal
+        (or one) there are points: test rows (``real``, ``real_y``), and samples drawn of the minority classes, or of
+        all if none is minority. Of more than two sources there is a ``map`` too: the principal components of these test
+        rows, in the units of the head.
 
         A regression has ``edges`` and ``counts`` of regions of the target, and the ``region`` and ``group`` of rows.
     unknown_labels : labels that the model does not know, and their rows.
@@ -76,7 +84,8 @@ class Evaluation:
         95 % interval; empty where the two were not compared.
     verdict, unlabelled, decision : what transfer, and what unlabelled rows were worth, and how costs decide, in one
         sentence each; empty where there is nothing to say.
-    decided : what a threshold or costs give on the test rows.
+    positive : the class that a threshold, or costs of a miss and a false alarm, are for; empty without these.
+    decided : what a threshold or costs give on the test rows; recall, precision and false alarms are of ``positive``.
     """
 
     task: TaskName
@@ -93,6 +102,7 @@ class Evaluation:
     verdict: str = ""
     unlabelled: str = ""
     decision: str = ""
+    positive: str = ""
     decided: dict[str, float] = field(default_factory=dict)
     columns: tuple[tuple[str, ...], ...] = ()
 
@@ -100,6 +110,12 @@ class Evaluation:
     def y(self) -> NDArray[Any]:
         """The truth of each test row."""
         return self.arrays["y"]
+
+    @property
+    def unknown_in(self) -> tuple[list[str], list[str]]:
+        """Figures in which labels that the model does not know are errors, and those that leave them out."""
+        names = [*next(iter(self.metrics.values())), *(name for name in self.decided if name not in OF_KNOWN)]
+        return [name for name in names if name in COUNT_UNKNOWN], [name for name in names if name not in COUNT_UNKNOWN]
 
     def under(self, prior: str, name: str) -> NDArray[Any]:
         """One of the arrays that there are for each prior."""
@@ -138,7 +154,7 @@ def evaluate(clf: ECRTClassifier | BaselineClassifier, X: Any, y: ArrayLike, *, 
     ----------
     clf : a fitted classifier, ours or a rival.
     X, y : test rows, or a torch Dataset of them, and their labels. Labels that were not in training count as wrong in
-        accuracy and are left out where a probability is needed.
+        the figures of ``COUNT_UNKNOWN``, and are left out of the others.
     title : what the data are, for the report.
     """
     labels = column_or_1d(y).tolist()
@@ -168,6 +184,8 @@ def evaluate(clf: ECRTClassifier | BaselineClassifier, X: Any, y: ArrayLike, *, 
         "confidence": {prior: np.exp(values.max(axis=1)) for prior, values in log_proba.items()},
         "log_proba": {prior: values.astype(np.float32) for prior, values in stored.items()},
     }
+    costs = clf.cost_matrix_
+    decided = None if costs is None else lowest_cost(scores + clf.log_class_prior_, costs, clf._offsets)
     return Evaluation(
         task="classification",
         title=title,
@@ -184,6 +202,7 @@ def evaluate(clf: ECRTClassifier | BaselineClassifier, X: Any, y: ArrayLike, *, 
             "labels": np.array(list(map(str, index_of)), dtype=np.str_),
             "counts": np.maximum(np.rint(counts), 1).astype(np.int64),
             "minority": np.isin(clf.classes_, clf.minority_classes_),
+            **({} if decided is None else {"decided": decided}),
             **{f"{name}.{prior}": values[prior] for name, values in by_prior.items() for prior in values},
             **({} if isinstance(clf, BaselineClassifier) else _transfer_arrays(clf, X, truth)),
         },
@@ -191,21 +210,32 @@ def evaluate(clf: ECRTClassifier | BaselineClassifier, X: Any, y: ArrayLike, *, 
         verdict="" if isinstance(clf, BaselineClassifier) else clf.verdict_,
         unlabelled="" if isinstance(clf, BaselineClassifier) else clf.unlabelled_verdict_,
         decision=clf.decision_verdict_,
-        decided=_costs_paid(clf, scores + clf.log_class_prior_, truth),
+        decided={}
+        if costs is None or decided is None
+        else _costs_paid(costs, decided, (scores + clf.log_class_prior_).argmax(axis=1), truth),
     )
 
 
-def _costs_paid(clf: ECRTClassifier | BaselineClassifier, scores: Array, truth: Labels) -> dict[str, float]:
+def _costs_paid(costs: Array, decided: Labels, most_probable: Labels, truth: Labels) -> dict[str, float]:
     """Mean cost of test rows by what is predicted, by the most probable class, and by the best class for all rows."""
-    costs, known = clf.cost_matrix_, truth >= 0
-    if costs is None:
-        return {}
-    paid, scores = costs[truth[known]], scores[known]
+    known = truth >= 0
+    paid = costs[truth[known]]
     rows = np.arange(len(paid))
     return {
-        "cost_per_row": float(paid[rows, lowest_cost(scores, costs, clf._offsets)].mean()),
-        "cost_of_most_probable": float(paid[rows, scores.argmax(axis=1)].mean()),
+        "cost_per_row": float(paid[rows, decided[known]].mean()),
+        "cost_of_most_probable": float(paid[rows, most_probable[known]].mean()),
         "cost_of_one_for_all": float(paid.mean(axis=0).min()),
+    }
+
+
+def positive_figures(found: Evaluation, place: int) -> dict[str, float]:
+    """How the class at a place fares among test rows, under what was decided; other labels are not it."""
+    truth, predicted = found.y == place, found.arrays["decided"] == place
+    hits = int((truth & predicted).sum())
+    return {
+        "recall": hits / max(int(truth.sum()), 1),
+        "precision": hits / max(int(predicted.sum()), 1),
+        "false_alarm_rate": int((~truth & predicted).sum()) / max(int((~truth).sum()), 1),
     }
 
 

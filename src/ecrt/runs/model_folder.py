@@ -9,7 +9,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 from msgspec import Meta
 from numpy.typing import NDArray
-from sklearn.metrics import confusion_matrix
 
 from ecrt.data import (
     LABEL_SEPARATOR,
@@ -49,7 +48,7 @@ from ecrt.disk import (
 from ecrt.errors import InputError, ModelFileError, hide_warnings, warn_user
 from ecrt.estimators import ECRTClassifier, load
 from ecrt.estimators.base import log_prior_of
-from ecrt.estimators.decisions import cost_matrix
+from ecrt.estimators.decisions import cost_matrix, cut_of
 from ecrt.estimators.inputs import resolve_device
 from ecrt.io.model_files import package_versions
 from ecrt.rivals import BaselineClassifier
@@ -59,7 +58,6 @@ from ecrt.runs.config import (
     FitConfig,
     Target,
     TaskName,
-    decide,
     labelled,
     read_config,
     read_target,
@@ -67,57 +65,98 @@ from ecrt.runs.config import (
     warn_of_copies,
     with_weights,
 )
-from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate, measure
+from ecrt.runs.evaluation import Evaluation, beside_plain, evaluate, measure, positive_figures
 from ecrt.stages import Encoder
 from ecrt.training import interrupted_at_once, stop_requested
 
 MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE = "model", "config.yaml", "target.json", "run.json"
+PLOTS = "plots"
 HISTORY_FILE, VERSIONS_FILE = "history.json", "versions.json"
 OWN = {MODEL_FOLDER, CONFIG_FILE, TARGET_FILE, SEAL_FILE, HISTORY_FILE, VERSIONS_FILE, "metrics.json",
-       "evaluation.npz", "report.html", "plots"}  # fmt: skip
+       "evaluation.npz", "report.html", PLOTS}  # fmt: skip
 NOT_SEALED = re.compile(r"run\.json|report\.html|plots/.*|.*\.npz|model/.*\.safetensors")
 """Pages and what they are made from, and tensors, whose digest is in ``model.json``."""
 
+TENSORS = re.compile(r"model/model-[0-9a-f]{16}\.safetensors")
+
 FORMAT = 1
-MOST_FILES = 12
-"""Sealed files of a run; none of them may be longer than the JSON that is read."""
+MOST_FILES, MOST_PLOTS = 12, 1000
+"""Sealed files of a run, none of them longer than the JSON that is read; and figures, whose names alone are kept."""
 
 
 class _Seal(msgspec.Struct, forbid_unknown_fields=True):
-    """What ``run.json`` says: the files of a run, with their digests."""
+    """What ``run.json`` says: the files of a run or a report, with their digests, and the names of figures."""
 
     format: Literal[1]
     interrupted: bool
     files: Annotated[dict[str, str], Meta(max_length=MOST_FILES)]
+    plots: Annotated[tuple[str, ...], Meta(max_length=MOST_PLOTS)] = ()
 
 
 def open_output(folder: Path, *, force: bool) -> NewFolder:
-    """A folder to build a run in, to take the place of ``folder``; one that holds other things is left alone."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG_FILE).is_file() and not force:
-        raise InputError(f"The folder {folder} holds other files. Choose another, or add --force to write there.")
-    before = {name.partition("/")[0] for name in _sealed(folder) or ()}
-    return NewFolder(folder, own=OWN | before)
+    """A folder to build a run in, to take the place of ``folder``; one that holds other things is left alone.
+
+    ``force`` lets it replace what has the names of a run's files (``OWN``), whoever made it. All else is kept.
+    """
+    if not force:
+        _refuse_others(folder, f"{MODEL_FOLDER}/model.json", ", or add --force to replace those that have our names")
+    return NewFolder(folder, own=OWN)
 
 
-def open_report(folder: Path) -> NewFolder:
-    """A folder to build figures and a page in, to take the place of those in ``folder``; not those of a run."""
+def open_report(folder: Path, figures: str) -> NewFolder:
+    """A folder to build figures and a page in, to take the place of those in ``folder``; not those of a run.
+
+    ``figures``: file that the command writes, by which its own earlier folder is known.
+    """
     if (folder / CONFIG_FILE).exists():
         raise InputError(f"The folder {folder} holds a fitted model and its figures. Choose another.")
-    return NewFolder(folder, own=("metrics.json", "evaluation.npz", "diagnosis.json", "report.html", "plots"))
+    _refuse_others(folder, figures)
+    return NewFolder(folder, own={figures, SEAL_FILE, "evaluation.npz", "report.html", PLOTS})
+
+
+def _refuse_others(folder: Path, first: str, hint: str = "") -> None:
+    """Refuse a folder with files, unless it is as a command left it that has sealed the file ``first`` there.
+
+    Files beside those of the command do not matter: they are kept. Between its own there must be none.
+    """
+    recover(folder)
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    seal, strange = _seal_of(folder), []
+    if seal is not None and first in seal.files:
+        there = [name for name in seal.files if name == first or os.path.lexists(folder / name)]
+        strange = [name for name in there if not _is_sealed(folder / name, seal.files[name])]
+        parts = ((folder / part).rglob("*") for part in (MODEL_FOLDER, PLOTS))
+        inside = [file.relative_to(folder).as_posix() for part in parts for file in part]
+        strange += [name for name in inside if name not in {*seal.files, *seal.plots} and not TENSORS.fullmatch(name)]
+        if not strange:
+            return
+    found = f"files that were changed or are not ours: {', '.join(strange[:MOST_NAMED])}" if strange else "other files"
+    raise InputError(f"The folder {folder} holds {found}. Choose another{hint}.")
+
+
+def _is_sealed(file: Path, digest: str) -> bool:
+    try:
+        return _digest(file) == digest
+    except (ModelFileError, InputError):
+        return False
 
 
 def seal_run(folder: Path, *, interrupted: bool = False) -> None:
-    """Write down the digests of a run's files, so that a file from elsewhere is noticed."""
+    """Write down the digests of a run's files, or a report's, so that a file from elsewhere is noticed."""
     files = {
         name: _digest(file)
         for file in sorted(folder.rglob("*"))
         if file.is_file() and not NOT_SEALED.fullmatch(name := file.relative_to(folder).as_posix())
     }
-    write_json(folder / SEAL_FILE, {"format": FORMAT, "interrupted": interrupted, "files": files})
+    plots = [f"{PLOTS}/{file.name}" for file in sorted((folder / PLOTS).glob("*"))]
+    write_json(
+        folder / SEAL_FILE, {"format": FORMAT, "interrupted": interrupted, "files": files, "plots": plots[:MOST_PLOTS]}
+    )
 
 
-def publish_run(new: NewFolder, *, interrupted: bool) -> Path:
-    """Seal a run and put it into its place, which is given back.
+def publish_run(new: NewFolder, *, interrupted: bool = False) -> Path:
+    """Seal a run, or a report, and put it into its place, which is given back.
 
     An interrupted run does not replace a model: it gets another folder beside that.
     """
@@ -133,9 +172,10 @@ def check_run(folder: Path) -> None:
         known = (folder / CARD_FILE).is_file()
         how = "A model that was saved in Python is read there, by ecrt.load." if known else ""
         raise InputError(f"{folder} was not written by ecrt fit: it has no {CONFIG_FILE}. {how}".rstrip())
-    files = _sealed(folder)
-    if files is None:
+    seal = _seal_of(folder)
+    if seal is None:
         raise ModelFileError(folder / SEAL_FILE, "The run has no such file, or not a readable one.", "Fit again.")
+    files = seal.files
     for name, digest in files.items():
         if os.path.lexists(folder / name) and _digest(folder / name) != digest:
             raise ModelFileError(
@@ -148,14 +188,14 @@ def check_run(folder: Path) -> None:
         raise ModelFileError(folder / name, "The run lacks it.", "Fit again, or copy the whole folder again.")
 
 
-def _sealed(folder: Path) -> dict[str, str] | None:
-    """Files of a run by name, with their digests; None without a readable list of them."""
+def _seal_of(folder: Path) -> _Seal | None:
+    """The list of a folder's files; None without a readable one."""
     try:
-        files: dict[str, str] = read_json(folder / SEAL_FILE, _Seal).files
+        seal: _Seal = read_json(folder / SEAL_FILE, _Seal)
     except InputError:
         return None
-    outside = any(name.startswith("/") or ".." in name.split("/") for name in files)
-    return None if outside else files
+    outside = any(name.startswith("/") or ".." in name.split("/") for name in seal.files)
+    return None if outside else seal
 
 
 def _digest(file: Path) -> str:
@@ -225,11 +265,15 @@ def fit_file(
         if target.task != "classification":
             raise InputError(f"use_unlabelled needs one label for each row; the task is {target.task}.")
         say(f"{len(more['X_unlabelled'])} rows without a label are tried as well.")
-    check_decision(target, config)
-    model = make_estimator(data, target, config, verbose=verbose).set_params(checkpoint=checkpoint)
+    config = with_positive(target, config, weight)
+    costs = check_decision(target, config)
+    model = make_estimator(data, target, config, costs, verbose=verbose).set_params(checkpoint=checkpoint)
+    # A threshold is not moved by held-out rows, as costs of a fit may be: it is set afterwards.
+    threshold = {} if config.threshold is None else {"costs": costs}
     train_rows, test_rows = stratified_holdout(_strata(target), config.test_size, np.random.default_rng(config.seed))
 
     found: Evaluation | None = None
+    again = False
     if len(test_rows):
         say(f"Fitting on {len(train_rows)} rows, to be tested on the other {len(test_rows)}.")
         if target.task == "classification":
@@ -238,10 +282,11 @@ def fit_file(
         say(f"Fitting on all {len(target.y)} rows.")
     of_train: dict[str, Any] = {} if weight is None else {"sample_weight": weight[train_rows]}
     _fit(model, data.take(train_rows).X if len(test_rows) else data.X, target.y[train_rows], **more, **of_train)
+    model.set_params(**threshold)
     interrupted = STOPPED if stop_requested() else ""
     if len(test_rows):
         tested, truth = data.take(test_rows).X, replace(target, y=target.y[test_rows])
-        found = measure(model, tested, truth, title=path.name)
+        found = with_decision(measure(model, tested, truth, title=path.name), model, config)
         if target.task == "classification" and not interrupted:
             say("Fitting plain logit adjustment on the same rows, for comparison.")
             plain = _plain(model)
@@ -251,14 +296,21 @@ def fit_file(
         if again:
             say(f"Fitting on all {len(target.y)} rows.")
             of_all: dict[str, Any] = {} if weight is None else {"sample_weight": weight}
+            model.set_params(**dict.fromkeys(threshold))
             again = _refitted(model, data.X, target.y, **more, **of_all)
+            model.set_params(**threshold)
             interrupted = "" if again else NOT_REFITTED.format(len(train_rows))
         title = f"{found.title} ({interrupted})" if interrupted else found.title
         kept = "members and options" if config.method == OURS else "options"
         subject = subject_of(len(train_rows), len(target.y), again=again, kept=kept)
         if weight is not None:
-            subject += f" Rows had the weights of the column {config.weight!r} in the fit; each test row counts once."
+            subject += (
+                f" Rows had the weights of the column {config.weight!r} in the fit: these {len(train_rows):,} count as "
+                f"{weight[train_rows].sum():,.6g}. Each test row counts once."
+            )
         found = replace(found, title=title, subject=subject, columns=tuple(column_rows(columns)))
+    if weight is not None:
+        model.rows_weighed_ = len(target.y) if again or not len(test_rows) else len(train_rows)
     write_run(output, config, target, model, found, columns, data.columns, interrupted)
     return found, interrupted
 
@@ -341,7 +393,7 @@ def subject_of(n_fitted: int, n_rows: int, *, again: bool, kept: str) -> str:
     )
 
 
-def make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose: bool) -> Any:
+def make_estimator(data: DataFile, target: Target, config: FitConfig, costs: Any, *, verbose: bool) -> Any:
     """The estimator that target and settings ask for; images have a network as encoder unless another is named."""
     if target.task not in config.estimators:
         raise InputError(f"method={config.method} is for classes; the task is {target.task}.")
@@ -354,7 +406,7 @@ def make_estimator(data: DataFile, target: Target, config: FitConfig, *, verbose
         options["encoder"] = usual | asked
     options |= {"device": config.device, "random_state": config.seed, "verbose": verbose}
     if target.task == "classification":
-        options |= {"class_prior": config.prior, "costs": config.costs_by_class}
+        options |= {"class_prior": config.prior, "costs": costs if config.threshold is None else None}
     elif target.task == "multilabel":
         options["class_prior"] = config.class_prior or "training"
     return config.make(config.estimators[target.task], options)
@@ -370,8 +422,17 @@ def _plain(model: Any) -> ECRTClassifier:
     )  # fmt: skip
 
 
-def check_decision(target: Target, config: FitConfig) -> None:
-    """Whether prior, threshold and costs suit the classes should be known before the long run."""
+def with_positive(target: Target, config: FitConfig, weight: NDArray[np.float64] | None) -> FitConfig:
+    """The settings with the class that a threshold or costs are for, so that it is the same one ever after."""
+    if target.task != "classification" or not (config.decides or config.positive is not None):
+        return config
+    classes, places = np.unique(target.y, return_inverse=True)
+    place = config.positive_place(classes, np.bincount(places, weights=weight))
+    return replace(config, positive=str(classes[place]))
+
+
+def check_decision(target: Target, config: FitConfig) -> dict[str, Any] | None:
+    """The model's costs. Whether prior, threshold and costs suit the classes should be known before the long run."""
     idle = [name for name in ("class_prior", "positive") if getattr(config, name) is not None]
     if idle and target.task == "regression":
         raise InputError(f"{' and '.join(idle)} would have no effect: the task is regression, which has no classes.")
@@ -379,13 +440,24 @@ def check_decision(target: Target, config: FitConfig) -> None:
         several = target.task == "multilabel"
         log_prior_of(config.class_prior, np.array(target.names) if several else np.unique(target.y), several=several)
     if config.threshold is None and config.costs is None:
-        return
+        return None
     if target.task != "classification":
         raise InputError(f"A threshold or costs need classes; the task is {target.task}.")
     classes, counts = np.unique(target.y, return_counts=True)
-    config.decision(classes, counts)
-    if config.costs_by_class is not None:
-        cost_matrix(config.costs_by_class, classes)
+    costs = config.model_costs(classes, counts)
+    cost_matrix(costs, classes)
+    return costs
+
+
+def with_decision(found: Evaluation, model: Any, config: FitConfig) -> Evaluation:
+    """Test results with what a threshold, or costs of a miss and a false alarm, give for the positive class."""
+    if found.task != "classification" or not config.decides:
+        return found
+    place = config.positive_place(model.classes_, model.class_counts_)
+    threshold = {"threshold": cut_of(model.cost_matrix_, place, model._offsets)}
+    paid = found.decided if config.threshold is None else {}
+    decided = threshold | positive_figures(found, place) | paid
+    return replace(found, positive=str(model.classes_[place]), decided=decided)
 
 
 def _fit(model: Any, X: Any, y: Any, *, again: bool = False, **more: Any) -> None:
@@ -401,7 +473,10 @@ def _card_figures(found: Evaluation, config: FitConfig) -> tuple[dict[str, float
     """The figures that the model's card shows, and what they are of."""
     if found.task == "classification":
         prior = "training" if config.prior == "training" else "balanced"
-        return found.metrics[prior] | found.decided, f"{found.subject} They are under the {prior} class prior."
+        said = f"{found.subject} They are under the {prior} class prior."
+        if found.positive:
+            said += f" Threshold, recall, precision and false alarms are those of the class {found.positive!r}."
+        return found.metrics[prior] | found.decided, said
     main = next(iter(found.metrics.values()))
     return {name: value for name, value in main.items() if np.isfinite(value)}, found.subject
 
@@ -442,9 +517,14 @@ class FittedRun:
     columns: tuple[ColumnReading, ...] = ()
 
     @property
-    def decision(self) -> tuple[float, int] | None:
-        """From which probability on which class is predicted, if it is not the most probable one."""
-        return self.config.decision(self.model.classes_, self.model.class_counts_)
+    def decision(self) -> str:
+        """How it is decided under a threshold or costs, in a sentence; empty without these."""
+        return str(self.model.decision_verdict_) if self.task == "classification" else ""
+
+    @property
+    def of_images(self) -> bool:
+        """Whether the model was fitted on a folder of images."""
+        return self.model.table_ is None and not hasattr(self.model, "n_features_in_")
 
     def read(
         self, path: Path, *, target: Sequence[str] = (), options: ReadOptions, allow_unreadable: bool = False
@@ -466,8 +546,7 @@ class FittedRun:
             raise InputError("The model was not fitted on a table with named columns.")
         if not isinstance(data.X, pd.DataFrame) and names is not None:
             raise InputError(f"The model was fitted on a table with columns {list(names)[:10]}; {path.name} has none.")
-        of_images = self.model.table_ is None and not hasattr(self.model, "n_features_in_")
-        if isinstance(data.X, Images) != of_images:
+        if isinstance(data.X, Images) != self.of_images:
             raise InputError(f"{path.name} is not the kind of data that the model was fitted on.")
         return data
 
@@ -495,8 +574,7 @@ class FittedRun:
         probabilities = model.predict_proba(X)
         if self.task == "classification":
             names = model.classes_
-            decided = self.decision is not None
-            predicted: Any = names[decide(probabilities, self.decision)] if decided else model.predict(X)
+            predicted: Any = model.predict(X)
         else:
             predicted = [LABEL_SEPARATOR.join(names[row]) for row in np.asarray(model.predict(X)).astype(bool)]
         found = pd.DataFrame(probabilities, columns=[f"p_{name}" for name in names])
@@ -504,12 +582,12 @@ class FittedRun:
         return found
 
     def export(self, output: Path) -> tuple[str, ...]:
-        """Write the model as an ONNX file, with its threshold if there is one; gives the names of its outputs."""
+        """Write the model as an ONNX file, with its costs if there are any; gives the names of its outputs."""
+        size = self.config.image_size
+        shown = Images(np.zeros((1, 3, size, size), np.uint8)) if self.of_images else None
         module = self.model.to_module()
         told = {} if self.task == "classification" else {"targets": self.names}
-        if self.task == "classification" and self.decision is not None:
-            module.outcome.decide(*self.decision)
-        self.model._write_onnx(module, output, **told)
+        self.model._write_onnx(module, output, shown, **told)
         return module.output_names
 
     def evaluate(self, path: Path, **how: Any) -> Evaluation:
@@ -523,30 +601,10 @@ class FittedRun:
         data = labelled(self.read(path, target=names, **how))
         target = read_target(data, names, self.task, labels=self.names, classes=classes)
         with hide_warnings(NOT_AS_FITTED):
-            found = measure(self.model, data.X, target, title=path.name)
-            decided = self._decided(data.X, target.y) if self.task == "classification" else {}
+            found = with_decision(measure(self.model, data.X, target, title=path.name), self.model, self.config)
         subject = f"Figures are of the saved model, on the rows of {path.name}, whether it was fitted on them or not."
         columns = tuple(column_rows([column for column in data.columns if column.is_used]))
-        return replace(found, subject=subject, columns=columns, decided=decided or found.decided)
-
-    def _decided(self, X: Any, y: Any) -> dict[str, float]:
-        """What the threshold gives, if there is one."""
-        if self.decision is None:
-            return {}
-        threshold, place = self.decision
-        predicted = decide(self.model.predict_proba(X), self.decision) == place
-        truth = y == self.model.classes_[place]
-        (right_no, false_alarms), (misses, hits) = confusion_matrix(truth, predicted, labels=[False, True])
-        figures = {
-            "threshold": threshold,
-            "recall": hits / max(hits + misses, 1),
-            "precision": hits / max(hits + false_alarms, 1),
-            "false_alarm_rate": false_alarms / max(false_alarms + right_no, 1),
-        }
-        if (costs := self.config.costs) is not None:
-            paid: Any = (costs["miss"], costs["false_alarm"])
-            figures["cost_per_row"] = (paid[0] * misses + paid[1] * false_alarms) / len(y)
-        return {name: float(value) for name, value in figures.items()}
+        return replace(found, subject=subject, columns=columns)
 
 
 def open_run(folder: Path, **changes: Any) -> FittedRun:
@@ -562,14 +620,20 @@ def open_run(folder: Path, **changes: Any) -> FittedRun:
     # Costs weigh what really happens, so they bring the training prior; a threshold keeps that of the fit.
     prior = config.prior if "costs" not in changes or config.class_prior else "training"
     if changes.keys() & {"threshold", "costs"}:
-        config = replace(config, **({"threshold": None, "costs": None} | changes))
+        config = replace(config, threshold=changes.get("threshold"), costs=changes.get("costs"))
+    if "positive" in changes:
+        config = replace(config, positive=changes["positive"])
+        if not config.decides:
+            raise InputError("--positive has no effect without a threshold, or costs of a miss and a false alarm.")
     model = load(_model_folder(folder))
     target = _read_target_file(folder / TARGET_FILE, model)
     task = target.task
     if task == "classification":
         config = replace(config, class_prior=changes.get("class_prior", prior))
-        model.set_params(class_prior=config.prior, costs=config.costs_by_class)
-        _ = model.cost_matrix_  # refuses costs of other classes
+        model.set_params(class_prior=config.prior)
+        if changes.keys() & {"threshold", "costs", "positive"}:
+            model.set_params(costs=config.model_costs(model.classes_, model.class_counts_))
+            _ = model.cost_matrix_  # refuses costs of other classes
     elif changes:
         raise InputError(f"{sorted(changes)} can be changed for a classification only; the task is {task}.")
     return FittedRun(model, config, task, target.names, target.columns)
@@ -623,12 +687,15 @@ def _model_folder(folder: Path) -> Path:
     return folder / MODEL_FOLDER
 
 
-def check_predictions(output: Path, source: Path | None = None) -> None:
-    """See that predictions can be written to a file, and not over the one to predict, before they are made."""
+def check_output(output: Path, endings: Collection[str] = WRITERS, source: Path | None = None) -> None:
+    """See that predictions, or a model, can be written to a file, and not over the one to read, before they are made.
+
+    The file is replaced if it is there, so that its name must have the ending of what is written.
+    """
     if source is not None and output.exists() and source.exists() and output.samefile(source):
         raise InputError(f"{output} is the file to predict, which would be lost. Name another file with -o.")
-    if output.suffix not in WRITERS:
-        raise InputError(f"Cannot write {output.name}: its name must end in {', '.join(WRITERS)}.")
+    if output.suffix not in endings:
+        raise InputError(f"Cannot write {output.name}: its name must end in {', '.join(endings)}.")
     if output.exists() and not output.is_file() and not output.is_dir():
         raise InputError(f"Cannot write {output}: it is a pipe or a device, not a file.")
     check_writable(output.resolve())
@@ -639,7 +706,7 @@ def write_predictions(tables: pd.DataFrame | Iterable[pd.DataFrame], output: Pat
 
     Several tables have the same columns, and are written one after the other. The number of rows is given back.
     """
-    check_predictions(output)
+    check_output(output)
     n_rows = 0
     try:
         with replacing(output.resolve()) as unfinished, ExitStack() as stack:  # what a link names is written

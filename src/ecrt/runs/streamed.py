@@ -25,6 +25,8 @@ from ecrt.runs.model_folder import (
     left_out,
     make_estimator,
     subject_of,
+    with_decision,
+    with_positive,
     write_run,
 )
 from ecrt.training import stop_requested
@@ -115,16 +117,20 @@ def fit_rows(
     )
     say(f"They are read block by block; {len(y)} of them are kept in memory.")
     show(columns)
-    check_decision(target, config)
-    model = make_estimator(data, target, config, verbose=verbose)
+    config = with_positive(target, config, (scan.counts / np.bincount(scan.y))[scan.y])
+    costs = check_decision(target, config)
+    model = make_estimator(data, target, config, costs, verbose=verbose)
     say(
         f"Fitting on {n_rows} rows, to be tested on the other {n_test}." if n_test else f"Fitting on all {n_rows} rows."
     )
     model.fit(rows)
+    if config.threshold is not None:
+        model.set_params(costs=costs)
     interrupted = STOPPED if stop_requested() else ""
     found: Evaluation | None = None
     if tested is not None:
-        found = measure(model, tested[0], Target(target.task, target.reason, tested[1]), title=files[0].name)
+        truth = Target(target.task, target.reason, tested[1])
+        found = with_decision(measure(model, tested[0], truth, title=files[0].name), model, config)
         subject = subject_of(n_rows, n_rows + n_test, again=False, kept="")
         found = replace(found, subject=subject, columns=tuple(column_rows(columns)))
     write_run(output, config, target, model, found, columns, readings, interrupted)
