@@ -341,6 +341,8 @@ def test_the_task_is_found_from_the_target():
         with pytest.raises(InputError, match="--task classification or --task regression"):
             target_of(amounts)
         assert target_of(amounts, task="regression").task == "regression"
+    with pytest.raises(InputError, match="holds values that are not numbers"):
+        target_of(pd.date_range("2021-01-01", periods=20), task="regression")
     assert target_of([0, 1] * 10, z=[1, 1] * 10).task == "multilabel"
     assert target_of([0.5, 1] * 10, z=[1, 1] * 10).task == "regression"
     lists = target_of([["a", "b"], ["b"], []] * 4)

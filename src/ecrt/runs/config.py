@@ -193,6 +193,8 @@ def read_target(
 
 def _numbers(frame: pd.DataFrame, names: tuple[str, ...]) -> NDArray[np.float64]:
     """Numbers, one or several for each row."""
+    if any(kind.kind in "mM" for kind in frame.dtypes):
+        frame = frame.astype(str)  # dates are no numbers; pandas would count nanoseconds
     numbers = frame.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
     if np.isnan(numbers).any():
         raise InputError(
