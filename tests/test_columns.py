@@ -535,6 +535,23 @@ def test_predictions_follow_a_link_and_take_no_place_of_a_pipe(tmp_path):
     assert (tmp_path / "pipe.csv").is_fifo()
 
 
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_predictions_are_written_with_every_digit(tmp_path, ending):
+    numbers = [1 / 3, 1e-11, 2.5e-300, 1.0, 123456789.123456789]
+    ids = pd.Series(["é", None, 3, pd.Timestamp("2021-05-30"), 2**60 + 1], dtype=object)
+    table = pd.DataFrame({"id": ids if ending == "jsonl" else ids.astype(str), "predicted": 7, "p_7": numbers})
+    write_predictions(table, tmp_path / f"p.{ending}")
+    if ending == "jsonl":
+        lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+        assert [line["id"] for line in lines] == ["é", None, 3, "2021-05-30 00:00:00", 2**60 + 1]
+        assert lines[0] == {"id": "é", "predicted": 7, "p_7": 1 / 3}
+        found = [line["p_7"] for line in lines]
+    else:
+        path = tmp_path / f"p.{ending}"
+        found = (pd.read_csv(path, float_precision="round_trip") if ending == "csv" else pd.read_parquet(path))["p_7"]
+    assert list(found) == numbers
+
+
 def test_what_is_of_no_known_kind_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever
     with pytest.raises(InputError, match="cannot tell what kind of file it is"):

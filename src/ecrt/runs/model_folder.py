@@ -6,10 +6,11 @@ The folder is built beside its place, sealed, and switched when it is whole.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -403,7 +404,11 @@ def _summary(path: Path, data: DataFile, target: Target) -> str:
 
 PREDICTED, CARD_FILE = "predicted", "MODEL_CARD.md"
 MOST_NAMES = 1_000_000
-WRITERS = {".csv": "to_csv", ".parquet": "to_parquet", ".jsonl": "to_json"}
+WRITERS: dict[str, Callable[[pd.DataFrame, Any], object]] = {
+    ".csv": lambda table, file: table.to_csv(file, index=False),
+    ".parquet": lambda table, file: table.to_parquet(file, index=False),
+    ".jsonl": lambda table, file: file.writelines(_json_lines(table)),
+}
 
 
 @dataclass(frozen=True)
@@ -612,9 +617,14 @@ def check_predictions(output: Path, source: Path | None = None) -> None:
 def write_predictions(table: pd.DataFrame, output: Path) -> None:
     """As CSV, JSON lines or Parquet, by the ending of the file; whole or not at all."""
     check_predictions(output)
-    options = {"orient": "records", "lines": True} if output.suffix == ".jsonl" else {"index": False}
     try:
         with replacing(output.resolve()) as unfinished:  # what a link names is written, and the link stays
-            getattr(table, WRITERS[output.suffix])(unfinished, **options)
+            WRITERS[output.suffix](table, unfinished)
     except ImportError as error:
         raise InputError("Parquet files need pyarrow: pip install 'ecrt[parquet]'.") from error
+
+
+def _json_lines(table: pd.DataFrame) -> Iterator[bytes]:
+    """Rows as lines of JSON with every digit of a number; pandas rounds to 10 decimals, 15 at the most."""
+    for row in table.astype(object).where(table.notna(), None).itertuples(index=False, name=None):
+        yield json.dumps(dict(zip(table.columns, row, strict=True)), default=str).encode() + b"\n"
