@@ -390,6 +390,28 @@ def test_label_sets_from_a_file(wine, tmp_path):
     assert "bce" in invoke("evaluate", tmp_path / "fit", tmp_path / "tags.jsonl").output
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_lists_of_labels_from_a_file(tmp_path, ending):
+    X = np.random.default_rng(0).normal(size=(120, 2))
+    lists = [[name for name, there in zip("ab", row, strict=True) if there] for row in X > [-1, 0.5]]
+    table = pd.DataFrame({"x": X[:, 0], "z": X[:, 1], "topics": lists})
+    table = pd.concat([table, table.head(30)])  # with copies, which are said
+    file = tmp_path / f"lists.{ending}"
+    table.to_parquet(file) if ending == "parquet" else table.to_json(file, orient="records", lines=True)
+    result = invoke("fit", file, "--target", "topics", "-o", tmp_path / "fit", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "Task: multilabel, since rows have lists of labels" in result.stderr
+    assert "30 of 150 rows are copies" in result.stderr
+    assert invoke("predict", tmp_path / "fit", file, "-o", tmp_path / "p.csv").exit_code == 0
+    found = pd.read_csv(tmp_path / "p.csv", keep_default_na=False)
+    assert (found["predicted"] == [";".join(row) for row in table["topics"]]).mean() > 0.8
+    assert "bce" in invoke("evaluate", tmp_path / "fit", file).output
+    for command in (["fit", file, "--task", "classification"], ["diagnose", file], ["compare", file]):
+        result = invoke(*command, "--target", "topics", "-o", tmp_path / "other")
+        assert result.exit_code == 1
+        assert "The target holds lists of labels, not one class" in result.stderr
+
+
 def test_a_matrix_of_labels_in_an_npz_file(tmp_path):
     X = np.random.default_rng(0).normal(size=(120, 3))
     np.savez(tmp_path / "m.npz", X=X, y=(X[:, :2] > [0.2, 0.6]).astype(int))
