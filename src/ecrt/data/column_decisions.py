@@ -24,7 +24,6 @@ from ecrt.data.columns import (
     Cells,
     ColumnReading,
     ReadOptions,
-    parse,
 )
 from ecrt.errors import InputError
 
@@ -146,7 +145,7 @@ def read_target_column(
 
 
 def _decide_target(name: str, cells: Cells, kind: str | None, decimal: str) -> ColumnReading:
-    levels = tuple(sorted(cells.present))
+    levels = tuple(sorted(set(cells.present)))
     blank = [repr(label) for label in levels if label.lower() in ABSENT]
     what = "is read as a class" if len(blank) == 1 else "are read as classes"
     said = f"{', '.join(blank)} {what}. Use --na where the label is missing instead." if blank else ""
@@ -276,10 +275,15 @@ def _unreadable(cells: Cells, patterns: Mapping[str, re.Pattern[str]], share: fl
 
     Without the sample, numbers that nearly all rows share, such as 12.2000, could be taken for a month and a year.
     """
-    sample = cells.present[:: max(len(cells.present) // SAMPLE, 1)]
-    fitting = {writing: sum(map(bool, map(one.fullmatch, sample))) for writing, one in patterns.items()}
+    sample = np.flatnonzero(~cells.absent)[:: max(len(cells.present) // SAMPLE, 1)]
+    written = np.isnat(cells.dates[sample])
+    words, n_dates = cells.text[sample[written]], int((~written).sum())  # stored dates fit any way of writing dates
+    fitting = {
+        writing: sum(map(bool, map(one.fullmatch, words))) + n_dates * (writing in DATES)
+        for writing, one in patterns.items()
+    }
     return {
-        writing: cells.count(pd.isna(parse(cells.text, writing)) & ~cells.absent)
+        writing: cells.count(pd.isna(cells.parse(writing)) & ~cells.absent)
         for writing, count in fitting.items()
         if count >= max(share * len(sample), 1)
     }
@@ -305,7 +309,7 @@ def _as_date(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Colu
     if not writing or unreadable[writing] > (1 - needed) * cells.n_present:
         return None, ""
     unsure = ""
-    word = str(cells.present[0])
+    word = cells.example(~cells.absent & np.isnat(cells.dates))
     if writing in (DAY_FIRST, MONTH_FIRST) and unreadable.get(DAY_FIRST) == unreadable.get(MONTH_FIRST):
         pointed = "." in word.split()[0]
         writing = DAY_FIRST if hints.day_first or pointed else MONTH_FIRST

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Literal
 
@@ -76,15 +77,9 @@ class WrittenNumbers:
         values = {sign: np.full(n, np.nan) for sign in OTHER_SIGN}
         marks = {sign: np.full(n, "", object) for sign in OTHER_SIGN}
         found = cls(values, marks, np.full(n, "", object))
-        for place, word in enumerate(words):
-            found._read(place, word)
+        for place in np.flatnonzero(words != "").tolist():
+            found._read(place, words[place])
         return found
-
-    @classmethod
-    def known(cls, values: Array) -> WrittenNumbers:
-        """Numbers that the file itself holds as such."""
-        empty = np.full(len(values), "", object)
-        return cls(dict.fromkeys(OTHER_SIGN, values), dict.fromkeys(OTHER_SIGN, empty), empty)
 
     def _read(self, place: int, word: str) -> None:
         found = WITH_UNIT.fullmatch(word.translate(SPELLINGS))
@@ -127,7 +122,7 @@ class WrittenNumbers:
         other = OTHER_SIGN[sign]
         swapped = np.asarray(self.marks[other] == sign, dtype=bool)
         fractions = np.isfinite(self.values[sign]) & (self.values[sign] % 1 != 0)
-        settled = (self.marks[sign] == other) | (fractions & ~swapped)
+        settled = (self.marks[sign] == other) | (fractions & np.isnan(self.values[other]))
         return swapped if other in thousands and not settled.any() else np.zeros(len(swapped), dtype=bool)
 
 
@@ -377,29 +372,51 @@ def _is_numeric(dtype: Any) -> bool:
     return is_numeric_dtype(dtype) and not is_bool_dtype(dtype)
 
 
+STORED = "\x1f"
+"""Behind the text of a value that is stored as a number or date, as long as it must differ from the same text."""
+
+
+def _are_stored(column: pd.Series[Any]) -> NDArray[np.bool_]:
+    """Which cells hold a number or a date, rather than text that may mean one."""
+    if column.dtype != object:
+        return np.full(len(column), _is_numeric(column.dtype) or is_datetime64_any_dtype(column.dtype))
+    kinds = (int, float, Decimal, np.number, date)
+    found = [isinstance(value, kinds) and not isinstance(value, bool) for value in column]
+    return np.array(found, dtype=bool) & column.notna().to_numpy(dtype=bool)
+
+
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells of a column: distinct values as text, which of them mean a missing value, and the rows of each."""
+    """The cells of a column: distinct values as text, which of them mean a missing value, and the rows of each.
+
+    ``stored`` are numbers and dates that the file itself holds as such. There is no doubt about them: they are not read
+    in the way in which text of the column is written.
+    """
 
     codes: NDArray[np.int64]
     text: NDArray[Any]
     counts: NDArray[np.int64]
     absent: NDArray[np.bool_]
-    dtype: Any  # of the column in the file, which may say that it holds numbers, dates or categories
+    stored: NDArray[np.bool_]
+    dtype: Any  # of the column in the file
 
     @classmethod
     def of(cls, column: pd.Series[Any], na: Sequence[str], signs: set[str] = ABSENT) -> Cells:
         """The cells of a column, with the signs that mean a missing value."""
         if isinstance(column.dtype, pd.CategoricalDtype):
             signs = {""}
-        if is_timedelta64_dtype(column.dtype):
+        dtype = column.dtype
+        if is_timedelta64_dtype(dtype):
             column = column.dt.total_seconds()
-        codes, text = pd.factorize(as_text(column))
+        words, is_stored = as_text(column), _are_stored(column)
+        codes, keys = pd.factorize(np.where(is_stored, words + STORED, words) if is_stored.any() else words)
+        text = np.array([key.removesuffix(STORED) for key in keys], dtype=object) if is_stored.any() else keys
+        stored = np.asarray(text != keys, dtype=bool)
         absent = np.fromiter(map(signs.__contains__, map(str.lower, text)), bool, len(text))
         if na:
             said = {_without_zeros(sign.strip()) for sign in na}
             absent |= np.array([_without_zeros(word) in said for word in text], dtype=bool)
-        return cls(codes, text, np.bincount(codes, minlength=len(text)), absent, column.dtype)
+        return cls(codes, text, np.bincount(codes, minlength=len(text)), absent, stored, dtype)
 
     @cached_property
     def present(self) -> NDArray[Any]:
@@ -409,14 +426,32 @@ class Cells:
     @cached_property
     def numbers(self) -> WrittenNumbers:
         """Distinct values as numbers."""
-        if _is_numeric(self.dtype):
-            return WrittenNumbers.known(np.where(self.absent, "nan", self.text).astype(np.float64))
-        return WrittenNumbers.of(np.where(self.absent, "", self.text) if self.absent.any() else self.text)
+        found = WrittenNumbers.of(np.where(self.absent | self.stored, "", self.text))
+        amounts = self.stored & ~self.absent & np.isnat(self.dates)
+        for values in found.values.values():
+            values[amounts] = self.text[amounts].astype(np.float64)
+        return found
+
+    @cached_property
+    def dates(self) -> NDArray[np.datetime64]:
+        """Distinct values that are stored as dates; NaT elsewhere."""
+        found = np.full(len(self.text), "NaT", dtype="datetime64[us]")
+        if not _is_numeric(self.dtype):
+            found[self.stored] = parse(self.text[self.stored], YEAR_FIRST)
+        return found
+
+    def parse(self, writing: str) -> NDArray[Any]:
+        """Distinct values as dates or numbers that are written in one of the ways of ``DATES`` and ``SPECIAL``."""
+        found = parse(self.text, writing)
+        if writing in DATES:
+            return np.where(np.isnat(self.dates), found, self.dates)
+        seconds = writing == "time" and is_timedelta64_dtype(self.dtype)
+        return np.where(self.stored, self.numbers.values["."], found) if seconds else found
 
     @cached_property
     def plain(self) -> tuple[str, NDArray[np.float64]] | None:
         """The decimal sign and the numbers, if all distinct values are digits with that sign or without."""
-        found = None if _is_numeric(self.dtype) else plain_numbers(self.present)
+        found = None if self.stored.any() else plain_numbers(self.present)
         if found is None:
             return None
         numbers = np.full(len(self.text), np.nan)
@@ -435,8 +470,8 @@ class Cells:
 
     @property
     def holds_dates(self) -> bool:
-        """Whether the file itself has dates here."""
-        return is_datetime64_any_dtype(self.dtype)
+        """Whether the file itself has dates here, and nothing else."""
+        return not np.isnat(self.dates[~self.absent]).any()
 
     def count(self, which: NDArray[np.bool_]) -> int:
         """Rows with one of some distinct values."""
@@ -455,10 +490,10 @@ class Cells:
             levels = pd.Index([*reading.levels, *sorted(set(words[new]))], dtype=object)
             return pd.Categorical(words.to_numpy()[self.codes], categories=levels), new & bool(reading.levels)
         if reading.kind == "date":
-            dates = parse(self.text, YEAR_FIRST if self.holds_dates else reading.writing)
+            dates = self.parse(reading.writing)
             return dates[self.codes], np.isnat(dates) & ~self.absent
         if reading.writing:
-            numbers = parse(self.text, reading.writing)
+            numbers = self.parse(reading.writing)
         elif self.plain is not None and self.plain[0] in ("", reading.decimal or ".") and reading.unit != "%":
             numbers = self.plain[1].copy()
         else:
