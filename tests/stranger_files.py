@@ -102,6 +102,9 @@ def make_files() -> list[StrangerFile]:
         StrangerFile(name="dollars.csv", kinds={"price": "number", "z": "number"}))  # fmt: skip
     add(_csv("price;z;label", columns([f"{_german(v)} EUR" for v in signal], german, label), ";"),
         StrangerFile(name="euros.csv", kinds={"price": "number", "z": "number"}))  # fmt: skip
+    short = [f"${v / 8:.2f}M" if v > 8 else f"${v * 125:.0f}K" for v in signal]
+    add(_csv("funding,z,label", columns(short, z, label)),
+        StrangerFile(name="dollars_in_short.csv", kinds={"funding": "number", "z": "number"}))  # fmt: skip
     add(_csv("share,z,label", columns([f"{v * 5:.0f}%" for v in signal], z, label)),
         StrangerFile(name="percent.csv", kinds={"share": "number", "z": "number"}))  # fmt: skip
     balance = [f'"({-v:,.2f})"' if v < 0 else f'"{v:,.2f}"' for v in (signal - 7) * 1000]

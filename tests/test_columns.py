@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from ecrt.cli import app
 from ecrt.data import ColumnReading, ReadOptions, read_data
-from ecrt.data.column_decisions import decide_columns
+from ecrt.data.column_decisions import decide_columns, read_target_column
 from ecrt.data.columns import read_columns
 from ecrt.disk import typed
 from ecrt.errors import BadContentError, ECRTWarning, InputError
@@ -87,6 +87,41 @@ def test_dates_as_people_write_them(form):
     reading, typed = decide(DAYS.dt.strftime(form))
     assert reading.kind == "date"
     assert (typed == DAYS.dt.normalize()).all()
+
+
+@pytest.mark.parametrize("form", ["${}", "{} €", "EUR {}", "{}"])
+def test_thousands_and_millions_in_short(form):
+    """$859K and $2.1M are amounts of one unit; so are 859K and 2.1M, with a note."""
+    amounts = 10.0 ** RNG.uniform(2, 10, ROWS)
+    sizes = [
+        ("", 1.0) if v < 1e4 else ("K", 1e3) if v < 1e6 else ("M", 1e6) if v < 1e9 else ("bn", 1e9) for v in amounts
+    ]
+    words = [form.format(f"{v / size:.4f}{name}") for v, (name, size) in zip(amounts, sizes, strict=True)]
+    reading, typed = decide(words)
+    assert reading.kind == "number"
+    np.testing.assert_allclose(typed, amounts, rtol=1e-2)
+    assert reading.note == (
+        "" if form != "{}" else "K, M and bn behind numbers are read as thousands, millions and billions."
+    )
+    again, _ = read_columns(pd.DataFrame({"x": words[:5]}), [reading])
+    assert again["x"].tolist() == typed[:5].tolist()
+    target, found = read_target_column(pd.Series(words, name="x"), ReadOptions())
+    np.testing.assert_allclose(target, amounts, rtol=1e-2)
+    assert found.note == reading.note
+
+
+@pytest.mark.parametrize(("units", "said"), [
+    (("mW", "MW"), "several units (MW, mW)"), (("mg/l", "Mg/l"), "several units (Mg/l, mg/l)"), (("kg", "KG"), ""),
+    (("K", "K"), ""), (("$/h", "$/day"), "several units ($ /day, $ /h)"), (("km", "m"), "several units (km, m)"),
+])  # fmt: skip
+def test_units_that_look_alike(units, said):
+    form = ["${:.1f}{}" if "$" in unit else "{:.1f} {}" for unit in units]
+    words = [form[row % 2].format(v, units[row % 2].removeprefix("$")) for row, v in enumerate(AMOUNTS)]
+    reading, typed = decide(words)
+    assert said in reading.note
+    assert reading.kind == ("left out" if said else "number")
+    if not said:
+        np.testing.assert_allclose(typed, AMOUNTS, atol=0.051)
 
 
 def test_times_of_dates_zones_and_languages():

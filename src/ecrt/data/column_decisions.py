@@ -18,12 +18,14 @@ from ecrt.data.columns import (
     DAY_FIRST,
     MONTH_FIRST,
     PLAIN,
+    SCALED,
     SPECIAL,
     TYPES,
     YEAR_FIRST,
     Cells,
     ColumnReading,
     ReadOptions,
+    size_of,
 )
 from ecrt.errors import InputError
 
@@ -69,6 +71,7 @@ TRUTH = [
     {"wahr", "falsch"}, {"vrai", "faux"}, {"on", "off"}, {"si", "no"}, {"sí", "no"},
 ]  # fmt: skip
 
+SIZES_READ = "K, M and bn behind numbers are read as thousands, millions and billions."
 NAMES_ROWS = "It names rows: no value occurs twice."
 
 
@@ -254,6 +257,9 @@ def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Co
     if cells.count(strange) > (0.5 * cells.n_present if few_words else most) or not readable.any():
         return None, ""
     unit = str(pd.Series(cells.counts[readable]).groupby(numbers.units[readable], sort=False).sum().idxmax())
+    others = np.array([bool(one) and size_of(one) is None for one in numbers.units], dtype=bool)
+    scaled = len(set(numbers.units[readable & ~others])) > 1 and cells.count(readable & others) <= most
+    unit = SCALED if scaled else unit
     point, comma = (cells.count(np.isfinite(numbers.read(sign, ",. '", unit))) for sign in ".,")
     decimal, unsure = ("." if point > comma else ","), ""
     if point == comma:
@@ -264,8 +270,9 @@ def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Co
             unsure = f"{cells.text[place]!r} is read as {value:.15g}; use --decimal if that is wrong."
     marks = numbers.marks[decimal or "."][np.isfinite(numbers.values[decimal or "."])]
     reading = ColumnReading(
-        name="", kind="number", unit=unit, decimal=decimal, thousands="".join(sorted(set(marks) - {""}))
-    )
+        name="", kind="number", unit=unit, decimal=decimal, thousands="".join(sorted(set(marks) - {""})),
+        note=SIZES_READ if scaled else "",
+    )  # fmt: skip
     otherwise = cells.count(readable & np.isnan(numbers.read(decimal, reading.thousands, unit)))
     return (None, "") if otherwise > most else (reading, unsure)
 

@@ -47,11 +47,41 @@ CURRENCIES = {
     "$", "€", "£", "¥", "₹", "us$", "usd", "eur", "gbp", "chf", "jpy", "cny", "inr", "fr.", "r$", "brl", "kr", "zł",
     "pln", "czk", "sek", "nok", "dkk", "cad", "aud", "ca$", "a$",
 }  # fmt: skip
+SIZES = {
+    "k": 1e3, "tsd": 1e3, "thousand": 1e3, "lakh": 1e5, "m": 1e6, "mn": 1e6, "mio": 1e6, "million": 1e6, "crore": 1e7,
+    "b": 1e9, "bn": 1e9, "mrd": 1e9, "billion": 1e9, "tn": 1e12, "trillion": 1e12,
+}  # fmt: skip
+"""What stands behind a number for its last zeros, in small letters."""
+
+SIZE = re.compile(
+    rf"(?P<size>{'|'.join(SIZES)})\.?(?:\s*(?P<currency>{'|'.join(map(re.escape, sorted(CURRENCIES)))}))?",
+    re.IGNORECASE,
+)
+SCALED = "K, M, bn"
+"""The unit of a column whose numbers have these behind them, and no currency."""
+
+PREFIXED = re.compile(
+    r"[mp](?:|wh?|hz|pa|va?|ah?|[gmlbsjnt]|bits?|bps|bar|mol|ev|\u03c9|ohm)(?:[/²³^ ].*)?", re.IGNORECASE
+)
+"""Units in which a small and a capital first letter differ: mW is not MW."""
+
 WITH_UNIT = re.compile(
     r"(?P<open>\()?(?P<sign>[+-])?\s*(?P<prefix>[^\W\d_]{1,3}\.?|[^\W\d_]{0,3}[$€£¥₹]|)\s*(?P<inner>[+-])?"
     rf"(?P<number>[0-9.,](?:[0-9.,' ]*[0-9.,])?{EXPONENT})\s*"
     r"(?P<suffix>[^\d\s+(),;:_-][^\d+(),;:_-]{0,11})?(?P<minus>-)?\)?"
 )
+
+
+def size_of(unit: str) -> float | None:
+    """What K, M or bn behind a number means, if it is that; a small m or b alone may be metres or bits."""
+    return None if unit in ("m", "b") else SIZES.get(unit.lower().removesuffix("."))
+
+
+def _unit_key(unit: str) -> str:
+    """The same for units that differ in capital letters only, unless these matter."""
+    return unit[:1] + unit[1:].lower() if PREFIXED.fullmatch(unit) else unit.lower()
+
+
 SPELLINGS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'"})
 
 
@@ -63,7 +93,7 @@ class WrittenNumbers:
     ----------
     values : NaN where a word is not a number.
     marks : the sign between thousands in each word.
-    units : what stands beside each number.
+    units : what stands beside each number. With a currency, numbers are already multiplied by what K, M or bn means.
     """
 
     values: dict[str, Array]
@@ -89,14 +119,18 @@ class WrittenNumbers:
             return
         signs = [found["open"], found["sign"], found["inner"], found["minus"]]
         negative = (signs.count("-") + signs.count("(")) % 2
-        self.units[place] = found["prefix"].strip() or (found["suffix"] or "").strip()
+        prefix, suffix, factor = found["prefix"], (found["suffix"] or "").strip(), -1.0 if negative else 1.0
+        size = SIZE.fullmatch(suffix)
+        if size is not None and (prefix or size["currency"]):
+            suffix, factor = size["currency"] or "", factor * SIZES[size["size"].lower()]
+        self.units[place] = f"{prefix} {suffix}".strip()
         for sign in OTHER_SIGN:
             number = found["number"] if sign == "." else found["number"].translate(SWAP)
             read = NUMBER.fullmatch(number)
             if read is not None:
                 mark = read["mark"] or ""
                 self.marks[sign][place] = mark if sign == "." else mark.translate(SWAP)
-                self.values[sign][place] = float(number.replace(mark, "")) * (-1 if negative else 1)
+                self.values[sign][place] = float(number.replace(mark, "")) * factor
 
     @property
     def readable(self) -> NDArray[np.bool_]:
@@ -104,12 +138,15 @@ class WrittenNumbers:
         return np.isfinite(self.values["."]) | np.isfinite(self.values[","])
 
     def read(self, decimal: str, thousands: str, unit: str) -> Array:
-        """Words as numbers that are written in this way; without the unit too, unless it is a percentage."""
+        """Words as numbers that are written in this way; without the unit too, unless it changes the amount."""
         values, marks = self.values[decimal or "."].copy(), self.marks[decimal or "."]
         for mark in set(marks) - {"", *thousands}:
             values[marks == mark] = np.nan
+        scaled = unit == SCALED or unit.lower() in CURRENCIES
         for found in set(self.units):
-            if found.lower() != unit.lower() and (found or unit == "%"):
+            if scaled and size_of(found):
+                values[self.units == found] *= size_of(found)
+            elif _unit_key(found) != _unit_key(unit) and (found or unit == "%" or size_of(unit)):
                 values[self.units == found] = np.nan
         return values
 
