@@ -141,6 +141,11 @@ def make_files() -> list[StrangerFile]:
     times = [f"{int(v * 1.5):02d}:{place % 60:02d}" for place, v in enumerate(signal)]
     add(_csv("at,z,label", columns(times, z, label)),
         StrangerFile(name="times.csv", kinds={"at": "number", "z": "number"}))  # fmt: skip
+    laps = [divmod(int(v * 500), 60) for v in signal]
+    finish = [f"{m // 60}:{m % 60:02d}:{s:02d}" if m >= 60 else f"{m}:{s:02d}" for m, s in laps]
+    add(_csv("finish,z,label", columns(finish, z, label)),
+        StrangerFile(name="durations.csv", kinds={"finish": "number", "z": "number"},
+                     said="is read as minutes and seconds"))  # fmt: skip
 
     # Names and counters of rows, codes, words.
     order = np.argsort(label, kind="stable")

@@ -124,6 +124,25 @@ def test_units_that_look_alike(units, said):
         np.testing.assert_allclose(typed, AMOUNTS, atol=0.051)
 
 
+@pytest.mark.parametrize(("words", "seconds", "said"), [
+    (["42:16", "40:11", "1:15:50"], [2536, 2411, 4550], "'42:16' is read as minutes and seconds"),
+    (["3:45", "12:10", "1:02:33"], [225, 730, 3753], "'3:45' is read as minutes and seconds"),
+    (["75:30", "1:02:03", "59:59"], [4530, 3723, 3599], "'75:30' is read as minutes and seconds"),
+    (["42:16", "40:11", "3:05"], [2536, 2411, 185], ""),
+    (["12:30", "23:59:30", "9:15"], [45000, 86370, 33300], "'12:30' is read as hours and minutes"),
+    (["12:30 pm", "1:59:30 am", "9:15 am"], [45000, 7170, 33300], ""),
+    (["12:30", "23:59", "9:15"], [45000, 86340, 33300], ""),
+    (["120:30", "36:15", "9:15"], [433800, 130500, 33300], ""),
+])  # fmt: skip
+def test_times_of_two_and_three_parts_keep_their_order(words, seconds, said):
+    reading, typed = decide(words * 20)
+    assert typed.tolist() == seconds * 20
+    assert said in reading.note
+    assert bool(reading.note) == bool(said)
+    again, _ = read_columns(pd.DataFrame({"x": words}, dtype=str), [reading])
+    assert again["x"].tolist() == seconds
+
+
 def test_times_of_dates_zones_and_languages():
     stamps = decide(DAYS.dt.strftime("%Y-%m-%dT%H:%M:%S+02:00"))[1]
     assert (stamps == DAYS - pd.Timedelta(hours=2)).all()

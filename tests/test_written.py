@@ -55,6 +55,7 @@ def test_numbers_fit_a_way_of_writing_or_are_none():
 def test_times_and_hexadecimal_numbers():
     words = ["00:01", "1:02:03", "12:00 am", "1:30 p.m.", "0x1F", "noon"]
     np.testing.assert_equal(parse(words, "time"), [60, 3723, 0, 48600, NAN, NAN])
+    np.testing.assert_equal(parse(words, "minutes:seconds"), [1, 3723, 0, 48600, NAN, NAN])
     np.testing.assert_equal(parse(words, "hexadecimal"), [NAN] * 4 + [31, NAN])
 
 

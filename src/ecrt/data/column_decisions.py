@@ -20,6 +20,7 @@ from ecrt.data.columns import (
     PLAIN,
     SCALED,
     SPECIAL,
+    TIME,
     TYPES,
     YEAR_FIRST,
     Cells,
@@ -247,7 +248,8 @@ def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Co
     most = (1 - needed) * cells.n_present
     for writing, unreadable in _unreadable(cells, {one: SPECIAL[one][0] for one in SPECIAL}, 0.0).items():
         if unreadable <= most:
-            return ColumnReading(name="", kind="number", writing=writing), ""
+            writing, note = _kind_of_time(cells) if writing == "time" else (writing, "")
+            return ColumnReading(name="", kind="number", writing=writing, note=note), ""
     if cells.plain is not None:
         return ColumnReading(name="", kind="number", decimal=cells.plain[0]), ""
     numbers, readable = cells.numbers, cells.numbers.readable
@@ -275,6 +277,24 @@ def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Co
     )  # fmt: skip
     otherwise = cells.count(readable & np.isnan(numbers.read(decimal, reading.thousands, unit)))
     return (None, "") if otherwise > most else (reading, unsure)
+
+
+def _kind_of_time(cells: Cells) -> tuple[str, str]:
+    """Whether 42:16 means minutes and seconds rather than hours and minutes; and a note if that had to be judged.
+
+    Beside values of three parts, 42:16 must not be longer than 1:15:50. A clock has hours up to 23, of two digits in
+    part of the day; the hours that some durations have in front of their minutes are few.
+    """
+    parts = [(word, *found.groups()) for word in cells.present if (found := TIME.fullmatch(word)) is not None]
+    short = [(word, int(first)) for word, first, _, third, _ in parts if third is None]
+    long = [first for _, first, _, third, _ in parts if third is not None]
+    if not short or any(half for *_, half in parts):
+        return "time", ""
+    latest = max(first for _, first in short)
+    minutes = 23 < latest < 60 or (bool(long) and (latest > 23 or all(len(first) == 1 for first in long)))
+    what = "minutes and seconds" if minutes else "hours and minutes"
+    note = f"{short[0][0]!r} is read as {what}, since others have three parts. Write all with three if it is not so."
+    return "minutes:seconds" if minutes else "time", note if long else ""
 
 
 def _unreadable(cells: Cells, patterns: Mapping[str, re.Pattern[str]], share: float) -> dict[str, int]:

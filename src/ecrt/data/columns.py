@@ -191,11 +191,21 @@ def _seconds(time: re.Match[str]) -> float:
     return 3600.0 * _hour(hour, half) + 60 * int(minute) + float((second or "0").replace(",", "."))
 
 
+def _minutes_first(time: re.Match[str]) -> float:
+    first, second, third, half = time.groups()
+    return _seconds(time) if third or half else 60.0 * int(first) + int(second)
+
+
+TIME = re.compile(r"([0-9]{1,3}):([0-9]{2})(?::([0-9]{2}(?:[.,][0-9]+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?")
 SPECIAL: dict[str, tuple[re.Pattern[str], Callable[[re.Match[str]], float]]] = {
-    "time": (re.compile(r"([0-9]{1,3}):([0-9]{2})(?::([0-9]{2}(?:[.,][0-9]+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?"), _seconds),
+    "time": (TIME, _seconds),
+    "minutes:seconds": (TIME, _minutes_first),
     "hexadecimal": (re.compile("0[xX][0-9a-fA-F]{1,13}"), lambda found: float(int(found[0], 16))),
 }
-"""Numbers of another kind: times such as 12:30, read as seconds, and 0x1F."""
+"""Numbers of another kind: times such as 12:30, read as seconds, and 0x1F.
+
+In a column of minutes and seconds, such as 42:16, values of three parts have hours, too.
+"""
 
 CLOCK = (
     r"(?:(?:T|,?\s+)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
@@ -314,8 +324,8 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     levels : of a category.
     decimal, thousands, unit : how numbers are written: the decimal sign, signs between thousands, and what stands
         beside the number.
-    writing : order of a date's parts; ``"time"`` or ``"hexadecimal"`` of numbers; ``"truth"`` of categories whose
-        capital letters say nothing.
+    writing : order of a date's parts; a key of ``SPECIAL`` of numbers; ``"truth"`` of categories whose capital
+        letters say nothing.
     na : further signs for a missing value.
     note : a sentence on what the user should know.
     """
@@ -482,7 +492,7 @@ class Cells:
         found = parse(self.text, writing)
         if writing in DATES:
             return np.where(np.isnat(self.dates), found, self.dates)
-        seconds = writing == "time" and is_timedelta64_dtype(self.dtype)
+        seconds = SPECIAL[writing][0] is TIME and is_timedelta64_dtype(self.dtype)
         return np.where(self.stored, self.numbers.values["."], found) if seconds else found
 
     @cached_property
