@@ -134,6 +134,10 @@ def make_files() -> list[StrangerFile]:
     }.items():  # fmt: skip
         add(_csv("day|z|label", columns(dates.dt.strftime(form), z, label), "|"),
             StrangerFile(name=f"dates_{name}.csv", kinds={"day": "date", "z": "number"}))  # fmt: skip
+    births = [f"{1 + row % 28:02d}.{1 + row % 12:02d}.{int(v * 10 - 5):02d}" for row, v in enumerate(signal)]
+    add(_csv("born,z,label", columns(births, z, label)),
+        StrangerFile(name="dates_of_two_digits.csv", kinds={"born": "date", "z": "number"},
+                     said="Years of two digits are read as 19"))  # fmt: skip
     both_ways = dates.dt.strftime("%d/%m/%Y").where(dates.dt.day <= 12, "03/04/" + dates.dt.strftime("%Y"))
     add(_csv("day,z,label", columns(both_ways, z, label)),
         StrangerFile(name="dates_either_way.csv", kinds={"day": "date", "z": "number"},

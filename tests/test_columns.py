@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import zipfile
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,7 @@ from ecrt.runs.model_folder import write_predictions
 ROWS = 60
 RNG = np.random.default_rng(0)
 AMOUNTS = RNG.normal(size=ROWS) * 50 + 100
+NOW = datetime.now().year
 DAYS = pd.Series(pd.date_range("2021-01-01", periods=ROWS, freq="37h"))
 
 
@@ -156,6 +158,31 @@ def test_times_of_dates_zones_and_languages():
     assert bad.unreadable == 1
     assert typed.isna().tolist() == [True] + [False] * (ROWS - 1)
     assert "1 value, '31.02.2021', is read as missing" in bad.note
+
+
+@pytest.mark.parametrize(("first", "last"), [
+    (1940, 1995), (1931, 2015), (1969, 2001), (2019, 2021), (1999, 1999),
+    (NOW - 3, NOW + 4), (NOW - 90, NOW), (1910, 1980),
+])  # fmt: skip
+def test_years_of_two_digits_do_not_jump(first, last):
+    years = [first + row % (last - first + 1) for row in range(4 * ROWS)]
+    reading, typed = decide([f"{1 + row % 28}.{1 + row % 12}.{year % 100:02d}" for row, year in enumerate(years)])
+    assert typed.dt.year.tolist() == years
+    said = f"{first}" if first == last else f"{first} to {last}"
+    assert f"Years of two digits are read as {said}." in reading.note
+    again, _ = read_columns(pd.DataFrame({"x": [f"3.4.{last % 100:02d}"]}, dtype=str), [reading])
+    assert again["x"].dt.year.tolist() == [last]  # also of a row alone
+
+
+def test_years_of_two_digits_lie_near_those_of_four():
+    days = [f"{1 + row % 28}.{1 + row % 12}.{1935 + row % 40}" for row in range(ROWS)]
+    reading, _ = decide(days)
+    assert reading.note == ""
+    later, _ = read_columns(pd.DataFrame({"x": ["3.4.40", "3.4.1941"]}, dtype=str), [reading])
+    assert later["x"].dt.year.tolist() == [1940, 1941]
+    reading, typed = decide([*days, "1.1.40"])
+    assert typed.iloc[-1].year == 1940
+    assert "are read as 1940." in reading.note
 
 
 def test_day_and_month_are_told_by_the_whole_column_the_file_or_a_rule():

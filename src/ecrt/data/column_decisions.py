@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +53,9 @@ LARGEST_WHOLE = 2**53
 
 FILLERS = {sign * value for sign in (1, -1) for value in (99, 999, 9999, 99999, 999999)}
 """Numbers that often stand for a missing value."""
+
+YEARS_AHEAD = 10
+"""How far from now dates may be whose years have two digits."""
 
 SAMPLE = 100
 """Distinct values that show whether a column could be one of dates."""
@@ -342,7 +346,35 @@ def _as_date(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Colu
         writing = DAY_FIRST if hints.day_first or pointed else MONTH_FIRST
         order = "day, month" if writing == DAY_FIRST else "month, day"
         unsure = "" if pointed else f"{word!r} is read as {order}, year: no value tells which is which."
-    return ColumnReading(name="", kind="date", writing=writing), unsure
+    if writing not in (DAY_FIRST, MONTH_FIRST):
+        return ColumnReading(name="", kind="date", writing=writing), unsure
+    first, note = _first_year([one["year"] for word in cells.present if (one := DATES[writing].fullmatch(word))])
+    return ColumnReading(name="", kind="date", writing=writing, first_year=first, note=note), unsure
+
+
+def _first_year(years: Sequence[str]) -> tuple[int, str]:
+    """The hundred years that two digits mean in a column, by its first; and a note if it has such years.
+
+    These hundred lie around the years of four digits, if there are any. Otherwise the years of the column follow each
+    other on the circle from 00 to 99 without its largest gap. They are as late as they can be, but not in the future:
+    at least the first is not, and the last by a few years at most.
+    """
+    short = sorted({int(year) for year in years if len(year) == 2})
+    known = [int(year) for year in years if len(year) == 4]
+    if known:
+        first = int(np.median(known)) - 50
+    else:
+        gaps = np.diff([*short, short[0] + 100])
+        start, span = short[(int(gaps.argmax()) + 1) % len(short)], 100 - int(gaps.max())
+        now = datetime.now().year
+        latest = max(year for year in range(now - now % 100 - 100, now + 1, 100) if year + start <= now) + start
+        start = latest if latest + span <= now + YEARS_AHEAD else latest - 100
+        first = start - (99 - span) // 2
+    if not short:
+        return first, ""
+    read = [first + (year - first) % 100 for year in short]
+    years_read = f"{min(read)}" if len(read) == 1 else f"{min(read)} to {max(read)}"
+    return first, f"Years of two digits are read as {years_read}. Write four if that is wrong."
 
 
 def _are_codes(name: str, cells: Cells) -> str:

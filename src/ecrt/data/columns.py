@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import msgspec
@@ -235,26 +235,26 @@ MONTHS = [
 ]  # fmt: skip
 """How names of months begin in English, German, French and Spanish."""
 
-CENTURY_FROM = 69
-"""Years of two digits from here on are of the last century, as in C and Python."""
+FIRST_YEAR = 1969
+"""Years of two digits are this one and the 99 after it, as in C and Python, unless a column says otherwise."""
 
 
-def parse(words: Iterable[str], writing: str) -> NDArray[Any]:
+def parse(words: Iterable[str], writing: str, first_year: int = FIRST_YEAR) -> NDArray[Any]:
     """Words as dates or numbers that are written in one of the ways of ``DATES`` and ``SPECIAL``; NaT or NaN elsewhere.
 
-    Dates with a time zone are given in universal time.
+    Dates with a time zone are given in universal time; years of two digits begin with ``first_year``.
     """
-    pattern, value = (DATES[writing], _date) if writing in DATES else SPECIAL[writing]
+    pattern, value = (DATES[writing], partial(_date, first_year)) if writing in DATES else SPECIAL[writing]
     found = (pattern.fullmatch(word) for word in words)
     values = [None if one is None else value(one) for one in found]
     return np.array(values, dtype="datetime64[us]" if writing in DATES else np.float64)
 
 
-def _date(found: re.Match[str]) -> datetime | None:
+def _date(first_year: int, found: re.Match[str]) -> datetime | None:
     parts: dict[str, Any] = found.groupdict()
     year, zone = int(parts["year"]), parts.get("zone") or ""
     if len(parts["year"]) == 2:
-        year += 1900 if year >= CENTURY_FROM else 2000
+        year = first_year + (year - first_year) % 100
     if "name" in parts:
         name = parts["name"].lower()
         month = next((number for number, starts in enumerate(MONTHS, 1) if name.startswith(starts)), 0)
@@ -326,6 +326,7 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         beside the number.
     writing : order of a date's parts; a key of ``SPECIAL`` of numbers; ``"truth"`` of categories whose capital
         letters say nothing.
+    first_year : of the hundred that years of two digits mean; 0 where a date has none.
     na : further signs for a missing value.
     note : a sentence on what the user should know.
     """
@@ -340,6 +341,7 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     thousands: str = ""
     unit: str = ""
     writing: str = ""
+    first_year: int = 0
     na: tuple[str, ...] = ()
     note: str = ""
 
@@ -352,7 +354,7 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Refuse a reading that came from a file, and that no table could have given."""
         writings = {"number": ("", *SPECIAL), "date": (*DATES,), "category": ("", "truth", "lists")}
         if (
-            min(self.missing, self.unreadable) < 0
+            min(self.missing, self.unreadable, self.first_year) < 0
             or self.writing not in writings.get(self.kind, (self.writing,))
             or self.decimal not in ("", ".", ",")
             or not set(self.thousands) <= set(",. '")
@@ -487,9 +489,9 @@ class Cells:
             found[self.stored] = parse(self.text[self.stored], YEAR_FIRST)
         return found
 
-    def parse(self, writing: str) -> NDArray[Any]:
+    def parse(self, writing: str, first_year: int = 0) -> NDArray[Any]:
         """Distinct values as dates or numbers that are written in one of the ways of ``DATES`` and ``SPECIAL``."""
-        found = parse(self.text, writing)
+        found = parse(self.text, writing, first_year or FIRST_YEAR)
         if writing in DATES:
             return np.where(np.isnat(self.dates), found, self.dates)
         seconds = SPECIAL[writing][0] is TIME and is_timedelta64_dtype(self.dtype)
@@ -537,7 +539,7 @@ class Cells:
             levels = pd.Index([*reading.levels, *sorted(set(words[new]))], dtype=object)
             return pd.Categorical(words.to_numpy()[self.codes], categories=levels), new & bool(reading.levels)
         if reading.kind == "date":
-            dates = self.parse(reading.writing)
+            dates = self.parse(reading.writing, reading.first_year)
             return dates[self.codes], np.isnat(dates) & ~self.absent
         if reading.writing:
             numbers = self.parse(reading.writing)
