@@ -187,6 +187,12 @@ def make_files() -> list[StrangerFile]:
         StrangerFile(name="labels_na.csv", kinds=both, labels=("NA", "None")))  # fmt: skip
     add(_csv("x,z,label", columns(x, z, np.where(positive, "2.0", "1.0"))),
         StrangerFile(name="labels_floats.csv", kinds=both, labels=("1", "2")))  # fmt: skip
+    add(_csv("x,z,label", columns(x, z, np.where(positive, "1E1", "1E2"))),
+        StrangerFile(name="labels_codes.csv", kinds=both, labels=("1E1", "1E2"),
+                     said="'1E1' would become 10"))  # fmt: skip
+    add(_csv("x,z,label", columns(x, z, np.where(positive, "1.1", "1.10"))),
+        StrangerFile(name="labels_versions.csv", kinds=both, labels=("1.1", "1.10"),
+                     said="'1.1' and '1.10' would be the same number"))  # fmt: skip
     blanks = [word if place % 12 else "" for place, word in enumerate(np.where(positive, "[/b]", "not bold"))]
     add(_csv("x,z,label", columns(x, z, blanks)),
         StrangerFile(name="labels_markup.csv", kinds=both, labels=("[/b]", "not bold"),

@@ -456,6 +456,28 @@ def test_a_target_is_missing_only_where_it_is_empty(tmp_path):
     assert read_data(file, target=["label"]).y[:3].tolist() == ["000", "001", "002"]
 
 
+@pytest.mark.parametrize(("words", "labels", "said"), [
+    (["1E1", "1E2"], ["1E1", "1E2"], "'1E1' would become 10: labels stay as they are written"),
+    (["1.1", "1.2", "1.10"], ["1.1", "1.2", "1.10"], "'1.1' and '1.10' would be the same number"),
+    (["1,1", "1,2", "1,10"], ["1,1", "1,2", "1,10"], "'1,1' and '1,10' would be the same number"),
+    (["1.0", "2.0", "1"], [1, 2, 1], ""), (["+1", "-1", "1"], [1, -1, 1], ""),
+    (["1.000e+00", "2.000e+00"], [1, 2], ""), (["1.50", "2.00", "2.25"], [1.5, 2, 2.25], ""),
+])  # fmt: skip
+def test_labels_that_are_numbers_by_chance_stay_as_they_are_written(words, labels, said):
+    column = pd.Series(words * 10, name="y")
+    found, reading = read_target_column(column, ReadOptions(), separator=";" if "," in words[0] else ",")
+    assert found.tolist() == labels * 10
+    assert said in reading.note
+    assert bool(reading.note) == bool(said)
+    again, _ = read_target_column(column[:2], ReadOptions(), reading=reading)
+    assert again.tolist() == labels[:2]
+    if said:
+        given = ReadOptions(types={"y": "number"})
+        assert read_target_column(column, given, separator=";")[0].dtype.kind in "if"
+    many = pd.Series([f"{value:.1f}" for value in AMOUNTS] + ["1.1", "1.10"], name="y")
+    assert read_target_column(many, ReadOptions())[0].dtype == np.float64
+
+
 def test_files_that_are_packed_piped_or_from_other_programs(tmp_path, monkeypatch):
     text = "x,label\n" + "\n".join(f"{value:.2f},{'ab'[place % 2]}" for place, value in enumerate(AMOUNTS))
     expected = AMOUNTS.round(2).tolist()

@@ -28,6 +28,7 @@ from ecrt.data.columns import (
     ColumnReading,
     ReadOptions,
     size_of,
+    without_zeros,
 )
 from ecrt.errors import InputError
 
@@ -170,7 +171,24 @@ def _decide_target(name: str, cells: Cells, kind: str | None, decimal: str) -> C
     dressed = bool(reading.unit or reading.thousands)
     if kind is None and (_are_codes("", cells) or (dressed and len(cells.present) <= ROWS_TO_JUDGE)):
         return labels
+    if kind is None and len(levels) <= ROWS_TO_JUDGE:
+        values, _ = cells.read(reading)
+        rewritten = _rewritten(levels, dict(zip(cells.text[cells.codes], values.tolist(), strict=True)))
+        reading = _with_notes(labels, rewritten) if rewritten else reading
     return reading
+
+
+def _rewritten(levels: tuple[str, ...], numbers: Mapping[str, float]) -> str:
+    """A note if labels are numbers by chance: two of them would be the same number, or 1E1 would become 10."""
+    kept = "labels stay as they are written. Use --types if they are numbers."
+    first: dict[float, str] = {}
+    for word in levels:
+        same = first.setdefault(numbers[word], word)
+        plain = {without_zeros(one.removeprefix("+")) for one in (same, word)}  # programs add .0 to whole numbers
+        if len(plain) > 1:
+            return f"{same!r} and {word!r} would be the same number: {kept}"
+    code = next((word for word in levels if re.fullmatch("[0-9]+[eE][0-9]+", word)), None)
+    return f"{code!r} would become {numbers[code]:.15g}: {kept}" if code else ""
 
 
 def _with_notes(reading: ColumnReading, *notes: str) -> ColumnReading:

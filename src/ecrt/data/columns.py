@@ -463,8 +463,8 @@ class Cells:
         stored = np.asarray(text != keys, dtype=bool)
         absent = np.fromiter(map(signs.__contains__, map(str.lower, text)), bool, len(text))
         if na:
-            said = {_without_zeros(sign.strip()) for sign in na}
-            absent |= np.array([_without_zeros(word) in said for word in text], dtype=bool)
+            said = {without_zeros(sign.strip()) for sign in na}
+            absent |= np.array([without_zeros(word) in said for word in text], dtype=bool)
         return cls(codes, text, np.bincount(codes, minlength=len(text)), absent, stored, dtype)
 
     @cached_property
@@ -551,15 +551,15 @@ class Cells:
         return numbers[self.codes], np.isnan(numbers) & ~self.absent
 
 
-def _without_zeros(word: str) -> str:
+def without_zeros(word: str) -> str:
     """A whole number without the zeros behind its decimal sign, as in -999.0; other words as they are."""
     return re.sub(r"^(-?[0-9]+)[.,]0{1,2}$", r"\1", word)
 
 
 def signs_not_found(table: pd.DataFrame, na: Sequence[str]) -> list[str]:
     """The signs for a missing value that no cell holds."""
-    found = {_without_zeros(word) for _, column in table.items() for word in as_text(column)} if na else set()
-    return [sign for sign in na if _without_zeros(sign.strip()) not in found]
+    found = {without_zeros(word) for _, column in table.items() for word in as_text(column)} if na else set()
+    return [sign for sign in na if without_zeros(sign.strip()) not in found]
 
 
 def as_text(column: pd.Series[Any], missing: str = "") -> NDArray[Any]:
