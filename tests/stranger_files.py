@@ -112,6 +112,15 @@ def make_files() -> list[StrangerFile]:
         StrangerFile(name="accounts.csv", kinds={"balance": "number", "z": "number"}))  # fmt: skip
     add(_csv("x,z,label", columns([f"{v * 1e-12:.4e}" for v in signal], z, label)),
         StrangerFile(name="scientific.csv", kinds=both))  # fmt: skip
+    add(_csv("x,z,label", columns([f'"=""{word}"""' for word in x], z, label)),
+        StrangerFile(name="excel_text.csv", kinds=both))  # fmt: skip
+    lakhs = [f'"{word[:2]},{word[2:4]},{word[4:]}"' for word in (f"{v * 9e5:.0f}" for v in signal)]
+    add(_csv("x,z,label", columns(lakhs, z, label)),
+        StrangerFile(name="indian.csv", kinds=both))  # fmt: skip
+    below = ["<5" if place % 3 == 0 else f"{v:.0f}.5" for place, v in enumerate(signal)]
+    add(_csv("x,z,label", columns(below, z, label)),
+        StrangerFile(name="below_a_limit.csv", kinds={"x": "category", "z": "number"}, learnable=False,
+                     said="some cannot be read as such, as '<5'"))  # fmt: skip
     strays = [word if place % 20 else ("n.d.", "inf", "see note")[place // 20] for place, word in enumerate(x)]
     add(_csv("x,z,label", columns(strays, z, label)),
         StrangerFile(name="stray_words.csv", kinds=both,

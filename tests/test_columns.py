@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 import zipfile
 from datetime import datetime
@@ -35,6 +36,13 @@ def swapped(text):
     return text.replace(",", "#").replace(".", ",").replace("#", ".")
 
 
+def indian(value):
+    """As 10,06,286.00."""
+    lakhs = re.sub(r"(?<=\d)(?=(\d\d)+$)", ",", str(int(abs(value)) // 1000))
+    rest = f"{abs(value) % 1000:06.2f}"
+    return "-" * int(value < 0) + (f"{lakhs},{rest}" if lakhs != "0" else f"{float(rest):.2f}")
+
+
 def decide(words, name="x", separator=",", options=None, **further):
     table = pd.DataFrame({name: list(map(str, words))} | further, dtype=str)
     readings, typed = decide_columns(table, options or ReadOptions(), separator=separator)
@@ -45,6 +53,7 @@ NUMBERS = {
     "point": (lambda v: f"{v:.2f}", 2),
     "comma": (lambda v: f"{v:.2f}".replace(".", ","), 2),
     "thousands": (lambda v: f"{v * 1000:,.2f}", 2),
+    "indian thousands": (lambda v: indian(round(v * 1000, 2)), 2),
     "german thousands": (lambda v: swapped(f"{v * 1000:,.2f}"), 2),
     "spaces": (lambda v: f"{v * 1000:,.1f}".replace(",", "\u202f").replace(".", ","), 1),
     "swiss": (lambda v: f"{v * 1000:,.1f}".replace(",", "'"), 1),
@@ -64,7 +73,7 @@ def test_numbers_as_people_write_them(writing):
     write, digits = NUMBERS[writing]
     values = AMOUNTS - 100
     reading, typed = decide([write(value) for value in values])
-    scale = 1000 if writing in ("thousands", "german thousands", "spaces", "swiss") else 1
+    scale = 1000 if writing in ("thousands", "indian thousands", "german thousands", "spaces", "swiss") else 1
     assert reading.kind == "number", reading
     assert typed.dtype == np.float64
     np.testing.assert_allclose(typed, values * scale, atol=0.51 * 10.0**-digits)
@@ -267,6 +276,46 @@ def test_words_among_numbers_are_missing_ones_and_said():
         decide(["red"] * 30, options=ReadOptions(types={"x": "number"}))
     with pytest.raises(InputError, match="holds text"):
         decide([f"This is the story of number {place}" for place in range(ROWS)] + ["again"] * 2)
+
+
+INSIDE = "Most values hold numbers, but some cannot be read as such, as "
+
+
+@pytest.mark.parametrize(("words", "kind", "said"), [
+    (["<2.5" if row % 3 == 0 else f"{row % 15}.5" for row in range(ROWS)], "category", f"{INSIDE}'<2.5'"),
+    ([f"[{row % 15}.1]" for row in range(ROWS)], "category", f"{INSIDE}'[0.1]'"),
+    ([f"[{value:.2f}]" for value in AMOUNTS], "identifier", INSIDE),
+    (["XL" if row % 3 == 0 else str(row % 7 + 36) for row in range(ROWS)], "category", f"{INSIDE}'XL'"),
+    ([f"{row % 12}{'ABC'[row % 3]}" for row in range(ROWS)], "category", ""),
+    ([f"10-{row % 12 + 20}" for row in range(ROWS)], "category", ""),
+    (["1", "2", "3", "4", "other"] * 12, "category", ""),
+])  # fmt: skip
+def test_numbers_that_cannot_be_read_are_said(words, kind, said):
+    reading, _ = decide(words)
+    assert reading.kind == kind
+    assert said in reading.note
+    assert bool(reading.note) == bool(said)
+
+
+def test_a_target_of_numbers_that_cannot_be_read_is_said():
+    target = pd.Series(["<2.5" if row % 3 == 0 else f"{row % 50}.5" for row in range(ROWS)], name="y")
+    assert f"{INSIDE}'<2.5'" in read_target_column(target, ReadOptions())[1].note
+    few = pd.Series(["<2" if row % 3 == 0 else str(row % 10) for row in range(ROWS)], name="y")
+    assert read_target_column(few, ReadOptions())[1].note == ""
+
+
+@pytest.mark.parametrize("form", ['="{}"', "'{}"])
+def test_marks_of_text_in_excel_are_no_part_of_a_value(form):
+    amounts = [f"{value:.2f}" for value in AMOUNTS]
+    reading, typed = decide([form.format(word) if row % 2 else word for row, word in enumerate(amounts)])
+    assert (reading.kind, reading.note, typed.tolist()) == ("number", "", [float(word) for word in amounts])
+    again, found = read_columns(pd.DataFrame({"x": [form.format("12.50"), "12.5"]}, dtype=str), [reading])
+    assert (again["x"].tolist(), found[0].unreadable) == ([12.5, 12.5], 0)
+    codes, typed = decide([form.format(f"{row % 20:05d}") for row in range(ROWS)])
+    assert codes.levels == tuple(f"{row:05d}" for row in range(20))
+    assert typed[1] == "00001"
+    assert read_target_column(pd.Series([form.format(1), "2"], name="y"), ReadOptions())[0].tolist() == [1, 2]
+    assert decide(["'90s", "'80s", "it's"] * 20)[0].levels == ("'80s", "'90s", "it's")
 
 
 @pytest.mark.parametrize("word", ["-999", "-999.0", "-999,00", "-999.00"])

@@ -27,6 +27,7 @@ from ecrt.data.columns import (
     Cells,
     ColumnReading,
     ReadOptions,
+    WrittenNumbers,
     size_of,
     without_zeros,
 )
@@ -54,6 +55,9 @@ LARGEST_WHOLE = 2**53
 
 FILLERS = {sign * value for sign in (1, -1) for value in (99, 999, 9999, 99999, 999999)}
 """Numbers that often stand for a missing value."""
+
+NUMBERS_INSIDE = 5
+"""Different numbers among the levels of a category that are worth a note."""
 
 YEARS_AHEAD = 10
 """How far from now dates may be whose years have two digits."""
@@ -167,7 +171,7 @@ def _decide_target(name: str, cells: Cells, kind: str | None, decimal: str) -> C
     if reading is None or reading.writing or cells.read(reading)[1].any():
         if kind == "number":
             raise InputError(f"Target {name!r} holds values that are not numbers, such as {_word(cells)!r}.")
-        return labels
+        return _with_notes(labels, _nearly_numbers(cells)) if len(levels) > ROWS_TO_JUDGE else labels
     dressed = bool(reading.unit or reading.thousands)
     if kind is None and (_are_codes("", cells) or (dressed and len(cells.present) <= ROWS_TO_JUDGE)):
         return labels
@@ -187,8 +191,10 @@ def _rewritten(levels: tuple[str, ...], numbers: Mapping[str, float]) -> str:
         plain = {without_zeros(one.removeprefix("+")) for one in (same, word)}  # programs add .0 to whole numbers
         if len(plain) > 1:
             return f"{same!r} and {word!r} would be the same number: {kept}"
-    code = next((word for word in levels if re.fullmatch("[0-9]+[eE][0-9]+", word)), None)
-    return f"{code!r} would become {numbers[code]:.15g}: {kept}" if code else ""
+    codes = [word for word in levels if re.fullmatch("[0-9]+[eE][0-9]+", word)]
+    if codes and all(word in codes or word.isdigit() for word in levels):
+        return f"{codes[0]!r} would become {numbers[codes[0]]:.15g}: {kept}"
+    return ""
 
 
 def _with_notes(reading: ColumnReading, *notes: str) -> ColumnReading:
@@ -261,7 +267,7 @@ def _judge(name: str, cells: Cells, hints: _Hints, given: str | None, aside: boo
         return category, ""
     short = cells.n_present >= ROWS_TO_JUDGE and _mean_words(cells) < WORDS_IN_TEXT
     if cells.all_differ and (short or _names_an_id(name, cells)):
-        return replace(category, kind="identifier", note=NAMES_ROWS), ""
+        return _with_notes(replace(category, kind="identifier", note=NAMES_ROWS), _nearly_numbers(cells)), ""
     return replace(category, note=_many_levels(name, cells, codes)), ""
 
 
@@ -477,7 +483,21 @@ def _many_levels(name: str, cells: Cells, codes: str) -> str:
         digits = sum(re.search("[0-9]", word) is not None for word in present) > len(present) / 2
         hint = " If these are numbers or dates, use --na, --decimal or --types, or mend the file." if digits else ""
         return f"It has {len(present)} levels, such as {present[0][:60]!r}.{hint}"
-    return _capitals(present, "levels")
+    return _nearly_numbers(cells) or _capitals(present, "levels")
+
+
+def _nearly_numbers(cells: Cells) -> str:
+    """A note if most values are numbers, at least without signs around them, as <2.5 or [10.1], and some are not."""
+    bare = np.array([word.strip("<>≤≥~≈±*^=[](){}'\" ") for word in cells.text], dtype=object)
+    inside = WrittenNumbers.of(np.where(cells.absent, "", bare))
+    numbers = inside.readable & (inside.units == "")
+    strange = ~cells.absent & ~(numbers & (bare == cells.text))
+    if numbers.sum() < NUMBERS_INSIDE or cells.count(numbers) <= cells.n_present / 2:
+        return ""
+    return (
+        f"Most values hold numbers, but some cannot be read as such, as {cells.example(strange)!r}. To learn from "
+        "amounts, mend the file, or use --na or --types so that the others count as missing."
+    )
 
 
 def _capitals(present: NDArray[Any], what: str) -> str:

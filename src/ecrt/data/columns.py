@@ -40,6 +40,9 @@ NUMBER = re.compile(
     rf"(?=\.?[0-9])(?:[0-9]*(?:\.[0-9]*)?{EXPONENT}|"
     r"[1-9][0-9]{0,2}(?P<mark>[, '])[0-9]{3}(?:(?P=mark)[0-9]{3})*(?:\.[0-9]*)?)"
 )
+INDIAN = re.compile(r"[1-9][0-9]?(?P<mark>,)(?:[0-9]{2},)+[0-9]{3}(?:\.[0-9]*)?")
+"""A number with commas as in 10,06,286."""
+
 THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:[.,][0-9]{3})+")
 """A number that may have signs between thousands."""
 
@@ -126,7 +129,7 @@ class WrittenNumbers:
         self.units[place] = f"{prefix} {suffix}".strip()
         for sign in OTHER_SIGN:
             number = found["number"] if sign == "." else found["number"].translate(SWAP)
-            read = NUMBER.fullmatch(number)
+            read = NUMBER.fullmatch(number) or (INDIAN.fullmatch(number) if sign == "." else None)
             if read is not None:
                 mark = read["mark"] or ""
                 self.marks[sign][place] = mark if sign == "." else mark.translate(SWAP)
@@ -421,6 +424,9 @@ def _is_numeric(dtype: Any) -> bool:
     return is_numeric_dtype(dtype) and not is_bool_dtype(dtype)
 
 
+EXCEL_TEXT = re.compile(r"""^="([^"]*)"$|^'([+-]?[0-9.,]*[0-9])$""")
+"""How Excel is told that a cell holds text, which is no part of the value."""
+
 STORED = "\x1f"
 """Behind the text of a value that is stored as a number or date, as long as it must differ from the same text."""
 
@@ -459,6 +465,9 @@ class Cells:
             column = column.dt.total_seconds()
         words, is_stored = as_text(column), _are_stored(column)
         codes, keys = pd.factorize(np.where(is_stored, words + STORED, words) if is_stored.any() else words)
+        if any(key[:1] in ("=", "'") for key in keys):
+            places, keys = pd.factorize(np.array([EXCEL_TEXT.sub(r"\1\2", key).strip() for key in keys], dtype=object))
+            codes = places[codes]
         text = np.array([key.removesuffix(STORED) for key in keys], dtype=object) if is_stored.any() else keys
         stored = np.asarray(text != keys, dtype=bool)
         absent = np.fromiter(map(signs.__contains__, map(str.lower, text)), bool, len(text))
