@@ -102,6 +102,9 @@ def make_files() -> list[StrangerFile]:
         StrangerFile(name="dollars.csv", kinds={"price": "number", "z": "number"}))  # fmt: skip
     add(_csv("price;z;label", columns([f"{_german(v)} EUR" for v in signal], german, label), ";"),
         StrangerFile(name="euros.csv", kinds={"price": "number", "z": "number"}))  # fmt: skip
+    short = [f"${v / 8:.2f}M" if v > 8 else f"${v * 125:.0f}K" for v in signal]
+    add(_csv("funding,z,label", columns(short, z, label)),
+        StrangerFile(name="dollars_in_short.csv", kinds={"funding": "number", "z": "number"}))  # fmt: skip
     add(_csv("share,z,label", columns([f"{v * 5:.0f}%" for v in signal], z, label)),
         StrangerFile(name="percent.csv", kinds={"share": "number", "z": "number"}))  # fmt: skip
     balance = [f'"({-v:,.2f})"' if v < 0 else f'"{v:,.2f}"' for v in (signal - 7) * 1000]
@@ -109,6 +112,15 @@ def make_files() -> list[StrangerFile]:
         StrangerFile(name="accounts.csv", kinds={"balance": "number", "z": "number"}))  # fmt: skip
     add(_csv("x,z,label", columns([f"{v * 1e-12:.4e}" for v in signal], z, label)),
         StrangerFile(name="scientific.csv", kinds=both))  # fmt: skip
+    add(_csv("x,z,label", columns([f'"=""{word}"""' for word in x], z, label)),
+        StrangerFile(name="excel_text.csv", kinds=both))  # fmt: skip
+    lakhs = [f'"{word[:2]},{word[2:4]},{word[4:]}"' for word in (f"{v * 9e5:.0f}" for v in signal)]
+    add(_csv("x,z,label", columns(lakhs, z, label)),
+        StrangerFile(name="indian.csv", kinds=both))  # fmt: skip
+    below = ["<5" if place % 3 == 0 else f"{v:.0f}.5" for place, v in enumerate(signal)]
+    add(_csv("x,z,label", columns(below, z, label)),
+        StrangerFile(name="below_a_limit.csv", kinds={"x": "category", "z": "number"}, learnable=False,
+                     said="some cannot be read as such, as '<5'"))  # fmt: skip
     strays = [word if place % 20 else ("n.d.", "inf", "see note")[place // 20] for place, word in enumerate(x)]
     add(_csv("x,z,label", columns(strays, z, label)),
         StrangerFile(name="stray_words.csv", kinds=both,
@@ -131,6 +143,10 @@ def make_files() -> list[StrangerFile]:
     }.items():  # fmt: skip
         add(_csv("day|z|label", columns(dates.dt.strftime(form), z, label), "|"),
             StrangerFile(name=f"dates_{name}.csv", kinds={"day": "date", "z": "number"}))  # fmt: skip
+    births = [f"{1 + row % 28:02d}.{1 + row % 12:02d}.{int(v * 10 - 5):02d}" for row, v in enumerate(signal)]
+    add(_csv("born,z,label", columns(births, z, label)),
+        StrangerFile(name="dates_of_two_digits.csv", kinds={"born": "date", "z": "number"},
+                     said="Years of two digits are read as 19"))  # fmt: skip
     both_ways = dates.dt.strftime("%d/%m/%Y").where(dates.dt.day <= 12, "03/04/" + dates.dt.strftime("%Y"))
     add(_csv("day,z,label", columns(both_ways, z, label)),
         StrangerFile(name="dates_either_way.csv", kinds={"day": "date", "z": "number"},
@@ -138,6 +154,11 @@ def make_files() -> list[StrangerFile]:
     times = [f"{int(v * 1.5):02d}:{place % 60:02d}" for place, v in enumerate(signal)]
     add(_csv("at,z,label", columns(times, z, label)),
         StrangerFile(name="times.csv", kinds={"at": "number", "z": "number"}))  # fmt: skip
+    laps = [divmod(int(v * 500), 60) for v in signal]
+    finish = [f"{m // 60}:{m % 60:02d}:{s:02d}" if m >= 60 else f"{m}:{s:02d}" for m, s in laps]
+    add(_csv("finish,z,label", columns(finish, z, label)),
+        StrangerFile(name="durations.csv", kinds={"finish": "number", "z": "number"},
+                     said="is read as minutes and seconds"))  # fmt: skip
 
     # Names and counters of rows, codes, words.
     order = np.argsort(label, kind="stable")
@@ -175,6 +196,12 @@ def make_files() -> list[StrangerFile]:
         StrangerFile(name="labels_na.csv", kinds=both, labels=("NA", "None")))  # fmt: skip
     add(_csv("x,z,label", columns(x, z, np.where(positive, "2.0", "1.0"))),
         StrangerFile(name="labels_floats.csv", kinds=both, labels=("1", "2")))  # fmt: skip
+    add(_csv("x,z,label", columns(x, z, np.where(positive, "1E1", "1E2"))),
+        StrangerFile(name="labels_codes.csv", kinds=both, labels=("1E1", "1E2"),
+                     said="'1E1' would become 10"))  # fmt: skip
+    add(_csv("x,z,label", columns(x, z, np.where(positive, "1.1", "1.10"))),
+        StrangerFile(name="labels_versions.csv", kinds=both, labels=("1.1", "1.10"),
+                     said="'1.1' and '1.10' would be the same number"))  # fmt: skip
     blanks = [word if place % 12 else "" for place, word in enumerate(np.where(positive, "[/b]", "not bold"))]
     add(_csv("x,z,label", columns(x, z, blanks)),
         StrangerFile(name="labels_markup.csv", kinds=both, labels=("[/b]", "not bold"),

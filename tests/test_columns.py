@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 import zipfile
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -17,7 +19,7 @@ from typer.testing import CliRunner
 
 from ecrt.cli import app
 from ecrt.data import ColumnReading, ReadOptions, read_data
-from ecrt.data.column_decisions import decide_columns
+from ecrt.data.column_decisions import decide_columns, read_target_column
 from ecrt.data.columns import read_columns
 from ecrt.disk import typed
 from ecrt.errors import BadContentError, ECRTWarning, InputError
@@ -26,11 +28,19 @@ from ecrt.runs.model_folder import write_predictions
 ROWS = 60
 RNG = np.random.default_rng(0)
 AMOUNTS = RNG.normal(size=ROWS) * 50 + 100
+NOW = datetime.now().year
 DAYS = pd.Series(pd.date_range("2021-01-01", periods=ROWS, freq="37h"))
 
 
 def swapped(text):
     return text.replace(",", "#").replace(".", ",").replace("#", ".")
+
+
+def indian(value):
+    """As 10,06,286.00."""
+    lakhs = re.sub(r"(?<=\d)(?=(\d\d)+$)", ",", str(int(abs(value)) // 1000))
+    rest = f"{abs(value) % 1000:06.2f}"
+    return "-" * int(value < 0) + (f"{lakhs},{rest}" if lakhs != "0" else f"{float(rest):.2f}")
 
 
 def decide(words, name="x", separator=",", options=None, **further):
@@ -43,6 +53,7 @@ NUMBERS = {
     "point": (lambda v: f"{v:.2f}", 2),
     "comma": (lambda v: f"{v:.2f}".replace(".", ","), 2),
     "thousands": (lambda v: f"{v * 1000:,.2f}", 2),
+    "indian thousands": (lambda v: indian(round(v * 1000, 2)), 2),
     "german thousands": (lambda v: swapped(f"{v * 1000:,.2f}"), 2),
     "spaces": (lambda v: f"{v * 1000:,.1f}".replace(",", "\u202f").replace(".", ","), 1),
     "swiss": (lambda v: f"{v * 1000:,.1f}".replace(",", "'"), 1),
@@ -62,7 +73,7 @@ def test_numbers_as_people_write_them(writing):
     write, digits = NUMBERS[writing]
     values = AMOUNTS - 100
     reading, typed = decide([write(value) for value in values])
-    scale = 1000 if writing in ("thousands", "german thousands", "spaces", "swiss") else 1
+    scale = 1000 if writing in ("thousands", "indian thousands", "german thousands", "spaces", "swiss") else 1
     assert reading.kind == "number", reading
     assert typed.dtype == np.float64
     np.testing.assert_allclose(typed, values * scale, atol=0.51 * 10.0**-digits)
@@ -89,6 +100,60 @@ def test_dates_as_people_write_them(form):
     assert (typed == DAYS.dt.normalize()).all()
 
 
+@pytest.mark.parametrize("form", ["${}", "{} €", "EUR {}", "{}"])
+def test_thousands_and_millions_in_short(form):
+    """$859K and $2.1M are amounts of one unit; so are 859K and 2.1M, with a note."""
+    amounts = 10.0 ** RNG.uniform(2, 10, ROWS)
+    sizes = [
+        ("", 1.0) if v < 1e4 else ("K", 1e3) if v < 1e6 else ("M", 1e6) if v < 1e9 else ("bn", 1e9) for v in amounts
+    ]
+    words = [form.format(f"{v / size:.4f}{name}") for v, (name, size) in zip(amounts, sizes, strict=True)]
+    reading, typed = decide(words)
+    assert reading.kind == "number"
+    np.testing.assert_allclose(typed, amounts, rtol=1e-2)
+    assert reading.note == (
+        "" if form != "{}" else "K, M and bn behind numbers are read as thousands, millions and billions."
+    )
+    again, _ = read_columns(pd.DataFrame({"x": words[:5]}), [reading])
+    assert again["x"].tolist() == typed[:5].tolist()
+    target, found = read_target_column(pd.Series(words, name="x"), ReadOptions())
+    np.testing.assert_allclose(target, amounts, rtol=1e-2)
+    assert found.note == reading.note
+
+
+@pytest.mark.parametrize(("units", "said"), [
+    (("mW", "MW"), "several units (MW, mW)"), (("mg/l", "Mg/l"), "several units (Mg/l, mg/l)"), (("kg", "KG"), ""),
+    (("K", "K"), ""), (("$/h", "$/day"), "several units ($ /day, $ /h)"), (("km", "m"), "several units (km, m)"),
+])  # fmt: skip
+def test_units_that_look_alike(units, said):
+    form = ["${:.1f}{}" if "$" in unit else "{:.1f} {}" for unit in units]
+    words = [form[row % 2].format(v, units[row % 2].removeprefix("$")) for row, v in enumerate(AMOUNTS)]
+    reading, typed = decide(words)
+    assert said in reading.note
+    assert reading.kind == ("left out" if said else "number")
+    if not said:
+        np.testing.assert_allclose(typed, AMOUNTS, atol=0.051)
+
+
+@pytest.mark.parametrize(("words", "seconds", "said"), [
+    (["42:16", "40:11", "1:15:50"], [2536, 2411, 4550], "'42:16' is read as minutes and seconds"),
+    (["3:45", "12:10", "1:02:33"], [225, 730, 3753], "'3:45' is read as minutes and seconds"),
+    (["75:30", "1:02:03", "59:59"], [4530, 3723, 3599], "'75:30' is read as minutes and seconds"),
+    (["42:16", "40:11", "3:05"], [2536, 2411, 185], ""),
+    (["12:30", "23:59:30", "9:15"], [45000, 86370, 33300], "'12:30' is read as hours and minutes"),
+    (["12:30 pm", "1:59:30 am", "9:15 am"], [45000, 7170, 33300], ""),
+    (["12:30", "23:59", "9:15"], [45000, 86340, 33300], ""),
+    (["120:30", "36:15", "9:15"], [433800, 130500, 33300], ""),
+])  # fmt: skip
+def test_times_of_two_and_three_parts_keep_their_order(words, seconds, said):
+    reading, typed = decide(words * 20)
+    assert typed.tolist() == seconds * 20
+    assert said in reading.note
+    assert bool(reading.note) == bool(said)
+    again, _ = read_columns(pd.DataFrame({"x": words}, dtype=str), [reading])
+    assert again["x"].tolist() == seconds
+
+
 def test_times_of_dates_zones_and_languages():
     stamps = decide(DAYS.dt.strftime("%Y-%m-%dT%H:%M:%S+02:00"))[1]
     assert (stamps == DAYS - pd.Timedelta(hours=2)).all()
@@ -102,6 +167,31 @@ def test_times_of_dates_zones_and_languages():
     assert bad.unreadable == 1
     assert typed.isna().tolist() == [True] + [False] * (ROWS - 1)
     assert "1 value, '31.02.2021', is read as missing" in bad.note
+
+
+@pytest.mark.parametrize(("first", "last"), [
+    (1940, 1995), (1931, 2015), (1969, 2001), (2019, 2021), (1999, 1999),
+    (NOW - 3, NOW + 4), (NOW - 90, NOW), (1910, 1980),
+])  # fmt: skip
+def test_years_of_two_digits_do_not_jump(first, last):
+    years = [first + row % (last - first + 1) for row in range(4 * ROWS)]
+    reading, typed = decide([f"{1 + row % 28}.{1 + row % 12}.{year % 100:02d}" for row, year in enumerate(years)])
+    assert typed.dt.year.tolist() == years
+    said = f"{first}" if first == last else f"{first} to {last}"
+    assert f"Years of two digits are read as {said}." in reading.note
+    again, _ = read_columns(pd.DataFrame({"x": [f"3.4.{last % 100:02d}"]}, dtype=str), [reading])
+    assert again["x"].dt.year.tolist() == [last]  # also of a row alone
+
+
+def test_years_of_two_digits_lie_near_those_of_four():
+    days = [f"{1 + row % 28}.{1 + row % 12}.{1935 + row % 40}" for row in range(ROWS)]
+    reading, _ = decide(days)
+    assert reading.note == ""
+    later, _ = read_columns(pd.DataFrame({"x": ["3.4.40", "3.4.1941"]}, dtype=str), [reading])
+    assert later["x"].dt.year.tolist() == [1940, 1941]
+    reading, typed = decide([*days, "1.1.40"])
+    assert typed.iloc[-1].year == 1940
+    assert "are read as 1940." in reading.note
 
 
 def test_day_and_month_are_told_by_the_whole_column_the_file_or_a_rule():
@@ -186,6 +276,46 @@ def test_words_among_numbers_are_missing_ones_and_said():
         decide(["red"] * 30, options=ReadOptions(types={"x": "number"}))
     with pytest.raises(InputError, match="holds text"):
         decide([f"This is the story of number {place}" for place in range(ROWS)] + ["again"] * 2)
+
+
+INSIDE = "Most values hold numbers, but some cannot be read as such, as "
+
+
+@pytest.mark.parametrize(("words", "kind", "said"), [
+    (["<2.5" if row % 3 == 0 else f"{row % 15}.5" for row in range(ROWS)], "category", f"{INSIDE}'<2.5'"),
+    ([f"[{row % 15}.1]" for row in range(ROWS)], "category", f"{INSIDE}'[0.1]'"),
+    ([f"[{value:.2f}]" for value in AMOUNTS], "identifier", INSIDE),
+    (["XL" if row % 3 == 0 else str(row % 7 + 36) for row in range(ROWS)], "category", f"{INSIDE}'XL'"),
+    ([f"{row % 12}{'ABC'[row % 3]}" for row in range(ROWS)], "category", ""),
+    ([f"10-{row % 12 + 20}" for row in range(ROWS)], "category", ""),
+    (["1", "2", "3", "4", "other"] * 12, "category", ""),
+])  # fmt: skip
+def test_numbers_that_cannot_be_read_are_said(words, kind, said):
+    reading, _ = decide(words)
+    assert reading.kind == kind
+    assert said in reading.note
+    assert bool(reading.note) == bool(said)
+
+
+def test_a_target_of_numbers_that_cannot_be_read_is_said():
+    target = pd.Series(["<2.5" if row % 3 == 0 else f"{row % 50}.5" for row in range(ROWS)], name="y")
+    assert f"{INSIDE}'<2.5'" in read_target_column(target, ReadOptions())[1].note
+    few = pd.Series(["<2" if row % 3 == 0 else str(row % 10) for row in range(ROWS)], name="y")
+    assert read_target_column(few, ReadOptions())[1].note == ""
+
+
+@pytest.mark.parametrize("form", ['="{}"', "'{}"])
+def test_marks_of_text_in_excel_are_no_part_of_a_value(form):
+    amounts = [f"{value:.2f}" for value in AMOUNTS]
+    reading, typed = decide([form.format(word) if row % 2 else word for row, word in enumerate(amounts)])
+    assert (reading.kind, reading.note, typed.tolist()) == ("number", "", [float(word) for word in amounts])
+    again, found = read_columns(pd.DataFrame({"x": [form.format("12.50"), "12.5"]}, dtype=str), [reading])
+    assert (again["x"].tolist(), found[0].unreadable) == ([12.5, 12.5], 0)
+    codes, typed = decide([form.format(f"{row % 20:05d}") for row in range(ROWS)])
+    assert codes.levels == tuple(f"{row:05d}" for row in range(20))
+    assert typed[1] == "00001"
+    assert read_target_column(pd.Series([form.format(1), "2"], name="y"), ReadOptions())[0].tolist() == [1, 2]
+    assert decide(["'90s", "'80s", "it's"] * 20)[0].levels == ("'80s", "'90s", "it's")
 
 
 @pytest.mark.parametrize("word", ["-999", "-999.0", "-999,00", "-999.00"])
@@ -375,6 +505,28 @@ def test_a_target_is_missing_only_where_it_is_empty(tmp_path):
     assert read_data(file, target=["label"]).y[:3].tolist() == ["000", "001", "002"]
 
 
+@pytest.mark.parametrize(("words", "labels", "said"), [
+    (["1E1", "1E2"], ["1E1", "1E2"], "'1E1' would become 10: labels stay as they are written"),
+    (["1.1", "1.2", "1.10"], ["1.1", "1.2", "1.10"], "'1.1' and '1.10' would be the same number"),
+    (["1,1", "1,2", "1,10"], ["1,1", "1,2", "1,10"], "'1,1' and '1,10' would be the same number"),
+    (["1.0", "2.0", "1"], [1, 2, 1], ""), (["+1", "-1", "1"], [1, -1, 1], ""),
+    (["1.000e+00", "2.000e+00"], [1, 2], ""), (["1.50", "2.00", "2.25"], [1.5, 2, 2.25], ""),
+])  # fmt: skip
+def test_labels_that_are_numbers_by_chance_stay_as_they_are_written(words, labels, said):
+    column = pd.Series(words * 10, name="y")
+    found, reading = read_target_column(column, ReadOptions(), separator=";" if "," in words[0] else ",")
+    assert found.tolist() == labels * 10
+    assert said in reading.note
+    assert bool(reading.note) == bool(said)
+    again, _ = read_target_column(column[:2], ReadOptions(), reading=reading)
+    assert again.tolist() == labels[:2]
+    if said:
+        given = ReadOptions(types={"y": "number"})
+        assert read_target_column(column, given, separator=";")[0].dtype.kind in "if"
+    many = pd.Series([f"{value:.1f}" for value in AMOUNTS] + ["1.1", "1.10"], name="y")
+    assert read_target_column(many, ReadOptions())[0].dtype == np.float64
+
+
 def test_files_that_are_packed_piped_or_from_other_programs(tmp_path, monkeypatch):
     text = "x,label\n" + "\n".join(f"{value:.2f},{'ab'[place % 2]}" for place, value in enumerate(AMOUNTS))
     expected = AMOUNTS.round(2).tolist()
@@ -533,6 +685,23 @@ def test_predictions_follow_a_link_and_take_no_place_of_a_pipe(tmp_path):
     with pytest.raises(InputError, match="it is a pipe or a device"):
         write_predictions(table, tmp_path / "pipe.csv")
     assert (tmp_path / "pipe.csv").is_fifo()
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_predictions_are_written_with_every_digit(tmp_path, ending):
+    numbers = [1 / 3, 1e-11, 2.5e-300, 1.0, 123456789.123456789]
+    ids = pd.Series(["é", None, 3, pd.Timestamp("2021-05-30"), 2**60 + 1], dtype=object)
+    table = pd.DataFrame({"id": ids if ending == "jsonl" else ids.astype(str), "predicted": 7, "p_7": numbers})
+    write_predictions(table, tmp_path / f"p.{ending}")
+    if ending == "jsonl":
+        lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+        assert [line["id"] for line in lines] == ["é", None, 3, "2021-05-30 00:00:00", 2**60 + 1]
+        assert lines[0] == {"id": "é", "predicted": 7, "p_7": 1 / 3}
+        found = [line["p_7"] for line in lines]
+    else:
+        path = tmp_path / f"p.{ending}"
+        found = (pd.read_csv(path, dtype=str) if ending == "csv" else pd.read_parquet(path))["p_7"].map(float)
+    assert list(found) == numbers
 
 
 def test_what_is_of_no_known_kind_is_not_read(tmp_path):

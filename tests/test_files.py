@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import json
+from datetime import date, datetime
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -10,7 +13,7 @@ import pytest
 from PIL import Image
 
 from ecrt.data import Images, read_data
-from ecrt.errors import InputError
+from ecrt.errors import ECRTWarning, InputError
 
 
 @pytest.fixture
@@ -35,6 +38,70 @@ def test_the_same_table_from_every_kind_of_file(table, tmp_path, kind):
     assert list(data.X) == ["x", "kind"]
     assert data.X["x"].isna().tolist() == [False, True, False]
     assert data.take(np.array([2])).y.tolist() == ["yes"]
+
+
+def test_numbers_and_dates_that_a_file_holds_as_such_need_no_reading(tmp_path):
+    """A model of a text file with 2.871,250 and 22.06.2021: text is read like that, a stored 2.871 is 2.871."""
+    days = pd.date_range("2021-01-01", periods=40, freq="37h")
+    rows = [f"{row % 9 + 1}.{row * 37 % 900:03d},{row:03d};{day:%d.%m.%Y}" for row, day in enumerate(days)]
+    lines = [f"{line};{row * 29 % 40 + 1}.{row + 100},5;a" for row, line in enumerate(rows)]
+    (tmp_path / "fit.csv").write_text("\n".join(["kg;day;y;label", *lines]))
+    columns = read_data(tmp_path / "fit.csv", target=["y"]).columns
+
+    def read(file):
+        data = read_data(tmp_path / file, target=["y"], columns=columns)
+        assert data.X["day"].tolist() == [pd.Timestamp("2021-06-22")] * len(data.X)
+        return [*data.X["kg"].tolist(), *data.y.tolist()]
+
+    stored = {"kg": [2.871, 3], "day": [datetime(2021, 6, 22)] * 2, "label": "a", "y": [1.234, 7.5]}
+    mixed = stored | {"kg": [2.871, "3.000,5"], "day": [datetime(2021, 6, 22), "22.06.2021"], "y": [1.234, "1.234"]}
+    for name, values in {"stored": stored, "mixed": mixed}.items():
+        table = pd.DataFrame({key: pd.Series(value, dtype=object) for key, value in values.items()}).ffill()
+        table.to_excel(tmp_path / f"{name}.xlsx", index=False)
+        table["day"] = "22.06.2021"
+        (tmp_path / f"{name}.json").write_text(json.dumps(table.to_dict("records")))
+        expected = [2.871, 3, 1.234, 7.5] if name == "stored" else [2.871, 3000.5, 1.234, 1234]
+        assert read(f"{name}.xlsx") == read(f"{name}.json") == expected
+    exact = {"kg": [Decimal("2.871"), Decimal("3")], "day": [date(2021, 6, 22)] * 2, "label": "a", "y": [1.234, 7.5]}
+    pd.DataFrame(exact).to_parquet(tmp_path / "stored.parquet")
+    assert read("stored.parquet") == [2.871, 3, 1.234, 7.5]
+
+
+def test_stored_values_among_text_at_fit(tmp_path):
+    """Sheets in which cells of a column are partly numbers or dates, and partly text."""
+    numbers = [value if row % 3 else f"{value:.2f}".replace(".", ",") for row, value in enumerate(np.arange(60) / 4)]
+    days = pd.date_range("2021-01-01", periods=60, freq="37h").normalize()
+    dates = [day if row % 3 else f"{day:%d.%m.%Y}" for row, day in enumerate(days)]
+    labels = ["a", "b"] * 30
+    sheet = pd.DataFrame({"x": numbers, "day": dates, "label": labels}, dtype=object).sample(frac=1, random_state=0)
+    sheet.to_excel(tmp_path / "a.xlsx", index=False)
+    data = read_data(tmp_path / "a.xlsx", target=["label"])
+    assert [(one.decimal, one.writing, one.note) for one in data.columns[:2]] == [
+        (",", "", ""),
+        ("", "day.month.year", ""),
+    ]
+    assert data.X["x"].tolist() == (sheet.index / 4).tolist()
+    assert data.X["day"].tolist() == days[sheet.index].tolist()
+    pd.DataFrame({"x": [*np.arange(59) / 8, "n.d."], "day": [*days[1:], "soon"], "label": labels}).sample(
+        frac=1, random_state=0
+    ).to_excel(tmp_path / "b.xlsx", index=False)
+    with pytest.warns(ECRTWarning, match=r"1 value, '(n\.d\.|soon)', is read as missing"):
+        data = read_data(tmp_path / "b.xlsx", target=["label"])
+    assert [(one.kind, one.unreadable, one.writing) for one in data.columns[:2]] == [
+        ("number", 1, ""), ("date", 1, "year-month-day")
+    ]  # fmt: skip
+
+
+def test_durations_of_a_parquet_file_are_the_times_of_a_text_file(tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "t,label\n" + "".join(f"{row % 9}:{row}:30,{'ab'[row % 2]}\n" for row in range(10, 50))
+    )
+    columns = read_data(tmp_path / "a.csv", target=["label"]).columns
+    pd.DataFrame({"t": pd.to_timedelta(["1h", "90s"])}).to_parquet(tmp_path / "a.parquet")
+    assert read_data(tmp_path / "a.parquet", columns=columns).X["t"].tolist() == [3600, 90]
+    pd.DataFrame({"t": [3600.0, 90.0]}).to_parquet(tmp_path / "b.parquet")  # minutes or seconds?
+    with pytest.raises(InputError, match="'t': 100% unreadable"):
+        read_data(tmp_path / "b.parquet", columns=columns)
 
 
 def test_question_marks_are_missing_values(tmp_path):

@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from torch.utils.data import TensorDataset
+from torch.utils.data import StackDataset, TensorDataset
 
 from ecrt import Donors, Encoder, Flow, InputError, Linear, LinearHead, MLPHead, NoAugmentation, NoDemixing, load
 from ecrt.augmentation import donor_weights, draw_from_donors, interpolate, rows_between
@@ -151,6 +151,10 @@ def test_tables_gaps_sparse_pipeline_and_grid_search(table):
         (lambda X, y: (X, y[:-1]), "inconsistent numbers"),
         (lambda X, y: (X, np.where(y > y.mean(), np.nan, y)), "NaN"),
         (lambda X, y: (X, np.array(["a", "b"])[(y > 0).astype(int)]), "could not convert"),
+        (lambda X, y: (X, np.datetime64("2020-01-01") + np.arange(len(X))), "y holds dates or times"),
+        (lambda X, y: (X, pd.Series(pd.to_timedelta(y, unit="s"))), "y holds dates or times"),
+        (lambda X, y: (X, pd.DataFrame({"a": pd.date_range("2020-01-01", periods=len(X))})), "y holds dates or times"),
+        (lambda X, y: (X, pd.date_range("2020-01-01", periods=len(X), tz="UTC")), "y holds dates or times"),
         (lambda X, y: (np.ones_like(X), y), "constant"),
         (lambda X, y: (X, np.zeros((len(X), 0))), "0 feature"),
     ],
@@ -173,6 +177,8 @@ def test_a_dataset_of_rows_and_numbers(table):
         ECRTRegressor().fit(dataset, y)
     with pytest.raises(InputError, match="Item 0 of the dataset: y is tensor"):
         ECRTRegressor().fit(TensorDataset(torch.tensor(X), torch.full((500,), torch.nan)))
+    with pytest.raises(InputError, match="y of item 0 of the dataset holds dates"):
+        ECRTRegressor().fit(StackDataset(torch.tensor(X), [np.datetime64("2020-01-01")] * 500))
 
 
 def test_sample_refuses_targets_of_another_shape(table):

@@ -498,6 +498,8 @@ def test_the_task_is_found_from_the_target():
         with pytest.raises(InputError, match="--task classification or --task regression"):
             target_of(amounts)
         assert target_of(amounts, task="regression").task == "regression"
+    with pytest.raises(InputError, match="holds values that are not numbers"):
+        target_of(pd.date_range("2021-01-01", periods=20), task="regression")
     assert target_of([0, 1] * 10, z=[1, 1] * 10).task == "multilabel"
     assert target_of([0.5, 1] * 10, z=[1, 1] * 10).task == "regression"
     lists = target_of([["a", "b"], ["b"], []] * 4)
@@ -543,6 +545,28 @@ def test_label_sets_from_a_file(wine, tmp_path):
     assert ((found["p_dark"] > 0.5).to_numpy() == dark[table.index].to_numpy()).mean() > 0.85
     assert "Frequent and rare labels" in (tmp_path / "fit" / "report.html").read_text(encoding="utf-8")
     assert "bce" in invoke("evaluate", tmp_path / "fit", tmp_path / "tags.jsonl").output
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_lists_of_labels_from_a_file(tmp_path, ending):
+    X = np.random.default_rng(0).normal(size=(120, 2))
+    lists = [[name for name, there in zip("ab", row, strict=True) if there] for row in X > [-1, 0.5]]
+    table = pd.DataFrame({"x": X[:, 0], "z": X[:, 1], "topics": lists})
+    table = pd.concat([table, table.head(30)])  # with copies, which are said
+    file = tmp_path / f"lists.{ending}"
+    table.to_parquet(file) if ending == "parquet" else table.to_json(file, orient="records", lines=True)
+    result = invoke("fit", file, "--target", "topics", "-o", tmp_path / "fit", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "Task: multilabel, since rows have lists of labels" in result.stderr
+    assert "30 of 150 rows are copies" in result.stderr
+    assert invoke("predict", tmp_path / "fit", file, "-o", tmp_path / "p.csv").exit_code == 0
+    found = pd.read_csv(tmp_path / "p.csv", keep_default_na=False)
+    assert (found["predicted"] == [";".join(row) for row in table["topics"]]).mean() > 0.8
+    assert "bce" in invoke("evaluate", tmp_path / "fit", file).output
+    for command in (["fit", file, "--task", "classification"], ["diagnose", file], ["compare", file]):
+        result = invoke(*command, "--target", "topics", "-o", tmp_path / "other")
+        assert result.exit_code == 1
+        assert "The target holds lists of labels, not one class" in result.stderr
 
 
 def test_a_matrix_of_labels_in_an_npz_file(tmp_path):

@@ -19,11 +19,15 @@ NAN = float("nan")
         ("1.234", 1.234, 1234, ""), ("-1,234", -1234, -1.234, ""), ("1.234.567", NAN, 1234567, ""),
         ("1,234.5", 1234.5, NAN, ""), ("1.234,5", NAN, 1234.5, ""), ("0.123", 0.123, NAN, ""),
         ("1.23e4", 1.23e4, NAN, ""), ("1.234e5", 1.234e5, NAN, ""),
-        ("1 234,5", NAN, 1234.5, ""), ("1'234.5", 1234.5, NAN, ""), ("12,34,567", NAN, NAN, ""),
+        ("1 234,5", NAN, 1234.5, ""), ("1'234.5", 1234.5, NAN, ""), ("12,34,567", 1234567, NAN, ""),
+        ("12.34.567", NAN, NAN, ""),
+        ("₹1,00,000.50", 100000.5, NAN, "₹"), ("10,06,28", NAN, NAN, ""),
         ("1_000", NAN, NAN, ""),
         ("$1,200.50", 1200.5, NAN, "$"), ("Fr. 3.50", 3.5, NAN, "Fr."), ("3,50 €", NAN, 3.5, "€"),
         ("12.5%", 12.5, NAN, "%"),
         ("-$3.5", -3.5, NAN, "$"), ("(3.5)", -3.5, NAN, ""), ("3.5-", -3.5, NAN, ""), ("(3.5", NAN, NAN, ""),
+        ("$2.1M", 2.1e6, NAN, "$"), ("-$859K", -859e3, -859e3, "$"), ("EUR 2,5 Mio.", NAN, 2.5e6, "EUR"),
+        ("3.5 bn USD", 3.5e9, NAN, "USD"), ("2m€", 2e6, 2e6, "€"), ("12 K", 12, 12, "K"), ("$5/h", 5, 5, "$ /h"),
         ("\u22123.5", -3.5, NAN, ""), ("5 kg", 5, 5, "kg"), ("Room 5", NAN, NAN, ""), ("nan", NAN, NAN, ""),
         ("", NAN, NAN, ""),
     ],
@@ -40,12 +44,20 @@ def test_numbers_fit_a_way_of_writing_or_are_none():
     np.testing.assert_equal(found.read(".", ",", "kg"), [1234.5, NAN, 7, 7, NAN])
     np.testing.assert_equal(found.read("", ",'", ""), [1234.5, 1234.5, 7, NAN, NAN])
     np.testing.assert_equal(found.read(".", "", "%"), [NAN, NAN, NAN, NAN, 7])  # 0.07 is not 7 %
+    sizes = WrittenNumbers.of(np.array(["$7", "7", "7K", "7 M", "7 m", "$7k"], dtype=object))
+    np.testing.assert_equal(sizes.read(".", "", "$"), [7, 7, 7000, 7e6, NAN, 7000])
+    np.testing.assert_equal(sizes.read(".", "", "K, M, bn"), [NAN, 7, 7000, 7e6, NAN, NAN])
+    np.testing.assert_equal(sizes.read(".", "", "K"), [NAN, NAN, 7, NAN, NAN, NAN])  # kelvin or thousands
+    units = WrittenNumbers.of(np.array(["7 mW", "7 MW", "7 mw", "7 kW", "7 KW"], dtype=object))
+    np.testing.assert_equal(units.read(".", "", "mW"), [7, NAN, 7, NAN, NAN])
+    np.testing.assert_equal(units.read(".", "", "kW"), [NAN, NAN, NAN, 7, 7])
     np.testing.assert_equal(found.values["."][0], 1234.5)  # reading does not change what was found
 
 
 def test_times_and_hexadecimal_numbers():
     words = ["00:01", "1:02:03", "12:00 am", "1:30 p.m.", "0x1F", "noon"]
     np.testing.assert_equal(parse(words, "time"), [60, 3723, 0, 48600, NAN, NAN])
+    np.testing.assert_equal(parse(words, "minutes:seconds"), [1, 3723, 0, 48600, NAN, NAN])
     np.testing.assert_equal(parse(words, "hexadecimal"), [NAN] * 4 + [31, NAN])
 
 

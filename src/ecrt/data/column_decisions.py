@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,13 +19,17 @@ from ecrt.data.columns import (
     DAY_FIRST,
     MONTH_FIRST,
     PLAIN,
+    SCALED,
     SPECIAL,
+    TIME,
     TYPES,
     YEAR_FIRST,
     Cells,
     ColumnReading,
     ReadOptions,
-    parse,
+    WrittenNumbers,
+    size_of,
+    without_zeros,
 )
 from ecrt.errors import InputError
 
@@ -51,6 +56,12 @@ LARGEST_WHOLE = 2**53
 FILLERS = {sign * value for sign in (1, -1) for value in (99, 999, 9999, 99999, 999999)}
 """Numbers that often stand for a missing value."""
 
+NUMBERS_INSIDE = 5
+"""Different numbers among the levels of a category that are worth a note."""
+
+YEARS_AHEAD = 10
+"""How far from now dates may be whose years have two digits."""
+
 SAMPLE = 100
 """Distinct values that show whether a column could be one of dates."""
 
@@ -70,6 +81,7 @@ TRUTH = [
     {"wahr", "falsch"}, {"vrai", "faux"}, {"on", "off"}, {"si", "no"}, {"sí", "no"},
 ]  # fmt: skip
 
+SIZES_READ = "K, M and bn behind numbers are read as thousands, millions and billions."
 NAMES_ROWS = "It names rows: no value occurs twice."
 
 
@@ -146,7 +158,7 @@ def read_target_column(
 
 
 def _decide_target(name: str, cells: Cells, kind: str | None, decimal: str) -> ColumnReading:
-    levels = tuple(sorted(cells.present))
+    levels = tuple(sorted(set(cells.present)))
     blank = [repr(label) for label in levels if label.lower() in ABSENT]
     what = "is read as a class" if len(blank) == 1 else "are read as classes"
     said = f"{', '.join(blank)} {what}. Use --na where the label is missing instead." if blank else ""
@@ -159,11 +171,30 @@ def _decide_target(name: str, cells: Cells, kind: str | None, decimal: str) -> C
     if reading is None or reading.writing or cells.read(reading)[1].any():
         if kind == "number":
             raise InputError(f"Target {name!r} holds values that are not numbers, such as {_word(cells)!r}.")
-        return labels
+        return _with_notes(labels, _nearly_numbers(cells)) if len(levels) > ROWS_TO_JUDGE else labels
     dressed = bool(reading.unit or reading.thousands)
     if kind is None and (_are_codes("", cells) or (dressed and len(cells.present) <= ROWS_TO_JUDGE)):
         return labels
+    if kind is None and len(levels) <= ROWS_TO_JUDGE:
+        values, _ = cells.read(reading)
+        rewritten = _rewritten(levels, dict(zip(cells.text[cells.codes], values.tolist(), strict=True)))
+        reading = _with_notes(labels, rewritten) if rewritten else reading
     return reading
+
+
+def _rewritten(levels: tuple[str, ...], numbers: Mapping[str, float]) -> str:
+    """A note if labels are numbers by chance: two of them would be the same number, or 1E1 would become 10."""
+    kept = "labels stay as they are written. Use --types if they are numbers."
+    first: dict[float, str] = {}
+    for word in levels:
+        same = first.setdefault(numbers[word], word)
+        plain = {without_zeros(one.removeprefix("+")) for one in (same, word)}  # programs add .0 to whole numbers
+        if len(plain) > 1:
+            return f"{same!r} and {word!r} would be the same number: {kept}"
+    codes = [word for word in levels if re.fullmatch("[0-9]+[eE][0-9]+", word)]
+    if codes and all(word in codes or word.isdigit() for word in levels):
+        return f"{codes[0]!r} would become {numbers[codes[0]]:.15g}: {kept}"
+    return ""
 
 
 def _with_notes(reading: ColumnReading, *notes: str) -> ColumnReading:
@@ -236,7 +267,7 @@ def _judge(name: str, cells: Cells, hints: _Hints, given: str | None, aside: boo
         return category, ""
     short = cells.n_present >= ROWS_TO_JUDGE and _mean_words(cells) < WORDS_IN_TEXT
     if cells.all_differ and (short or _names_an_id(name, cells)):
-        return replace(category, kind="identifier", note=NAMES_ROWS), ""
+        return _with_notes(replace(category, kind="identifier", note=NAMES_ROWS), _nearly_numbers(cells)), ""
     return replace(category, note=_many_levels(name, cells, codes)), ""
 
 
@@ -245,7 +276,8 @@ def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Co
     most = (1 - needed) * cells.n_present
     for writing, unreadable in _unreadable(cells, {one: SPECIAL[one][0] for one in SPECIAL}, 0.0).items():
         if unreadable <= most:
-            return ColumnReading(name="", kind="number", writing=writing), ""
+            writing, note = _kind_of_time(cells) if writing == "time" else (writing, "")
+            return ColumnReading(name="", kind="number", writing=writing, note=note), ""
     if cells.plain is not None:
         return ColumnReading(name="", kind="number", decimal=cells.plain[0]), ""
     numbers, readable = cells.numbers, cells.numbers.readable
@@ -255,6 +287,9 @@ def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Co
     if cells.count(strange) > (0.5 * cells.n_present if few_words else most) or not readable.any():
         return None, ""
     unit = str(pd.Series(cells.counts[readable]).groupby(numbers.units[readable], sort=False).sum().idxmax())
+    others = np.array([bool(one) and size_of(one) is None for one in numbers.units], dtype=bool)
+    scaled = len(set(numbers.units[readable & ~others])) > 1 and cells.count(readable & others) <= most
+    unit = SCALED if scaled else unit
     point, comma = (cells.count(np.isfinite(numbers.read(sign, ",. '", unit))) for sign in ".,")
     decimal, unsure = ("." if point > comma else ","), ""
     if point == comma:
@@ -265,10 +300,29 @@ def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Co
             unsure = f"{cells.text[place]!r} is read as {value:.15g}; use --decimal if that is wrong."
     marks = numbers.marks[decimal or "."][np.isfinite(numbers.values[decimal or "."])]
     reading = ColumnReading(
-        name="", kind="number", unit=unit, decimal=decimal, thousands="".join(sorted(set(marks) - {""}))
-    )
+        name="", kind="number", unit=unit, decimal=decimal, thousands="".join(sorted(set(marks) - {""})),
+        note=SIZES_READ if scaled else "",
+    )  # fmt: skip
     otherwise = cells.count(readable & np.isnan(numbers.read(decimal, reading.thousands, unit)))
     return (None, "") if otherwise > most else (reading, unsure)
+
+
+def _kind_of_time(cells: Cells) -> tuple[str, str]:
+    """Whether 42:16 means minutes and seconds rather than hours and minutes; and a note if that had to be judged.
+
+    Beside values of three parts, 42:16 must not be longer than 1:15:50. A clock has hours up to 23, of two digits in
+    part of the day; the hours that some durations have in front of their minutes are few.
+    """
+    parts = [(word, *found.groups()) for word in cells.present if (found := TIME.fullmatch(word)) is not None]
+    short = [(word, int(first)) for word, first, _, third, _ in parts if third is None]
+    long = [first for _, first, _, third, _ in parts if third is not None]
+    if not short or any(half for *_, half in parts):
+        return "time", ""
+    latest = max(first for _, first in short)
+    minutes = 23 < latest < 60 or (bool(long) and (latest > 23 or all(len(first) == 1 for first in long)))
+    what = "minutes and seconds" if minutes else "hours and minutes"
+    note = f"{short[0][0]!r} is read as {what}, since others have three parts. Write all with three if it is not so."
+    return "minutes:seconds" if minutes else "time", note if long else ""
 
 
 def _unreadable(cells: Cells, patterns: Mapping[str, re.Pattern[str]], share: float) -> dict[str, int]:
@@ -276,10 +330,15 @@ def _unreadable(cells: Cells, patterns: Mapping[str, re.Pattern[str]], share: fl
 
     Without the sample, numbers that nearly all rows share, such as 12.2000, could be taken for a month and a year.
     """
-    sample = cells.present[:: max(len(cells.present) // SAMPLE, 1)]
-    fitting = {writing: sum(map(bool, map(one.fullmatch, sample))) for writing, one in patterns.items()}
+    sample = np.flatnonzero(~cells.absent)[:: max(len(cells.present) // SAMPLE, 1)]
+    written = np.isnat(cells.dates[sample])
+    words, n_dates = cells.text[sample[written]], int((~written).sum())  # stored dates fit any way of writing dates
+    fitting = {
+        writing: sum(map(bool, map(one.fullmatch, words))) + n_dates * (writing in DATES)
+        for writing, one in patterns.items()
+    }
     return {
-        writing: cells.count(pd.isna(parse(cells.text, writing)) & ~cells.absent)
+        writing: cells.count(pd.isna(cells.parse(writing)) & ~cells.absent)
         for writing, count in fitting.items()
         if count >= max(share * len(sample), 1)
     }
@@ -305,13 +364,41 @@ def _as_date(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Colu
     if not writing or unreadable[writing] > (1 - needed) * cells.n_present:
         return None, ""
     unsure = ""
-    word = str(cells.present[0])
+    word = cells.example(~cells.absent & np.isnat(cells.dates))
     if writing in (DAY_FIRST, MONTH_FIRST) and unreadable.get(DAY_FIRST) == unreadable.get(MONTH_FIRST):
         pointed = "." in word.split()[0]
         writing = DAY_FIRST if hints.day_first or pointed else MONTH_FIRST
         order = "day, month" if writing == DAY_FIRST else "month, day"
         unsure = "" if pointed else f"{word!r} is read as {order}, year: no value tells which is which."
-    return ColumnReading(name="", kind="date", writing=writing), unsure
+    if writing not in (DAY_FIRST, MONTH_FIRST):
+        return ColumnReading(name="", kind="date", writing=writing), unsure
+    first, note = _first_year([one["year"] for word in cells.present if (one := DATES[writing].fullmatch(word))])
+    return ColumnReading(name="", kind="date", writing=writing, first_year=first, note=note), unsure
+
+
+def _first_year(years: Sequence[str]) -> tuple[int, str]:
+    """The hundred years that two digits mean in a column, by its first; and a note if it has such years.
+
+    These hundred lie around the years of four digits, if there are any. Otherwise the years of the column follow each
+    other on the circle from 00 to 99 without its largest gap. They are as late as they can be, but not in the future:
+    at least the first is not, and the last by a few years at most.
+    """
+    short = sorted({int(year) for year in years if len(year) == 2})
+    known = [int(year) for year in years if len(year) == 4]
+    if known:
+        first = int(np.median(known)) - 50
+    else:
+        gaps = np.diff([*short, short[0] + 100])
+        start, span = short[(int(gaps.argmax()) + 1) % len(short)], 100 - int(gaps.max())
+        now = datetime.now().year
+        latest = max(year for year in range(now - now % 100 - 100, now + 1, 100) if year + start <= now) + start
+        start = latest if latest + span <= now + YEARS_AHEAD else latest - 100
+        first = start - (99 - span) // 2
+    if not short:
+        return first, ""
+    read = [first + (year - first) % 100 for year in short]
+    years_read = f"{min(read)}" if len(read) == 1 else f"{min(read)} to {max(read)}"
+    return first, f"Years of two digits are read as {years_read}. Write four if that is wrong."
 
 
 def _are_codes(name: str, cells: Cells) -> str:
@@ -396,7 +483,21 @@ def _many_levels(name: str, cells: Cells, codes: str) -> str:
         digits = sum(re.search("[0-9]", word) is not None for word in present) > len(present) / 2
         hint = " If these are numbers or dates, use --na, --decimal or --types, or mend the file." if digits else ""
         return f"It has {len(present)} levels, such as {present[0][:60]!r}.{hint}"
-    return _capitals(present, "levels")
+    return _nearly_numbers(cells) or _capitals(present, "levels")
+
+
+def _nearly_numbers(cells: Cells) -> str:
+    """A note if most values are numbers, at least without signs around them, as <2.5 or [10.1], and some are not."""
+    bare = np.array([word.strip("<>≤≥~≈±*^=[](){}'\" ") for word in cells.text], dtype=object)
+    inside = WrittenNumbers.of(np.where(cells.absent, "", bare))
+    numbers = inside.readable & (inside.units == "")
+    strange = ~cells.absent & ~(numbers & (bare == cells.text))
+    if numbers.sum() < NUMBERS_INSIDE or cells.count(numbers) <= cells.n_present / 2:
+        return ""
+    return (
+        f"Most values hold numbers, but some cannot be read as such, as {cells.example(strange)!r}. To learn from "
+        "amounts, mend the file, or use --na or --types so that the others count as missing."
+    )
 
 
 def _capitals(present: NDArray[Any], what: str) -> str:

@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from functools import cached_property
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import msgspec
@@ -39,6 +40,9 @@ NUMBER = re.compile(
     rf"(?=\.?[0-9])(?:[0-9]*(?:\.[0-9]*)?{EXPONENT}|"
     r"[1-9][0-9]{0,2}(?P<mark>[, '])[0-9]{3}(?:(?P=mark)[0-9]{3})*(?:\.[0-9]*)?)"
 )
+INDIAN = re.compile(r"[1-9][0-9]?(?P<mark>,)(?:[0-9]{2},)+[0-9]{3}(?:\.[0-9]*)?")
+"""A number with commas as in 10,06,286."""
+
 THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:[.,][0-9]{3})+")
 """A number that may have signs between thousands."""
 
@@ -46,11 +50,41 @@ CURRENCIES = {
     "$", "€", "£", "¥", "₹", "us$", "usd", "eur", "gbp", "chf", "jpy", "cny", "inr", "fr.", "r$", "brl", "kr", "zł",
     "pln", "czk", "sek", "nok", "dkk", "cad", "aud", "ca$", "a$",
 }  # fmt: skip
+SIZES = {
+    "k": 1e3, "tsd": 1e3, "thousand": 1e3, "lakh": 1e5, "m": 1e6, "mn": 1e6, "mio": 1e6, "million": 1e6, "crore": 1e7,
+    "b": 1e9, "bn": 1e9, "mrd": 1e9, "billion": 1e9, "tn": 1e12, "trillion": 1e12,
+}  # fmt: skip
+"""What stands behind a number for its last zeros, in small letters."""
+
+SIZE = re.compile(
+    rf"(?P<size>{'|'.join(SIZES)})\.?(?:\s*(?P<currency>{'|'.join(map(re.escape, sorted(CURRENCIES)))}))?",
+    re.IGNORECASE,
+)
+SCALED = "K, M, bn"
+"""The unit of a column whose numbers have these behind them, and no currency."""
+
+PREFIXED = re.compile(
+    r"[mp](?:|wh?|hz|pa|va?|ah?|[gmlbsjnt]|bits?|bps|bar|mol|ev|\u03c9|ohm)(?:[/²³^ ].*)?", re.IGNORECASE
+)
+"""Units in which a small and a capital first letter differ: mW is not MW."""
+
 WITH_UNIT = re.compile(
     r"(?P<open>\()?(?P<sign>[+-])?\s*(?P<prefix>[^\W\d_]{1,3}\.?|[^\W\d_]{0,3}[$€£¥₹]|)\s*(?P<inner>[+-])?"
     rf"(?P<number>[0-9.,](?:[0-9.,' ]*[0-9.,])?{EXPONENT})\s*"
     r"(?P<suffix>[^\d\s+(),;:_-][^\d+(),;:_-]{0,11})?(?P<minus>-)?\)?"
 )
+
+
+def size_of(unit: str) -> float | None:
+    """What K, M or bn behind a number means, if it is that; a small m or b alone may be metres or bits."""
+    return None if unit in ("m", "b") else SIZES.get(unit.lower().removesuffix("."))
+
+
+def _unit_key(unit: str) -> str:
+    """The same for units that differ in capital letters only, unless these matter."""
+    return unit[:1] + unit[1:].lower() if PREFIXED.fullmatch(unit) else unit.lower()
+
+
 SPELLINGS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'"})
 
 
@@ -62,7 +96,7 @@ class WrittenNumbers:
     ----------
     values : NaN where a word is not a number.
     marks : the sign between thousands in each word.
-    units : what stands beside each number.
+    units : what stands beside each number. With a currency, numbers are already multiplied by what K, M or bn means.
     """
 
     values: dict[str, Array]
@@ -76,15 +110,9 @@ class WrittenNumbers:
         values = {sign: np.full(n, np.nan) for sign in OTHER_SIGN}
         marks = {sign: np.full(n, "", object) for sign in OTHER_SIGN}
         found = cls(values, marks, np.full(n, "", object))
-        for place, word in enumerate(words):
-            found._read(place, word)
+        for place in np.flatnonzero(words != "").tolist():
+            found._read(place, words[place])
         return found
-
-    @classmethod
-    def known(cls, values: Array) -> WrittenNumbers:
-        """Numbers that the file itself holds as such."""
-        empty = np.full(len(values), "", object)
-        return cls(dict.fromkeys(OTHER_SIGN, values), dict.fromkeys(OTHER_SIGN, empty), empty)
 
     def _read(self, place: int, word: str) -> None:
         found = WITH_UNIT.fullmatch(word.translate(SPELLINGS))
@@ -94,14 +122,18 @@ class WrittenNumbers:
             return
         signs = [found["open"], found["sign"], found["inner"], found["minus"]]
         negative = (signs.count("-") + signs.count("(")) % 2
-        self.units[place] = found["prefix"].strip() or (found["suffix"] or "").strip()
+        prefix, suffix, factor = found["prefix"], (found["suffix"] or "").strip(), -1.0 if negative else 1.0
+        size = SIZE.fullmatch(suffix)
+        if size is not None and (prefix or size["currency"]):
+            suffix, factor = size["currency"] or "", factor * SIZES[size["size"].lower()]
+        self.units[place] = f"{prefix} {suffix}".strip()
         for sign in OTHER_SIGN:
             number = found["number"] if sign == "." else found["number"].translate(SWAP)
-            read = NUMBER.fullmatch(number)
+            read = NUMBER.fullmatch(number) or (INDIAN.fullmatch(number) if sign == "." else None)
             if read is not None:
                 mark = read["mark"] or ""
                 self.marks[sign][place] = mark if sign == "." else mark.translate(SWAP)
-                self.values[sign][place] = float(number.replace(mark, "")) * (-1 if negative else 1)
+                self.values[sign][place] = float(number.replace(mark, "")) * factor
 
     @property
     def readable(self) -> NDArray[np.bool_]:
@@ -109,12 +141,15 @@ class WrittenNumbers:
         return np.isfinite(self.values["."]) | np.isfinite(self.values[","])
 
     def read(self, decimal: str, thousands: str, unit: str) -> Array:
-        """Words as numbers that are written in this way; without the unit too, unless it is a percentage."""
+        """Words as numbers that are written in this way; without the unit too, unless it changes the amount."""
         values, marks = self.values[decimal or "."].copy(), self.marks[decimal or "."]
         for mark in set(marks) - {"", *thousands}:
             values[marks == mark] = np.nan
+        scaled = unit == SCALED or unit.lower() in CURRENCIES
         for found in set(self.units):
-            if found.lower() != unit.lower() and (found or unit == "%"):
+            if scaled and size_of(found):
+                values[self.units == found] *= size_of(found)
+            elif _unit_key(found) != _unit_key(unit) and (found or unit == "%" or size_of(unit)):
                 values[self.units == found] = np.nan
         return values
 
@@ -127,7 +162,7 @@ class WrittenNumbers:
         other = OTHER_SIGN[sign]
         swapped = np.asarray(self.marks[other] == sign, dtype=bool)
         fractions = np.isfinite(self.values[sign]) & (self.values[sign] % 1 != 0)
-        settled = (self.marks[sign] == other) | (fractions & ~swapped)
+        settled = (self.marks[sign] == other) | (fractions & np.isnan(self.values[other]))
         return swapped if other in thousands and not settled.any() else np.zeros(len(swapped), dtype=bool)
 
 
@@ -159,11 +194,21 @@ def _seconds(time: re.Match[str]) -> float:
     return 3600.0 * _hour(hour, half) + 60 * int(minute) + float((second or "0").replace(",", "."))
 
 
+def _minutes_first(time: re.Match[str]) -> float:
+    first, second, third, half = time.groups()
+    return _seconds(time) if third or half else 60.0 * int(first) + int(second)
+
+
+TIME = re.compile(r"([0-9]{1,3}):([0-9]{2})(?::([0-9]{2}(?:[.,][0-9]+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?")
 SPECIAL: dict[str, tuple[re.Pattern[str], Callable[[re.Match[str]], float]]] = {
-    "time": (re.compile(r"([0-9]{1,3}):([0-9]{2})(?::([0-9]{2}(?:[.,][0-9]+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?"), _seconds),
+    "time": (TIME, _seconds),
+    "minutes:seconds": (TIME, _minutes_first),
     "hexadecimal": (re.compile("0[xX][0-9a-fA-F]{1,13}"), lambda found: float(int(found[0], 16))),
 }
-"""Numbers of another kind: times such as 12:30, read as seconds, and 0x1F."""
+"""Numbers of another kind: times such as 12:30, read as seconds, and 0x1F.
+
+In a column of minutes and seconds, such as 42:16, values of three parts have hours, too.
+"""
 
 CLOCK = (
     r"(?:(?:T|,?\s+)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
@@ -193,26 +238,26 @@ MONTHS = [
 ]  # fmt: skip
 """How names of months begin in English, German, French and Spanish."""
 
-CENTURY_FROM = 69
-"""Years of two digits from here on are of the last century, as in C and Python."""
+FIRST_YEAR = 1969
+"""Years of two digits are this one and the 99 after it, as in C and Python, unless a column says otherwise."""
 
 
-def parse(words: Iterable[str], writing: str) -> NDArray[Any]:
+def parse(words: Iterable[str], writing: str, first_year: int = FIRST_YEAR) -> NDArray[Any]:
     """Words as dates or numbers that are written in one of the ways of ``DATES`` and ``SPECIAL``; NaT or NaN elsewhere.
 
-    Dates with a time zone are given in universal time.
+    Dates with a time zone are given in universal time; years of two digits begin with ``first_year``.
     """
-    pattern, value = (DATES[writing], _date) if writing in DATES else SPECIAL[writing]
+    pattern, value = (DATES[writing], partial(_date, first_year)) if writing in DATES else SPECIAL[writing]
     found = (pattern.fullmatch(word) for word in words)
     values = [None if one is None else value(one) for one in found]
     return np.array(values, dtype="datetime64[us]" if writing in DATES else np.float64)
 
 
-def _date(found: re.Match[str]) -> datetime | None:
+def _date(first_year: int, found: re.Match[str]) -> datetime | None:
     parts: dict[str, Any] = found.groupdict()
     year, zone = int(parts["year"]), parts.get("zone") or ""
     if len(parts["year"]) == 2:
-        year += 1900 if year >= CENTURY_FROM else 2000
+        year = first_year + (year - first_year) % 100
     if "name" in parts:
         name = parts["name"].lower()
         month = next((number for number, starts in enumerate(MONTHS, 1) if name.startswith(starts)), 0)
@@ -282,8 +327,9 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     levels : of a category.
     decimal, thousands, unit : how numbers are written: the decimal sign, signs between thousands, and what stands
         beside the number.
-    writing : order of a date's parts; ``"time"`` or ``"hexadecimal"`` of numbers; ``"truth"`` of categories whose
-        capital letters say nothing.
+    writing : order of a date's parts; a key of ``SPECIAL`` of numbers; ``"truth"`` of categories whose capital
+        letters say nothing.
+    first_year : of the hundred that years of two digits mean; 0 where a date has none.
     na : further signs for a missing value.
     note : a sentence on what the user should know.
     """
@@ -298,6 +344,7 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     thousands: str = ""
     unit: str = ""
     writing: str = ""
+    first_year: int = 0
     na: tuple[str, ...] = ()
     note: str = ""
 
@@ -310,7 +357,7 @@ class ColumnReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Refuse a reading that came from a file, and that no table could have given."""
         writings = {"number": ("", *SPECIAL), "date": (*DATES,), "category": ("", "truth", "lists")}
         if (
-            min(self.missing, self.unreadable) < 0
+            min(self.missing, self.unreadable, self.first_year) < 0
             or self.writing not in writings.get(self.kind, (self.writing,))
             or self.decimal not in ("", ".", ",")
             or not set(self.thousands) <= set(",. '")
@@ -377,29 +424,57 @@ def _is_numeric(dtype: Any) -> bool:
     return is_numeric_dtype(dtype) and not is_bool_dtype(dtype)
 
 
+EXCEL_TEXT = re.compile(r"""^="([^"]*)"$|^'([+-]?[0-9.,]*[0-9])$""")
+"""How Excel is told that a cell holds text, which is no part of the value."""
+
+STORED = "\x1f"
+"""Behind the text of a value that is stored as a number or date, as long as it must differ from the same text."""
+
+
+def _are_stored(column: pd.Series[Any]) -> NDArray[np.bool_]:
+    """Which cells hold a number or a date, rather than text that may mean one."""
+    if column.dtype != object:
+        return np.full(len(column), _is_numeric(column.dtype) or is_datetime64_any_dtype(column.dtype))
+    kinds = (int, float, Decimal, np.number, date)
+    found = [isinstance(value, kinds) and not isinstance(value, bool) for value in column]
+    return np.array(found, dtype=bool) & column.notna().to_numpy(dtype=bool)
+
+
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells of a column: distinct values as text, which of them mean a missing value, and the rows of each."""
+    """The cells of a column: distinct values as text, which of them mean a missing value, and the rows of each.
+
+    ``stored`` are numbers and dates that the file itself holds as such. There is no doubt about them: they are not read
+    in the way in which text of the column is written.
+    """
 
     codes: NDArray[np.int64]
     text: NDArray[Any]
     counts: NDArray[np.int64]
     absent: NDArray[np.bool_]
-    dtype: Any  # of the column in the file, which may say that it holds numbers, dates or categories
+    stored: NDArray[np.bool_]
+    dtype: Any  # of the column in the file
 
     @classmethod
     def of(cls, column: pd.Series[Any], na: Sequence[str], signs: set[str] = ABSENT) -> Cells:
         """The cells of a column, with the signs that mean a missing value."""
         if isinstance(column.dtype, pd.CategoricalDtype):
             signs = {""}
-        if is_timedelta64_dtype(column.dtype):
+        dtype = column.dtype
+        if is_timedelta64_dtype(dtype):
             column = column.dt.total_seconds()
-        codes, text = pd.factorize(as_text(column))
+        words, is_stored = as_text(column), _are_stored(column)
+        codes, keys = pd.factorize(np.where(is_stored, words + STORED, words) if is_stored.any() else words)
+        if any(key[:1] in ("=", "'") for key in keys):
+            places, keys = pd.factorize(np.array([EXCEL_TEXT.sub(r"\1\2", key).strip() for key in keys], dtype=object))
+            codes = places[codes]
+        text = np.array([key.removesuffix(STORED) for key in keys], dtype=object) if is_stored.any() else keys
+        stored = np.asarray(text != keys, dtype=bool)
         absent = np.fromiter(map(signs.__contains__, map(str.lower, text)), bool, len(text))
         if na:
-            said = {_without_zeros(sign.strip()) for sign in na}
-            absent |= np.array([_without_zeros(word) in said for word in text], dtype=bool)
-        return cls(codes, text, np.bincount(codes, minlength=len(text)), absent, column.dtype)
+            said = {without_zeros(sign.strip()) for sign in na}
+            absent |= np.array([without_zeros(word) in said for word in text], dtype=bool)
+        return cls(codes, text, np.bincount(codes, minlength=len(text)), absent, stored, dtype)
 
     @cached_property
     def present(self) -> NDArray[Any]:
@@ -409,14 +484,32 @@ class Cells:
     @cached_property
     def numbers(self) -> WrittenNumbers:
         """Distinct values as numbers."""
-        if _is_numeric(self.dtype):
-            return WrittenNumbers.known(np.where(self.absent, "nan", self.text).astype(np.float64))
-        return WrittenNumbers.of(np.where(self.absent, "", self.text) if self.absent.any() else self.text)
+        found = WrittenNumbers.of(np.where(self.absent | self.stored, "", self.text))
+        amounts = self.stored & ~self.absent & np.isnat(self.dates)
+        for values in found.values.values():
+            values[amounts] = self.text[amounts].astype(np.float64)
+        return found
+
+    @cached_property
+    def dates(self) -> NDArray[np.datetime64]:
+        """Distinct values that are stored as dates; NaT elsewhere."""
+        found = np.full(len(self.text), "NaT", dtype="datetime64[us]")
+        if not _is_numeric(self.dtype):
+            found[self.stored] = parse(self.text[self.stored], YEAR_FIRST)
+        return found
+
+    def parse(self, writing: str, first_year: int = 0) -> NDArray[Any]:
+        """Distinct values as dates or numbers that are written in one of the ways of ``DATES`` and ``SPECIAL``."""
+        found = parse(self.text, writing, first_year or FIRST_YEAR)
+        if writing in DATES:
+            return np.where(np.isnat(self.dates), found, self.dates)
+        seconds = SPECIAL[writing][0] is TIME and is_timedelta64_dtype(self.dtype)
+        return np.where(self.stored, self.numbers.values["."], found) if seconds else found
 
     @cached_property
     def plain(self) -> tuple[str, NDArray[np.float64]] | None:
         """The decimal sign and the numbers, if all distinct values are digits with that sign or without."""
-        found = None if _is_numeric(self.dtype) else plain_numbers(self.present)
+        found = None if self.stored.any() else plain_numbers(self.present)
         if found is None:
             return None
         numbers = np.full(len(self.text), np.nan)
@@ -435,8 +528,8 @@ class Cells:
 
     @property
     def holds_dates(self) -> bool:
-        """Whether the file itself has dates here."""
-        return is_datetime64_any_dtype(self.dtype)
+        """Whether the file itself has dates here, and nothing else."""
+        return not np.isnat(self.dates[~self.absent]).any()
 
     def count(self, which: NDArray[np.bool_]) -> int:
         """Rows with one of some distinct values."""
@@ -455,10 +548,10 @@ class Cells:
             levels = pd.Index([*reading.levels, *sorted(set(words[new]))], dtype=object)
             return pd.Categorical(words.to_numpy()[self.codes], categories=levels), new & bool(reading.levels)
         if reading.kind == "date":
-            dates = parse(self.text, YEAR_FIRST if self.holds_dates else reading.writing)
+            dates = self.parse(reading.writing, reading.first_year)
             return dates[self.codes], np.isnat(dates) & ~self.absent
         if reading.writing:
-            numbers = parse(self.text, reading.writing)
+            numbers = self.parse(reading.writing)
         elif self.plain is not None and self.plain[0] in ("", reading.decimal or ".") and reading.unit != "%":
             numbers = self.plain[1].copy()
         else:
@@ -467,15 +560,15 @@ class Cells:
         return numbers[self.codes], np.isnan(numbers) & ~self.absent
 
 
-def _without_zeros(word: str) -> str:
+def without_zeros(word: str) -> str:
     """A whole number without the zeros behind its decimal sign, as in -999.0; other words as they are."""
     return re.sub(r"^(-?[0-9]+)[.,]0{1,2}$", r"\1", word)
 
 
 def signs_not_found(table: pd.DataFrame, na: Sequence[str]) -> list[str]:
     """The signs for a missing value that no cell holds."""
-    found = {_without_zeros(word) for _, column in table.items() for word in as_text(column)} if na else set()
-    return [sign for sign in na if _without_zeros(sign.strip()) not in found]
+    found = {without_zeros(word) for _, column in table.items() for word in as_text(column)} if na else set()
+    return [sign for sign in na if without_zeros(sign.strip()) not in found]
 
 
 def as_text(column: pd.Series[Any], missing: str = "") -> NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
+from datetime import date, timedelta
 from typing import Any, cast
 
 import numpy as np
@@ -120,6 +121,7 @@ def read_target_arrays(dataset: Dataset[Any]) -> NDArray[np.float64]:
             numbers = np.asarray(target, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(f"Item {index} of the dataset: y is {target!r}, numbers are needed.") from error
+        refuse_dates(target, f"y of item {index} of the dataset")
         if found and numbers.shape != found[0].shape:
             raise InputError(f"Item {index} of the dataset: y has shape {numbers.shape}, item 0 has {found[0].shape}.")
         if numbers.ndim > 1 or not (np.abs(numbers) <= LARGEST).all():
@@ -225,10 +227,18 @@ def plain_labels(y: Any) -> Any:
     return y
 
 
+def refuse_dates(values: Any, name: str, advice: str = "numbers are needed.") -> None:
+    """Refuse dates and durations, which NumPy would take for counts of some unit, such as microseconds."""
+    found = np.asarray(values)
+    if found.dtype.kind in "mM" or (
+        found.dtype == object and any(isinstance(one, (date, timedelta)) for one in found.flat)
+    ):
+        raise InputError(f"{name} holds dates or times: {advice}")
+
+
 def class_indices(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The classes in order, and the class index of each row."""
-    if y.dtype.kind in "mM":
-        raise InputError("y holds dates or times: if they are class labels, make them text.")
+    refuse_dates(y, "y", "if they are class labels, make them text.")
     try:
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)

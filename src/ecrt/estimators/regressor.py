@@ -30,7 +30,15 @@ from ecrt.estimators.base import (
     input_errors,
 )
 from ecrt.estimators.export import NumberOutcome
-from ecrt.estimators.inputs import array_items, in_numpy, item_of, labelled_items, read_target_arrays, targets_to_score
+from ecrt.estimators.inputs import (
+    array_items,
+    in_numpy,
+    item_of,
+    labelled_items,
+    read_target_arrays,
+    refuse_dates,
+    targets_to_score,
+)
 from ecrt.estimators.preset import paper_options
 from ecrt.estimators.weights import weighted_rows, whole_weights_only
 from ecrt.flows import SourcePrior
@@ -262,6 +270,7 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
             return np.empty((0, 0)), targets[:, None] if targets.ndim == 1 else targets
         if y is None:
             raise InputError("This ECRTRegressor estimator requires y to be passed, but the target y is None.")
+        refuse_dates(y, "y")
         with input_errors():
             targets = check_array(
                 y, ensure_2d=False, dtype=np.float64, ensure_min_samples=0, input_name="y", estimator=self

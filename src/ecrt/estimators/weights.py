@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from ecrt.data.streams import Hashes, mixed, row_hashes
 from ecrt.errors import InputError, warn_user
-from ecrt.estimators.inputs import in_pandas
+from ecrt.estimators.inputs import in_pandas, refuse_dates
 
 Array = NDArray[np.float64]
 
@@ -73,8 +73,7 @@ def weighted_rows(X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Wei
 
 def checked_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
     """Weights of so many rows: finite, none below zero, not all zero."""
-    if np.asarray(sample_weight).dtype.kind in "mM":
-        raise InputError("sample_weight holds dates or times; numbers are needed.")
+    refuse_dates(sample_weight, "sample_weight")
     try:
         weight = check_array(sample_weight, dtype=np.float64, ensure_2d=False, ensure_all_finite=False)
     except (TypeError, ValueError) as error:

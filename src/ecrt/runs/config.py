@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from ecrt.data import LABEL_SEPARATOR, DataFile, ReadOptions, read_data
+from ecrt.data.tables import holds_nested
 from ecrt.disk import parse_yaml, read_text, read_yaml
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators import ECRTClassifier, ECRTRegressor
@@ -147,7 +148,8 @@ def warn_of_copies(data: DataFile) -> None:
     if not isinstance(data.X, pd.DataFrame) or data.y is None:
         return
     numbers = data.X.select_dtypes("number")
-    copies = pd.concat([data.X, pd.DataFrame(data.y, index=data.X.index)], axis=1).duplicated()
+    y = pd.DataFrame(data.y, index=data.X.index).map(str)  # lists of labels cannot be compared
+    copies = pd.concat([data.X, y], axis=1).duplicated()
     different = int((~copies).sum())
     if copies.sum() > COPIES * len(copies) and numbers.nunique().max() > different / 2:
         warn_user(
@@ -193,6 +195,8 @@ def read_target(
 
 def _numbers(frame: pd.DataFrame, names: tuple[str, ...]) -> NDArray[np.float64]:
     """Numbers, one or several for each row."""
+    if any(kind.kind in "mM" for kind in frame.dtypes):
+        frame = frame.astype(str)  # dates are no numbers; pandas would count nanoseconds
     numbers = frame.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
     if np.isnan(numbers).any():
         raise InputError(
@@ -214,7 +218,7 @@ def _task_of(frame: pd.DataFrame, names: tuple[str, ...]) -> tuple[TaskName, str
             return "multilabel", "the targets are 0 or 1, or true or false"
         return "regression", "there are several targets"
     column = frame.iloc[:, 0]
-    if column.map(lambda value: isinstance(value, (list, tuple))).any():
+    if holds_nested(column):
         return "multilabel", "rows have lists of labels"
     distinct = column.nunique()
     if column.dtype.kind == "f" and not (column == column.round()).all():
@@ -234,6 +238,8 @@ def _task_of(frame: pd.DataFrame, names: tuple[str, ...]) -> tuple[TaskName, str
 
 def _classes(column: pd.Series[Any], known: NDArray[Any] | None) -> NDArray[Any]:
     """Class labels; those that are ``known`` get the type that they have there, whatever it is in this file."""
+    if holds_nested(column):
+        raise InputError("The target holds lists of labels, not one class for each row. ecrt fit learns such labels.")
     if known is not None:
         label_of = {_label_text(label): label for label in known.tolist()}
         return np.array([label_of.get(_label_text(value), value) for value in column.tolist()], dtype=object)
