@@ -18,8 +18,8 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-FEW_ROWS = 5000
-"""With more rows than this, one held-out part is enough to choose heads by."""
+FEW_ROWS = 20_000
+"""With more rows than this, one held-out part is to be enough to choose heads by."""
 
 JUDGES = 300
 """Up to then heads are chosen by cross-validation, until rows worth so many of equal weight have judged."""
