@@ -28,7 +28,7 @@ from ecrt.nn import ROWS_IN_TREES, BalancedHead, ClassGaussians
 from ecrt.runs.config import Target
 from ecrt.runs.evaluation import measure
 from ecrt.stages import NoAugmentation, NoDemixing, blending, sources_of
-from ecrt.stages.blending import DOUBT, LEAST_WEIGHT, SHRINKAGE, UNKNOWN, _blended, _Candidate, _Trial
+from ecrt.stages.blending import DOUBT, LEAST_WEIGHT, SHRINKAGE, TRUST, UNKNOWN, _blended, _Candidate, _Trial
 from ecrt.stages.choosing import HeadChoice
 from ecrt.stages.demixing import Linear
 from ecrt.stages.heads import HeadSample, LinearFitter, TreesFitter, tree_arrays
@@ -167,7 +167,7 @@ def test_weights_earned_alone_are_those_of_rows_that_are_drawn_anew():
     share = np.array([1 / counts[label] / 3 for label in y])
     for _ in range(4000):
         drawn = [part * rng.exponential() for part in share]
-        scores = [np.exp(-1 / (share**2).sum() * np.average(one, weights=drawn)) for one in losses]
+        scores = [np.exp(-TRUST / (share**2).sum() * np.average(one, weights=drawn)) for one in losses]
         total += np.array(scores) / sum(scores)
     found_weights = earned_by(found, y)
     assert found_weights.sum() == pytest.approx(1)
@@ -266,7 +266,7 @@ def test_members_on_all_de_mixings_are_judged_by_the_same_rows(monkeypatch):
     ECRTClassifier(head="linear", random_state=0).fit(X, y)
     assert {one.name for one in judged} == {"none, linear", "linear, linear"}
     one, other = (found.choice for found in judged)
-    assert len(one.folds) == 4
+    assert len(one.folds) == 5
     for mine, theirs in zip(one.folds, other.folds, strict=True):
         np.testing.assert_array_equal(mine[1], theirs[1])
     np.testing.assert_array_equal(one.rows, other.rows)

@@ -46,7 +46,9 @@ UNKNOWN = 1.0
 """How many rows without a known class they count in addition: the fewer rows there are, the less sure is the blend."""
 
 DRAWS = 200
-"""How often rows are drawn anew when members are judged alone."""
+TRUST = 0.3
+"""Of the rows, drawn anew so many times, and how much of the evidence of all of them is trusted, when members are
+judged alone: with all of it a member that leads by chance would have everything."""
 
 DOUBT = 0.01
 """Share of a uniform guess that is mixed into a prediction before it is judged, so that a few rows do not decide."""
@@ -586,7 +588,8 @@ class _Trial:
         r"""Weights of members by how well each predicts some rows alone, of sum one: level where rows cannot tell.
 
         With rows drawn anew, by weights that are exponential, members have weights in proportion to
-        :math:`\exp(-n \ell_k)`: loss :math:`\ell_k`, and n rows of equal weight. Their mean over the draws is taken.
+        :math:`\exp(-t n \ell_k)`: loss :math:`\ell_k`, n rows of equal weight, and a trust t in them. Their mean over
+        the draws is taken.
 
         References
         ----------
@@ -594,10 +597,10 @@ class _Trial:
         Analysis 13 (2018), "pseudo-BMA+".
         """
         share, alone_kn = self.weight[rows] / self.weight[rows].sum(), self.alone_kn[members][:, rows]
-        n_rows, rng, total_k = 1 / float(share @ share), np.random.default_rng(0), np.zeros(len(alone_kn))
+        trusted, rng, total_k = TRUST / float(share @ share), np.random.default_rng(0), np.zeros(len(alone_kn))
         for _ in range(DRAWS):
             drawn = share * rng.exponential(size=len(share))
-            total_k += softmax(-n_rows * (alone_kn @ drawn) / drawn.sum())
+            total_k += softmax(-trusted * (alone_kn @ drawn) / drawn.sum())
         return total_k / DRAWS
 
     def weights(self, rows: Mask | None = None, members: Mask | None = None, strength: float = 1.0) -> Array:

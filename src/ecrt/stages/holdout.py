@@ -28,7 +28,7 @@ JUDGES = 300
 def head_folds(
     y: Labels, train_rows: Labels, held_out_rows: Labels, rng: np.random.Generator, fresh: Mask | None = None
 ) -> list[tuple[Labels, Labels]]:
-    """Rows to learn from and rows to check on: the given split, and with few rows up to three that take out others.
+    """Rows to learn from and rows to check on: the given split, and with few rows up to four that take out others.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def head_folds(
     if len(everything) <= FEW_ROWS:
         counts = np.unique(y[given], return_counts=True)[1]
         worth = len(counts) ** 2 / (1 / counts).sum()  # classes have the same weight, and a few rows of one rule it
-        for share in (1 / 4, 1 / 3, 1 / 2)[: math.ceil(JUDGES / worth) - 1]:
+        for share in (1 / 4, 1 / 3, 1 / 2, 1)[: math.ceil(JUDGES / worth) - 1]:
             kept, taken = stratified_holdout(y[left], share, rng)
             if len(taken):
                 check = np.concatenate([left[taken], always])
