@@ -194,7 +194,8 @@ def test_new_classes_are_learned_under_the_setting_of_the_fit(rows):
 
 
 @pytest.mark.parametrize(("counts", "n_folds"), [
-    ((60, 60, 8), 5), ((600, 600, 600), 1), ((500, 400, 250), 2), ((6000, 6000, 20), 5), ((15_000, 15_000, 20), 1),
+    ((60, 60, 8), 5), ((100, 100, 60), 4), ((500, 400, 250), 2), ((600, 600, 600), 1), ((6000, 6000, 20), 5),
+    ((6000, 6000, 30), 4), ((15_000, 15_000, 20), 1),
 ])  # fmt: skip
 def test_there_are_as_many_folds_as_judges_are_needed(counts, n_folds):
     rng, y = np.random.default_rng(0), np.repeat(np.arange(3), counts)
