@@ -8,8 +8,8 @@ all with a Gaussian head, which keeps some doubt far from all classes; and all w
 anew at every step. Then "several labels" and "selection", because weights of members are drawn towards what each earns
 alone on held-out rows, not towards equal ones, so that a clearly worse member has less. Then, by rounding alone, all
 with an MLP or a linear head for classes (3e-6 of a log-probability at most), whose gradients are now written out where
-autograd computed them. Last, all that choose a setting on rows as few as these, because there is a fifth fold; and those
-with several members, because these share their folds, and because a row of unknown class has a part in their weights.
+autograd computed them. Last, all that choose a setting on rows as few as these, because there is a fifth fold; and
+those with several members, which share their folds, and whose weights a row of unknown class has a part in.
 """
 
 from __future__ import annotations
