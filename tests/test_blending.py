@@ -28,7 +28,7 @@ from ecrt.nn import ROWS_IN_TREES, BalancedHead, ClassGaussians
 from ecrt.runs.config import Target
 from ecrt.runs.evaluation import measure
 from ecrt.stages import NoAugmentation, NoDemixing, blending, sources_of
-from ecrt.stages.blending import DOUBT, LEAST_WEIGHT, SHRINKAGE, TRUST, _blended, _Candidate, _Trial
+from ecrt.stages.blending import DOUBT, LEAST_WEIGHT, SHRINKAGE, TRUST, UNKNOWN, _blended, _Candidate, _Trial
 from ecrt.stages.choosing import HeadChoice
 from ecrt.stages.demixing import Linear
 from ecrt.stages.heads import HeadSample, LinearFitter, TreesFitter, tree_arrays
@@ -115,13 +115,15 @@ def some_candidates(seed, n=120, n_classes=3, noise=(0.5, 1.5, 3.0)):
 
 def naive_objective(weights, found, y, earned):
     """What the weights minimise, row by row."""
-    n_classes, counts, total, squares = y.max() + 1, np.bincount(y), 0.0, 0.0
+    n_classes, counts, total, unknown, squares = y.max() + 1, np.bincount(y), 0.0, 0.0, 0.0
     for row, label in enumerate(y):
         logits = sum(weight * one.choice.logits()[row].numpy() for weight, one in zip(weights, found, strict=True))
         right = np.exp(logits[label]) / np.exp(logits).sum()
         share = 1 / counts[label] / n_classes
         total -= share * np.log((1 - DOUBT) * right + DOUBT / n_classes)
+        unknown -= share * np.mean(np.log(np.exp(logits) / np.exp(logits).sum()))
         squares += share**2
+    total += UNKNOWN * squares * unknown
     return total + SHRINKAGE * squares * sum((one - alone) ** 2 for one, alone in zip(weights, earned, strict=True))
 
 
@@ -133,8 +135,23 @@ def test_weights_are_not_negative_and_no_others_serve_better(seed):
     assert (weights >= 0).all()
     best = naive_objective(weights, found, y, earned)
     rng = np.random.default_rng(seed)
-    others = [*np.eye(3), np.full(3, 1 / 3), *(np.maximum(weights + 0.05 * rng.normal(size=3), 0) for _ in range(10))]
+    others = [*np.eye(3), np.full(3, 1 / 3), *(scale * weights for scale in (0.95, 0.98, 1.02))]
+    others += [*(np.maximum(weights + 0.05 * rng.normal(size=3), 0) for _ in range(10))]
     assert all(best <= naive_objective(other, found, y, earned) + 1e-7 for other in others)
+
+
+def test_of_few_rows_the_blend_is_less_sure(monkeypatch):
+    """A row of unknown class takes away from what members say for sure, and the less the more rows there are."""
+    taken = []
+    for n in (60, 600):
+        y, found = some_candidates(0, n=n)
+        trial = _Trial(found, target_of(y))
+        sums = []
+        for unknown in (0.0, UNKNOWN):
+            monkeypatch.setattr(blending, "UNKNOWN", unknown)
+            sums.append(trial.weights().sum())
+        taken.append(1 - sums[1] / sums[0])
+    assert taken[0] > 2 * taken[1] > 0
 
 
 def earned_by(found, y, members=None, rows=None):
@@ -238,6 +255,21 @@ def test_rows_are_judged_under_weights_that_they_had_no_part_in():
         np.testing.assert_array_equal(changed.weights(~mine), trial.weights(~mine))
         expected = target.losses(trial.logits(trial.weights(~mine), mine), trial.rows[mine])
         np.testing.assert_allclose(losses[mine], expected)
+
+
+def test_members_on_all_de_mixings_are_judged_by_the_same_rows(monkeypatch):
+    judged = []
+    monkeypatch.setattr(
+        blending, "_blended", lambda found, *args, **options: judged.extend(found) or _blended(found, *args, **options)
+    )
+    X, y = rows()
+    ECRTClassifier(head="linear", random_state=0).fit(X, y)
+    assert {one.name for one in judged} == {"none, linear", "linear, linear"}
+    one, other = (found.choice for found in judged)
+    assert len(one.folds) == 5
+    for mine, theirs in zip(one.folds, other.folds, strict=True):
+        np.testing.assert_array_equal(mine[1], theirs[1])
+    np.testing.assert_array_equal(one.rows, other.rows)
 
 
 # --- what members give together ---------------------------------------------------------------------

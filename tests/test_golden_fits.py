@@ -6,9 +6,10 @@ that choose a linear head, because a weight decay is tried with fewer steps, and
 all with a Gaussian head, which keeps some doubt far from all classes; and all with an MLP on augmented sources
 ("default", "MLP head, permutation", "several labels" and "regressor, donors"), because synthetic sources are now drawn
 anew at every step. Then "several labels" and "selection", because weights of members are drawn towards what each earns
-alone on held-out rows, not towards equal ones, so that a clearly worse member has less. Last, by rounding alone, all
+alone on held-out rows, not towards equal ones, so that a clearly worse member has less. Then, by rounding alone, all
 with an MLP or a linear head for classes (3e-6 of a log-probability at most), whose gradients are now written out where
-autograd computed them.
+autograd computed them. Last, all that choose a setting on rows as few as these, because there is a fifth fold; and
+those with several members, which share their folds, and whose weights a row of unknown class has a part in.
 """
 
 from __future__ import annotations

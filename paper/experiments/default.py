@@ -5,12 +5,13 @@ by themselves; those that were tried and got none are fitted alone. The default 
 adjustment, nor than its own best member: the one that is best on the test rows, which nobody knows beforehand, or the
 one with the lowest held-out loss. Some sets have rivals, too.
 
-No setting was fitted to these seeds. Four networks in one MLP, and weights that are drawn towards what members earn
-alone, were chosen on draws from seed 1,000 on, for MNIST with the other half of the test rows. Draws of one table share
-rows, and earlier draws of the same sets were looked at before.
+No setting was fitted to these seeds. What the default is was chosen on draws of seeds 400 to 409 and from 1,000 on, of
+these sets and of others, for MNIST with the other half of the test rows. Draws of one table share rows, and earlier
+draws of the same sets were looked at before. That held-out rows get a fifth fold only where they are scarce was settled
+after these rows, for the time that it takes; vowel0, the one set that it concerns, was then run again.
 
-The stored rows of Tiny-ImageNet whole, plankton and arXiv are older: of seeds from 200 on, and of a default whose
-weights were drawn towards equal ones.
+The stored rows of Tiny-ImageNet, plankton and arXiv are older: of seeds from 200 or 300 on, and of a default with other
+folds and weights.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ __all__ = ["SETS", "cells", "run_cell", "summarise"]
 Row = dict[str, Any]
 
 DEFAULT, LOGIT_ADJUSTMENT = "default", "none, linear"
-FIRST_SEED = 300
+FIRST_SEED = 500
 """Earlier seeds were looked at while the default was made; those from 1,000 on may be looked at, to make it better."""
-OLDER = dict.fromkeys(("Tiny-ImageNet", "plankton", "arXiv, several labels"), 200)
+OLDER = dict.fromkeys(("Tiny-ImageNet", "plankton", "arXiv, several labels"), 200) | {"Tiny-ImageNet, 80 classes": 300}
 """First seeds of sets whose stored rows are older."""
 POINTS, NLL = 0.003, 0.01
 """By how much the default may be below another on the mean over seeds."""
@@ -136,12 +137,12 @@ KEEL = ("pima", "vehicle1", "yeast3", "vowel0", "car-good", "page-blocks0")
 SETS: dict[str, tuple[int, float, Callable[[int], Split]]] = {
     "digits": (10, 1.0, lambda seed: imbalanced_digits(n_minority=10, seed=seed)),
     "toy": (3, 0.0, _drawn(selection.toy)),
-    "shared feature": (5, 0.0, _drawn(selection.twin, unique=False)),
-    "unique feature": (5, 0.0, _drawn(selection.twin, unique=True)),
-    **{f"KEEL {table}": (5, 0.3 / 0.7, partial(_keel, table)) for table in KEEL},
-    "MNIST, pixels": (3, 0.0, _pixels),
-    "MNIST, step": (3, 0.0, _drawn(selection.mnist, long_tail=False, test_rows=selection.final_rows)),
-    "MNIST, long tail": (3, 0.0, _drawn(selection.mnist, long_tail=True, test_rows=selection.final_rows)),
+    "shared feature": (8, 0.0, _drawn(selection.twin, unique=False)),
+    "unique feature": (8, 0.0, _drawn(selection.twin, unique=True)),
+    **{f"KEEL {table}": (10, 0.3 / 0.7, partial(_keel, table)) for table in KEEL},
+    "MNIST, pixels": (8, 0.0, _pixels),
+    "MNIST, step": (8, 0.0, _drawn(selection.mnist, long_tail=False, test_rows=selection.final_rows)),
+    "MNIST, long tail": (8, 0.0, _drawn(selection.mnist, long_tail=True, test_rows=selection.final_rows)),
     "Tiny-ImageNet, 80 classes": (5, 0.0, _drawn(selection.tiny, n_classes=80, test_rows=selection.final_rows)),
     "Tiny-ImageNet": (3, 0.0, _tiny),
     "plankton": (5, 0.25, _plankton),

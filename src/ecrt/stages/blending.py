@@ -43,6 +43,9 @@ Mask = NDArray[np.bool_]
 SHRINKAGE = 10.0
 """How many rows the weights that members earn alone count for, against the rows that choose the weights."""
 
+UNKNOWN = 1.0
+"""How many rows without a known class they count in addition: the fewer rows there are, the less sure is the blend."""
+
 DRAWS = 200
 TRUST = 0.3
 """Of the rows, drawn anew so many times, and how much of the evidence of all of them is trusted, when members are
@@ -315,7 +318,7 @@ def _tried(
         draw = None if draw_from is None else draw_from(z, target.strata, train_rows, held_out_rows)
         choices = try_heads(
             rows, demixed, heads, train_rows=train_rows, held_out_rows=held_out_rows, progress=progress, draw=draw,
-            fresh=fresh,
+            fresh=fresh, folds=found[0].choice.folds if found and train_rows is split[0] else (),
         )  # fmt: skip
         return [_Candidate(demixing, augmentation, demixed, choice) for choice in choices]
 
@@ -611,28 +614,32 @@ class _Trial:
         return total_k / DRAWS
 
     def weights(self, rows: Mask | None = None, members: Mask | None = None, strength: float = 1.0) -> Array:
-        """Weights of members, not below zero, that serve some rows best; others are 0.
+        r"""Weights of members, not below zero, that serve some rows best; others are 0.
 
-        ``strength`` multiplies the pull towards the weights that they earn alone.
+        A row without a known class has the loss of all that it may be: :math:`\ell(o) - \langle\ell'(0), o\rangle` for
+        outputs o, whatever class the loss is of. ``strength`` multiplies the pull towards the weights earned alone.
         """
         use = np.ones(len(self.logits_knm), dtype=bool) if members is None else members
         judges = np.ones(len(self.rows), dtype=bool) if rows is None else rows
         share = self.weight[judges] / self.weight[judges].sum()
         logits_knm = self.logits_knm[torch.from_numpy(use)][:, torch.from_numpy(judges)]
         n_members, judged = int(use.sum()), self.rows[judges]
-        earned, pull = self.earned(judges, use), strength * SHRINKAGE * float(share @ share)
-        uniform = DOUBT / self.target.n_outputs
+        one_row, uniform = float(share @ share), DOUBT / self.target.n_outputs
+        earned, pull, unknown = self.earned(judges, use), strength * SHRINKAGE * one_row, UNKNOWN * one_row
+        level_nm = self.target.slopes(torch.zeros_like(logits_knm[0]), judged) * torch.from_numpy(share)[:, None]
+        level_k = (logits_knm.flatten(1) @ level_nm.flatten()).numpy()
 
         def objective(weight_k: Array) -> tuple[float, Array]:
             # One row cannot drive the loss far: it is of a prediction that is mixed with a uniform one.
             logits_nm = _together(weight_k, logits_knm)
-            likelihood = (1 - DOUBT) * np.exp(-self.target.losses(logits_nm, judged))
+            losses, slopes_nm = self.target.losses(logits_nm, judged), self.target.slopes(logits_nm, judged)
+            likelihood = (1 - DOUBT) * np.exp(-losses)
             mixed = likelihood + uniform
-            slopes_nm = self.target.slopes(logits_nm, judged)
-            slopes_nm *= torch.from_numpy(share * likelihood / mixed)[:, None]
+            slopes_nm *= torch.from_numpy(share * (likelihood / mixed + unknown))[:, None]
             away = weight_k - earned
-            gradient = (logits_knm.flatten(1) @ slopes_nm.flatten()).numpy() + 2 * pull * away
-            return float(-share @ np.log(mixed) + pull * away @ away), gradient
+            value = share @ (unknown * losses - np.log(mixed)) - unknown * weight_k @ level_k + pull * away @ away
+            slopes_k = (logits_knm.flatten(1) @ slopes_nm.flatten()).numpy()
+            return float(value), slopes_k - unknown * level_k + 2 * pull * away
 
         with own_draws_only():
             found = minimize(objective, earned, jac=True, bounds=[(0, None)] * n_members, method="L-BFGS-B")

@@ -83,6 +83,7 @@ def try_heads(
     progress: Progress | None = None,
     draw: Draw | None = None,
     fresh: Mask | None = None,
+    folds: Sequence[tuple[Labels, Labels]] = (),
     before: Sequence[HeadChoice] = (),
     soft: Callable[[Labels], SoftRows] | None = None,
 ) -> list[HeadChoice]:
@@ -96,6 +97,7 @@ def try_heads(
     target, demixed : classes or labels of the rows, and their sources.
     draw : makes synthetic sources; ``None`` for those of ``augmentation``.
     fresh : rows that earlier stages have not looked at, ``None`` for all.
+    folds : those of other heads, to be compared on the same rows; kept if no earlier stage has looked at their rows.
     before : earlier choices of the same heads, whose folds and settings are kept.
     soft : rows without labels to learn from as well, from the labelled rows that may say what they are.
     """
@@ -112,7 +114,10 @@ def try_heads(
         return target.balanced(module, head, temperature).double().cpu().eval()
 
     known = all_fresh(fresh, demixed.fresh, None if draw is None else draw.fresh)
-    folds = before[0].folds if before else head_folds(target.strata, train_rows, held_out_rows, rng, known)
+    if before:
+        folds = before[0].folds
+    elif not folds or (known is not None and not all(known[check].all() for _, check in folds)):
+        folds = head_folds(target.strata, train_rows, held_out_rows, rng, known)
     views = [
         Fold(view(demixed if demixed.refit is None else demixed.refit(learn), learn), learn, check)
         for learn, check in folds

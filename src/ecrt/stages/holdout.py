@@ -18,17 +18,20 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-FEW_ROWS = 5000
-"""With more rows than this, one held-out part is enough to choose heads by."""
+FEW_ROWS = 20_000
+"""With more rows than this, one held-out part is to be enough to choose heads by."""
 
 JUDGES = 300
 """Up to then heads are chosen by cross-validation, until rows worth so many of equal weight have judged."""
+
+SCARCE = 40
+"""Held-out rows that are worth fewer than so many get a fifth fold, which takes time."""
 
 
 def head_folds(
     y: Labels, train_rows: Labels, held_out_rows: Labels, rng: np.random.Generator, fresh: Mask | None = None
 ) -> list[tuple[Labels, Labels]]:
-    """Rows to learn from and rows to check on: the given split, and with few rows up to three that take out others.
+    """Rows to learn from and rows to check on: the given split, and with few rows up to four that take out others.
 
     Parameters
     ----------
@@ -46,7 +49,8 @@ def head_folds(
     if len(everything) <= FEW_ROWS:
         counts = np.unique(y[given], return_counts=True)[1]
         worth = len(counts) ** 2 / (1 / counts).sum()  # classes have the same weight, and a few rows of one rule it
-        for share in (1 / 4, 1 / 3, 1 / 2)[: math.ceil(JUDGES / worth) - 1]:
+        most = 4 if worth < SCARCE else 3
+        for share in (1 / 4, 1 / 3, 1 / 2, 1)[: min(math.ceil(JUDGES / worth) - 1, most)]:
             kept, taken = stratified_holdout(y[left], share, rng)
             if len(taken):
                 check = np.concatenate([left[taken], always])
