@@ -1,5 +1,6 @@
 """Data larger than memory: rows read block by block, as often as needed."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +132,17 @@ def test_copies_of_a_row_are_counted_and_held_out_together():
     out = held_out_rows(row_hashes(X), y, 0.25)
     assert out.sum() == 50
     assert (out.reshape(40, 5).all(axis=1) | ~out.reshape(40, 5).any(axis=1)).all()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_row_with_very_many_copies_takes_its_share_of_the_room():
+    X, y = np.zeros((20_000, 2)), np.arange(20_000) % 2
+    some = np.random.default_rng(0).permutation(20_000)[:2000]
+    X[some] = np.random.default_rng(1).normal(size=(2000, 2))
+    scan = ArrayRows(X, y).scan()
+    assert np.bincount(scan.y) == pytest.approx([1500, 1500], abs=60)
+    assert (scan.X == 0).all(axis=1).mean() == pytest.approx(0.9, abs=0.03)
+    assert len(np.unique(scan.X, axis=0)) > 200
 
 
 @pytest.mark.parametrize(("copies", "wanted"), [([1], 0), ([100, 1, 1], 2), ([2, 2], 0)])
@@ -497,6 +509,24 @@ def test_a_flow_is_that_of_the_rows_kept(small, data, mapped):
     clf = ECRTClassifier(demixing=flow, head="linear", random_state=0).fit(mapped, data[1])
     assert clf.demixer_.flow is not None
     assert balanced_accuracy_score(data[3], clf.predict(data[2])) > 0.7
+
+
+def test_the_page_says_what_was_measured():
+    root = Path(__file__).parent.parent
+    found, page = json.loads((root / "results/stream_rows.json").read_text()), (root / "docs/scale.md").read_text()
+    runs = found["parquet"]["runs"]
+    assert [run["rows"] for run in runs] == [3_125_000 * 2**doubling for doubling in range(5)]
+    for run in runs:
+        figures = (run["rows"] / 1e6, run["fit_seconds"], run["predict_seconds"], run["gb_fit_and_predict"])
+        assert "| {:.3g} million | {:.1f} s | {:.1f} s | {:.2f} GB |".format(*figures) in page
+    for what in ("fit", "predict"):
+        assert f"{found['parquet'][what]['seconds_per_million_rows']:.2f} s" in page
+        assert f"{100 * found['parquet'][what]['largest_deviation']:.1f} %" in page
+    mapped = found["mapped"]
+    assert mapped["bytes"] > 2e10
+    for figure in ("{fit_seconds:.0f} s", "{predict_seconds:.0f} s", "{gb_fit_and_predict:.2f} GB"):
+        assert figure.format(**mapped) in page
+    assert found["within_2_gb"]
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

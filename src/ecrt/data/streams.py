@@ -148,11 +148,11 @@ def _room(counts: Labels, most: int) -> int:
     return low
 
 
-def _repeated(group: Labels, times: Labels, most: int) -> Labels:
-    """Rows as often as they have occurred; where that is too often for a group, in proportion, but each once."""
-    total = np.bincount(group, times)
-    share = np.minimum(most / np.maximum(total, 1), 1.0)[group]
-    return np.repeat(np.arange(len(group)), np.maximum(np.rint(times * share), 1).astype(np.int64))
+def _repeated(hashes: Hashes, group: Labels, times: Labels, most: int) -> Labels:
+    """Rows as often as they have occurred; where a group has no room for that, in proportion, rounded by their hash."""
+    share = np.minimum(most / np.maximum(np.bincount(group, times), 1), 1.0)[group]
+    part = mixed(hashes ^ np.uint64(3)) / 2.0**64
+    return np.repeat(np.arange(len(group)), np.floor(times * share + np.where(share < 1, part, 0.5)).astype(np.int64))
 
 
 def held_out_rows(hashes: Hashes, y: Labels, fraction: float) -> Mask:
@@ -321,7 +321,7 @@ class RowStream:
             few = max(int((np.cumsum(often) <= test_size * counts.sum()).sum()), 1)
             often, last = often[:few], order[few - 1]
             self.left_out = MarkedRows(_taken(found, slice(few)), names[of[:few]])
-            rows = _repeated(np.zeros(few, dtype=np.int64), often, most)
+            rows = _repeated(order[:few], np.zeros(few, dtype=np.int64), often, most)
             tested = _taken(found, rows), names[of[rows]]
             counts = counts - np.bincount(of[:few], often, minlength=len(counts)).astype(np.int64)
             stay = _to_test(hashes) > last
@@ -330,7 +330,7 @@ class RowStream:
         ranked = ranked[counts[ranked] > 0]
         place = np.full(len(names), -1)
         place[ranked] = np.arange(len(ranked))
-        rows = _repeated(label, times, _room(np.bincount(label, times).astype(np.int64), most))
+        rows = _repeated(hashes, label, times, _room(np.bincount(label, times).astype(np.int64), most))
         kept_rows = _taken(X, rows)
         return Scan(
             classes=names[ranked], counts=counts[ranked], X=kept_rows, y=place[label[rows]], hashes=hashes[rows],
