@@ -15,7 +15,7 @@ import distributed_jobs as jobs
 from ecrt import distributed, load
 from ecrt.cli import app
 from ecrt.distributed import Span
-from ecrt.errors import LostProcessError
+from ecrt.errors import InputError, LostProcessError
 from ecrt.moments import Moments
 
 JOBS = Path(jobs.__file__)
@@ -156,6 +156,13 @@ def test_the_command_under_torchrun(tmp_path):
     subprocess.run([sys.executable, *map(str, fit), "--output", str(tmp_path / "one")], check=True, capture_output=True)
     answers = [load(tmp_path / name / "model").predict_proba(table.drop(columns="y")) for name in ("one", "two")]
     np.testing.assert_allclose(*answers, rtol=0, atol=1e-5)
+
+
+def test_processes_that_torchrun_has_restarted_are_told_what_to_do(monkeypatch):
+    for name, value in {"TORCHELASTIC_RUN_ID": "job", "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match="leave out --max-restarts"), distributed.joined():
+        pass
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,11 @@ def active() -> bool:
 
 def _start() -> _Group:
     """Connect all processes by Lightning Fabric."""
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)):  # gloo would look for those that have ended
+        raise InputError(
+            "Processes that torchrun has restarted cannot connect again: leave out --max-restarts, and start the same "
+            "command again; a fit with a checkpoint goes on from there."
+        )
     try:
         from lightning_fabric import Fabric
         from lightning_fabric.strategies.ddp import DDPStrategy
