@@ -108,7 +108,7 @@ def test_pseudo_samples_draw_the_variance_away_from_the_class(sources):
 
 
 def test_an_unknown_augmentation_is_refused_with_the_choices():
-    with pytest.raises(InputError, match=r"'borrowed', 'kernel'.* 'none', 'pairs', 'parametric', 'permutation'"):
+    with pytest.raises(InputError, match=r"'borrowed', 'kernel'.* 'none'.* 'pairs', 'parametric', 'permutation'"):
         AUGMENTATION.part("smote", "augmentation")
 
 

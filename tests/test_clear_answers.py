@@ -83,13 +83,21 @@ class Pairs(Dataset):
         return self.items[index]
 
 
-class Endless(IterableDataset):
+class OneItem(IterableDataset):
     def __iter__(self):
         return iter([(torch.zeros(3), 0)])
 
 
+def test_iterable_datasets_are_for_estimators_that_stream():
+    with pytest.raises(InputError, match="minimum of 2"):
+        ECRTClassifier(**LINEAR).fit(OneItem())
+    for model in (BaselineClassifier(), ECRTRegressor(**LINEAR)):
+        with pytest.raises(InputError, match="in memory|dataset"):
+            model.fit(OneItem())
+
+
 @pytest.mark.parametrize(
-    "dataset", [Endless(), Pairs([]), Pairs([(object(), 0)] * 4), Pairs([3, 4, 5]), Pairs([("text", 0), ("more", 1)])]
+    "dataset", [Pairs([]), Pairs([(object(), 0)] * 4), Pairs([3, 4, 5]), Pairs([("text", 0), ("more", 1)])]
 )
 def test_a_dataset_that_cannot_serve_is_named(dataset):
     for model in (ECRTClassifier(**LINEAR), BaselineClassifier(), ECRTRegressor(**LINEAR)):

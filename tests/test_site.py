@@ -100,7 +100,9 @@ def test_the_modules_have_every_public_name():
     from ecrt.rivals import known_rivals
 
     listed = re.findall(r"^\.\. autoclass:: (\w+)$", text, re.M)
-    assert sorted(listed) == sorted({"Rival"} | {rival.__name__ for rival in known_rivals().values()})
+    assert sorted(listed) == sorted(
+        {"Rival"} | {rival.__name__ for rival in known_rivals().values() if rival.__module__.startswith("ecrt.")}
+    )
     for room in whole:  # what has no docstring is left out by autodoc, in silence
         module = importlib.import_module(f"ecrt.{room}")
         for name in getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")]):

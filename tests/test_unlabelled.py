@@ -150,8 +150,9 @@ def test_rows_that_judge_have_no_part_in_what_the_unlabelled_rows_are_thought_to
     monkeypatch.setattr(blending, "try_heads", spy)
     ECRTClassifier(demixing="linear", head="linear", random_state=0).fit(X, y, X_unlabelled=unlabelled)
     judged = [set(check.tolist()) for _, check in folds]
-    assert len(judged) == 4
-    assert [set(range(len(y))) - set(rows.tolist()) for rows in teachers[:4]] == judged  # then all rows, if used
+    assert len(judged) >= 4
+    kept = [set(range(len(y))) - set(rows.tolist()) for rows in teachers[: len(judged)]]
+    assert kept == judged  # then all rows, if used
 
 
 # --- whether they are used ----------------------------------------------------------------------------
