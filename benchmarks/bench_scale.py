@@ -26,12 +26,12 @@ from torch import nn
 
 from ecrt.augmentation import ClassSources
 from ecrt.flows import ClassPrior, Demixer, LinearDemixing, MaskedFlow, SharedPrior, _whitener, within_class_residuals
+from ecrt.machine import one_thread
 from ecrt.nn import make_critic, make_encoder
 from ecrt.stages.augmenting import Parametric
 from ecrt.stages.demixing import ContrastiveModel, Flow, sources_of
 from ecrt.stages.heads import SoftmaxGradients
 from ecrt.stages.scoring import predict_outputs
-from ecrt.threads import one_thread
 
 ROOT = Path(__file__).parent.parent
 RESULT, PAGE = ROOT / "results" / "bench_scale.json", ROOT / "docs" / "scale.md"

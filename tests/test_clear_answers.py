@@ -92,7 +92,7 @@ def test_iterable_datasets_are_for_estimators_that_stream():
     with pytest.raises(InputError, match="minimum of 2"):
         ECRTClassifier(**LINEAR).fit(OneItem())
     for model in (BaselineClassifier(), ECRTRegressor(**LINEAR)):
-        with pytest.raises(InputError, match="in memory|dataset"):
+        with pytest.raises(InputError, match=r"in memory|dataset"):
             model.fit(OneItem())
 
 

@@ -37,9 +37,9 @@ from ecrt.augmentation import ClassSources
 from ecrt.cli import app
 from ecrt.data import ClassRoles
 from ecrt.errors import InputError
-from ecrt.estimators import weights
+from ecrt.estimators import inputs
 from ecrt.estimators.classifier import _by_weight
-from ecrt.estimators.weights import weighted_rows
+from ecrt.estimators.inputs import weighted_rows
 from ecrt.flows import class_moments
 from ecrt.nn import column_spread
 from ecrt.stages import GaussianHead, NoAugmentation, NoDemixing, TreesHead, fit_head
@@ -181,7 +181,7 @@ class TestFractions:
         np.testing.assert_array_equal(clf.add_classes(X[:4] + 5, [7, 7, 8, 8]).class_counts_, [*before, 2, 2])
 
     def test_whole_weights_that_make_too_many_rows_leave_them_single(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(weights, "MOST_COPIES", 200)
+        monkeypatch.setattr(inputs, "MOST_COPIES", 200)
         X, y, times = problem()
         rows = weighted_rows(X, y, times * 100)
         np.testing.assert_array_equal(rows.X, X[times > 0])

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from ecrt import ECRTClassifier
 from ecrt.data import TableEncoder
 from ecrt.disk import typed
-from ecrt.errors import BadContentError, ECRTWarning, InputError
+from ecrt.errors import BadContentError, ECRTWarning, InputError, NotEnoughMemoryError
 from ecrt.io.attributes import to_plain
 
 N = 60
@@ -262,7 +262,7 @@ def test_sparse_input_is_as_good_as_dense(kind):
 
 
 def test_sparse_input_too_large_to_be_made_dense():
-    with pytest.raises(InputError, match="TruncatedSVD"):
+    with pytest.raises(NotEnoughMemoryError, match="TruncatedSVD"):
         ECRTClassifier().fit(sparse.csr_array((100_000, 100_000)), np.arange(100_000) % 2)
 
 

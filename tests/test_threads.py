@@ -30,8 +30,8 @@ from ecrt import (
     PseudoMinority,
 )
 from ecrt.errors import ECRTWarning, hide_warnings, warn_user
+from ecrt.machine import all_threads, one_thread
 from ecrt.rivals import ConditionalGAN
-from ecrt.threads import all_threads, one_thread
 from ecrt.training import stop_on_interrupt, stop_requested
 
 Array = np.ndarray[Any, Any]

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from ecrt.data import ImageList, open_image, read_data, read_image_list
 from ecrt.disk import check_writable, locked, read_json, remove_litter, write_arrays, write_bytes, write_json
 from ecrt.errors import InputError, warn_user
-from ecrt.memory import ask, in_parts
+from ecrt.machine import ask, in_parts
 from ecrt.randomness import seeded
 from ecrt.training import Progress
 

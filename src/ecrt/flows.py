@@ -26,7 +26,7 @@ from zuko.transforms import MonotonicAffineTransform
 
 from ecrt.distributed import active, gathered, own_rows, part_of_table, rows_of, summed
 from ecrt.errors import InputError
-from ecrt.memory import ask
+from ecrt.machine import ask
 from ecrt.moments import Moments, within_class_residuals
 from ecrt.nn import Standardise, column_spread, steady_linear
 

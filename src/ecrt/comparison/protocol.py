@@ -34,11 +34,11 @@ from ecrt.disk import locked, make_folder, plain, read_arrays, read_json, remove
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.inputs import in_pandas
 from ecrt.io.model_files import package_versions
+from ecrt.machine import one_thread
 from ecrt.metrics import PRIORS, Predictions, PriorName, class_prior_of, read_predictions, shift_prior
 from ecrt.rivals import BaselineClassifier
 from ecrt.rivals.base import Choice, Space
 from ecrt.stages import MLPHead
-from ecrt.threads import one_thread
 from ecrt.training import Progress
 from ecrt.workers import Workers
 

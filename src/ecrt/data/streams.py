@@ -18,12 +18,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ecrt.data.tables import Hashes, mixed, row_hashes
 from ecrt.errors import InputError
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Hashes = NDArray[np.uint64]
 
 STREAMED_CELLS = 2**27
 """A memory-mapped array, or a file, of more cells is read block by block: as float64 they would take 1 GiB."""
@@ -34,48 +34,7 @@ BLOCK_CELLS, BLOCK_ROWS, PIECES = 2**21, 2**16, 16
 KEPT_ROWS, KEPT_CELLS = 50_000, 2**23
 """Rows of a stream that are kept in memory, and their cells, at most; every class keeps as many rows as can be."""
 
-ROWS_AT_ONCE = 8192
-"""Of an array, when hashes are made."""
-
 PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
-
-
-# --- hashes of rows ---------------------------------------------------------------------------------------------------
-
-
-def row_hashes(values: Any) -> Hashes:
-    """A number for each row that depends on what it holds."""
-    if isinstance(values, pd.DataFrame) and all(kind == np.float64 for kind in values.dtypes):
-        values = values.to_numpy()
-    if isinstance(values, pd.DataFrame | pd.Series):
-        return np.asarray(pd.util.hash_pandas_object(values, index=False), dtype=np.uint64)
-    if hasattr(values, "tocsr"):
-        rows = values.tocsr(copy=True)
-        rows.sum_duplicates()
-        rows.eliminate_zeros()
-        hashes = mixed(rows.data.astype(np.float64)) * _column_factors(rows.shape[1])[rows.indices]
-        ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes)])  # sums of numbers of 64 bits, modulo 2^64
-        return np.asarray(ends[rows.indptr[1:]] - ends[rows.indptr[:-1]], dtype=np.uint64)
-    values = values.reshape(len(values), -1)
-    if values.dtype.kind not in "fiub":
-        return row_hashes(pd.DataFrame(values))
-    # As for a sparse matrix, zeros count for nothing: its rows must come in the same order.
-    factors, found = _column_factors(values.shape[1]), np.empty(len(values), dtype=np.uint64)
-    for start in range(0, len(values), ROWS_AT_ONCE):
-        part = np.asarray(values[start : start + ROWS_AT_ONCE], dtype=np.float64)
-        hashes = np.where(part == 0, np.uint64(0), mixed(part.ravel()).reshape(part.shape))
-        found[start : start + ROWS_AT_ONCE] = (hashes * factors).sum(axis=1, dtype=np.uint64)
-    return found
-
-
-def _column_factors(n_columns: int) -> Hashes:
-    """An odd number for each column, so that a value counts for something else in another one."""
-    return mixed(np.arange(n_columns)) | np.uint64(1)
-
-
-def mixed(values: NDArray[Any]) -> Hashes:
-    """A hash of each value."""
-    return pd.util.hash_array(values)
 
 
 # --- rows that are kept -----------------------------------------------------------------------------------------------

@@ -18,6 +18,11 @@ from ecrt.data.column_decisions import ROWS_TO_JUDGE, WORDS_IN_TEXT
 from ecrt.data.columns import YEAR_FIRST, ColumnReading, ColumnRow, as_text, column_rows, parse
 from ecrt.errors import InputError, warn_user
 
+Hashes = NDArray[np.uint64]
+
+ROWS_AT_ONCE = 8192
+"""Of an array, when hashes are made."""
+
 Array = NDArray[np.float64]
 Kind = Literal["number", "category", "date", "left out"]
 
@@ -324,3 +329,41 @@ def refuse_extremes(numbers: Array, names: Sequence[str] | None = None, *, of: s
 
 def _as_category(values: pd.Series[Any]) -> Any:
     return pd.Categorical(pd.Series(as_text(values)).where(values.notna().to_numpy(), None))
+
+
+# --- hashes of rows ---------------------------------------------------------------------------------------------------
+
+
+def row_hashes(values: Any) -> Hashes:
+    """A number for each row that depends on what it holds."""
+    if isinstance(values, pd.DataFrame) and all(kind == np.float64 for kind in values.dtypes):
+        values = values.to_numpy()
+    if isinstance(values, pd.DataFrame | pd.Series):
+        return np.asarray(pd.util.hash_pandas_object(values, index=False), dtype=np.uint64)
+    if hasattr(values, "tocsr"):
+        rows = values.tocsr(copy=True)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        hashes = mixed(rows.data.astype(np.float64)) * _column_factors(rows.shape[1])[rows.indices]
+        ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes)])  # sums of numbers of 64 bits, modulo 2^64
+        return np.asarray(ends[rows.indptr[1:]] - ends[rows.indptr[:-1]], dtype=np.uint64)
+    values = values.reshape(len(values), -1)
+    if values.dtype.kind not in "fiub":
+        return row_hashes(pd.DataFrame(values))
+    # As for a sparse matrix, zeros count for nothing: its rows must come in the same order.
+    factors, found = _column_factors(values.shape[1]), np.empty(len(values), dtype=np.uint64)
+    for start in range(0, len(values), ROWS_AT_ONCE):
+        part = np.asarray(values[start : start + ROWS_AT_ONCE], dtype=np.float64)
+        hashes = np.where(part == 0, np.uint64(0), mixed(part.ravel()).reshape(part.shape))
+        found[start : start + ROWS_AT_ONCE] = (hashes * factors).sum(axis=1, dtype=np.uint64)
+    return found
+
+
+def _column_factors(n_columns: int) -> Hashes:
+    """An odd number for each column, so that a value counts for something else in another one."""
+    return mixed(np.arange(n_columns)) | np.uint64(1)
+
+
+def mixed(values: NDArray[Any]) -> Hashes:
+    """A hash of each value."""
+    return pd.util.hash_array(values)

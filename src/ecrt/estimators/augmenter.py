@@ -25,9 +25,9 @@ from ecrt.estimators.synthesis import (
     rows_of_classes,
     usual_augmentation,
 )
+from ecrt.machine import one_thread
 from ecrt.randomness import seeded
 from ecrt.stages import Augmentation, Demixing, Role
-from ecrt.threads import one_thread
 from ecrt.training import Progress
 
 VALIDATION_FRACTION = 0.2

@@ -60,7 +60,7 @@ from ecrt.estimators.inputs import (
 )
 from ecrt.flows import Demixer
 from ecrt.io.attributes import head_shape
-from ecrt.memory import SCORES_AT_ONCE, ask
+from ecrt.machine import SCORES_AT_ONCE, ask, one_thread
 from ecrt.nn import RowEncoder, varies_by_rounding
 from ecrt.randomness import own_draws_only, seeded
 from ecrt.stages import (
@@ -82,7 +82,6 @@ from ecrt.stages.parts import Composed, Rule, refuse_idle
 from ecrt.stages.scoring import predict_sources, predict_together
 from ecrt.stages.streaming import FeatureBlock, FeatureStream
 from ecrt.stages.unlabelled import estimated_prior
-from ecrt.threads import one_thread
 from ecrt.training import BarProgress, Progress
 
 Array = NDArray[np.float64]

@@ -37,6 +37,7 @@ from ecrt.estimators.base import (
     learned_attributes,
 )
 from ecrt.estimators.inputs import (
+    WeightedRows,
     array_items,
     has_several_labels,
     labelled_items,
@@ -44,9 +45,10 @@ from ecrt.estimators.inputs import (
     read_labels,
     read_target_arrays,
     stream_of,
+    weighted_rows,
+    whole_weights_only,
 )
 from ecrt.estimators.preset import paper_options
-from ecrt.estimators.weights import WeightedRows, weighted_rows, whole_weights_only
 from ecrt.flows import ClassPrior, Demixer, SourcePrior, class_moments
 from ecrt.metrics import best_thresholds
 from ecrt.selection import SELECTION, Problem, PseudoMinority

@@ -38,9 +38,10 @@ from ecrt.estimators.inputs import (
     read_target_arrays,
     refuse_dates,
     targets_to_score,
+    weighted_rows,
+    whole_weights_only,
 )
 from ecrt.estimators.preset import paper_options
-from ecrt.estimators.weights import weighted_rows, whole_weights_only
 from ecrt.flows import SourcePrior
 from ecrt.stages import (
     TARGET_AUGMENTATION,

@@ -33,7 +33,7 @@ from ecrt.estimators.synthesis import (
     rows_of_classes,
     usual_augmentation,
 )
-from ecrt.memory import ask
+from ecrt.machine import ask
 from ecrt.stages import Augmentation, Demixing
 
 Array = NDArray[np.float64]

@@ -20,8 +20,7 @@ from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, Minority, all_or_nothing, input_errors
 from ecrt.estimators.export import ServedModel
-from ecrt.estimators.inputs import in_numpy, like_input, stream_of
-from ecrt.estimators.weights import WeightedRows, weighted_rows, whole_weights_only
+from ecrt.estimators.inputs import WeightedRows, in_numpy, like_input, stream_of, weighted_rows, whole_weights_only
 from ecrt.stages import Demixing, Flow, Linear, NoDemixing, Role, demix
 from ecrt.stages.demixing import Incidences
 from ecrt.stages.parts import Rule, changed_options

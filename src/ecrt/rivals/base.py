@@ -20,8 +20,8 @@ from ecrt.data.minority import minority_mask
 from ecrt.errors import InputError
 from ecrt.estimators.base import ClassProbabilities, Costs, EstimatorBase, Minority, Prior, Session, all_or_nothing
 from ecrt.estimators.export import ServedModel
+from ecrt.estimators.inputs import weighted_rows, whole_weights_only
 from ecrt.estimators.saved import CLASSES, DECIDED, DEMIXED, INPUT, check_classes, check_decision, declare, refuse
-from ecrt.estimators.weights import weighted_rows, whole_weights_only
 from ecrt.flows import Demixer, LinearDemixing, SharedPrior
 from ecrt.io import attributes as saved
 from ecrt.losses import LossName, LossRule

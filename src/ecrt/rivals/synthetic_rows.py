@@ -16,7 +16,7 @@ from ecrt.data import ClassRoles
 from ecrt.errors import InputError
 from ecrt.estimators.base import Session
 from ecrt.estimators.inputs import array_items
-from ecrt.memory import ask
+from ecrt.machine import ask
 from ecrt.nn import MLP
 from ecrt.randomness import generator_on, seeded
 from ecrt.rivals.base import Array, Choice, Labels, Number, Rival, Space

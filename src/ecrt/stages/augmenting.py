@@ -17,7 +17,7 @@ from torch import Tensor
 from ecrt.augmentation import WIDTHS, ClassSources, borrowed, gaussian, kernel, pairs, permutation
 from ecrt.errors import InputError
 from ecrt.flows import ClassPrior
-from ecrt.memory import ask
+from ecrt.machine import ask
 from ecrt.moments import within_class_residuals
 from ecrt.stages.parts import Count, NonNegative, Part, Role, Share
 from ecrt.training import torch_generator

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.errors import InputError, StoppedError
-from ecrt.memory import ask
+from ecrt.machine import ask
 from ecrt.randomness import seeded
 from ecrt.stages.augmenting import Synthetic
 from ecrt.stages.demixing import DemixResult

@@ -43,7 +43,7 @@ from ecrt.flows import (
     within_label_moments,
 )
 from ecrt.losses import dv_exact, fdv_in_batch, fdv_own_label, flow_nll, gcl_exact, gcl_in_batch, infonce_in_batch
-from ecrt.memory import ask, in_parts
+from ecrt.machine import ask, in_parts
 from ecrt.moments import Moments, within_class_residuals
 from ecrt.nn import AdditiveCritic, CriticName, column_extent, column_spread, make_critic
 from ecrt.randomness import generator_on, seeded

@@ -23,7 +23,7 @@ from ecrt.data.images import crop_and_flip
 from ecrt.distributed import by_rows, mine, rolled, whole_batches
 from ecrt.errors import InputError
 from ecrt.losses import REGRESSION_LOSS_OPTIONS, LossRule, check_loss, loss_rule, mix, mixed_loss
-from ecrt.memory import in_parts
+from ecrt.machine import all_threads, in_parts
 from ecrt.nn import MLP, AutoEncoder, BalancedHead, CosineHead, EncoderName, RowEncoder, make_encoder
 from ecrt.randomness import Dropout, generator_on, own_generator_on
 from ecrt.stages.heads import LOSSES
@@ -42,7 +42,6 @@ from ecrt.stages.parts import (
     Sizes,
     whole_numbers,
 )
-from ecrt.threads import all_threads
 from ecrt.training import (
     Divide,
     History,

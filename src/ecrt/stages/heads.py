@@ -28,7 +28,7 @@ from ecrt.losses import (
     mix,
     mixed_loss,
 )
-from ecrt.memory import ask, in_parts, smaller
+from ecrt.machine import ask, in_parts, smaller
 from ecrt.nn import CELLS_AT_ONCE, ClassGaussians, SharedOutMLP, SideBySide, Trees, make_head
 from ecrt.randomness import Dropout, generator_on, own_draws_only
 from ecrt.stages.parts import (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.flows import Demixer, LinearDemixing, LowRank
-from ecrt.memory import ask
+from ecrt.machine import ask
 from ecrt.nn import MLP, BalancedHead, ClassGaussians, Standardise, Trees, steady_linear
 from ecrt.stages.blending import Member
 from ecrt.stages.demixing import sources_of

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_classification
 from torch import nn
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTSampler, Encoder, Flow, memory
+from ecrt import BaselineClassifier, ECRTClassifier, ECRTSampler, Encoder, Flow, machine
 from ecrt.embedding import Backbone, embed, text_items
 from ecrt.errors import ECRTError, NotEnoughMemoryError
 from ecrt.estimators import base
@@ -28,8 +28,8 @@ def little(monkeypatch):
     """As if so many bytes were free, and every array were asked for."""
 
     def leave(free):
-        monkeypatch.setattr(memory, "free_memory", lambda device=None: free)
-        monkeypatch.setattr(memory, "SMALL", 0)
+        monkeypatch.setattr(machine, "free_memory", lambda device=None: free)
+        monkeypatch.setattr(machine, "SMALL", 0)
 
     return leave
 
@@ -55,37 +55,37 @@ def test_the_least_of_system_group_and_process_is_free(tmp_path, monkeypatch):
     proc, groups = tmp_path / "proc", tmp_path / "groups"
     for folder in (proc / "self", groups / "job" / "step"):
         folder.mkdir(parents=True)
-    monkeypatch.setattr(memory, "PROC", proc)
-    monkeypatch.setattr(memory, "GROUPS", groups)
+    monkeypatch.setattr(machine, "PROC", proc)
+    monkeypatch.setattr(machine, "GROUPS", groups)
     (proc / "meminfo").write_text("MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable: 4000 kB\n")
     (proc / "self" / "statm").write_text("100 50 20 1 0 60 0\n")
-    assert memory.free_memory() == 4000 * 1024
+    assert machine.free_memory() == 4000 * 1024
     (proc / "self" / "cgroup").write_text("0::/job/step\n")
     for name, limit, used, files in [("job", "3000000", "2500000", 1000), ("job/step", "max", "2000000", 0)]:
         (groups / name / "memory.max").write_text(limit)
         (groups / name / "memory.current").write_text(used)
         (groups / name / "memory.stat").write_text(f"anon 5\ninactive_file {files}\n")
-    assert memory.free_memory() == 500_000 + 1000  # a group around ours counts, too
+    assert machine.free_memory() == 500_000 + 1000  # a group around ours counts, too
     (groups / "memory" / "old").mkdir(parents=True)
     (proc / "self" / "cgroup").write_text("5:cpu:/x\n4:memory:/old\n")
     (groups / "memory" / "old" / "memory.limit_in_bytes").write_text("400000")
     (groups / "memory" / "old" / "memory.usage_in_bytes").write_text("100000")
     (groups / "memory" / "old" / "memory.stat").write_text("total_inactive_file 7\n")
-    assert memory.free_memory() == 300_007
+    assert machine.free_memory() == 300_007
     resource = pytest.importorskip("resource")
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (100 * resource.getpagesize() + 1234, 0))
-    assert memory.free_memory() == 1234
+    assert machine.free_memory() == 1234
 
 
 def test_this_system_says_what_is_free():
-    assert memory.free_memory() > 2**20
+    assert machine.free_memory() > 2**20
 
 
 def test_the_error_names_sizes_need_and_remedy(little):
     little(3 * 2**30)
-    memory.ask("Logits", "Use fewer.", numbers=4, rows=2**20, classes=2**9)
+    machine.ask("Logits", "Use fewer.", numbers=4, rows=2**20, classes=2**9)
     with pytest.raises(NotEnoughMemoryError) as told:
-        memory.ask("Logits", "Use fewer.", numbers=4, copies=2, rows=2**20, classes=2**9)
+        machine.ask("Logits", "Use fewer.", numbers=4, copies=2, rows=2**20, classes=2**9)
     assert str(told.value) == (
         "Logits of 1,048,576 rows x 512 classes, held 2 times, needs 4.0 GiB of memory; 3.0 GiB are free. Use fewer."
     )
@@ -93,8 +93,8 @@ def test_the_error_names_sizes_need_and_remedy(little):
 
 
 def test_where_the_system_does_not_tell_nothing_is_refused(monkeypatch):
-    monkeypatch.setattr(memory, "free_memory", lambda device=None: None)
-    memory.ask("A table", "", rows=10**9, columns=10**9)
+    monkeypatch.setattr(machine, "free_memory", lambda device=None: None)
+    machine.ask("A table", "", rows=10**9, columns=10**9)
 
 
 # --- who asks -------------------------------------------------------------------------------------------------------
@@ -137,9 +137,9 @@ def test_every_stage_asks(asking, monkeypatch):
     """Nothing is free when this function asks."""
     estimator, message = STAGES[asking]
     monkeypatch.setattr(
-        memory, "free_memory", lambda device=None: 0 if sys._getframe(2).f_code.co_name == asking else None
+        machine, "free_memory", lambda device=None: 0 if sys._getframe(2).f_code.co_name == asking else None
     )
-    monkeypatch.setattr(memory, "SMALL", 0)
+    monkeypatch.setattr(machine, "SMALL", 0)
     with pytest.raises(NotEnoughMemoryError, match=message):
         clone(estimator).set_params(random_state=0).fit(X, Y)
 
@@ -187,12 +187,12 @@ def test_features_are_asked_for_before_all_rows_are_embedded(tmp_path, little):
 
 def test_parts_are_halved_until_they_fit():
     work = no_memory(5, lambda rows: [2 * row for row in rows])
-    found = list(memory.in_parts(work, list(range(30)), 16))
+    found = list(machine.in_parts(work, list(range(30)), 16))
     assert [row for part in found for row in part] == [2 * row for row in range(30)]
     assert max(work.seen) == 4
     assert len(work.seen) == 8
     with pytest.raises(NotEnoughMemoryError, match=r"one row at a time.*out of memory.*Use a CPU"):
-        list(memory.in_parts(no_memory(0, len), [1, 2], 2, "Use a CPU."))
+        list(machine.in_parts(no_memory(0, len), [1, 2], 2, "Use a CPU."))
 
 
 def test_features_are_the_same_in_smaller_parts():
