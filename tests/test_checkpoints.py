@@ -140,6 +140,13 @@ def test_a_checkpoint_of_another_fit_is_refused_by_name(change, named, tmp_path)
         other.fit(data, labels)
 
 
+def test_a_checkpoint_of_another_number_of_processes_is_refused(tmp_path, monkeypatch):
+    clf = ECRTClassifier(demixing="linear", head="linear", random_state=0, checkpoint=tmp_path).fit(X, Y)
+    monkeypatch.setattr("ecrt.estimators.base.processes", lambda: 2)
+    with pytest.raises(InputError, match=r"of another fit \(.*number of processes"):
+        clf.fit(X, Y)
+
+
 @pytest.mark.parametrize("name", ["", "a\0b"])
 def test_what_names_no_folder_is_refused(name):
     with pytest.raises(InputError, match="must name a folder"):

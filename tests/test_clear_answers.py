@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -86,6 +88,26 @@ class Pairs(Dataset):
 class OneItem(IterableDataset):
     def __iter__(self):
         return iter([(torch.zeros(3), 0)])
+
+
+def test_rows_read_block_by_block_are_not_shared_between_processes(monkeypatch):
+    monkeypatch.setattr("ecrt.estimators.base.launched", lambda: True)
+    with pytest.raises(InputError, match="not shared between processes"):
+        ECRTClassifier(**LINEAR).fit(OneItem())
+
+
+@pytest.mark.parametrize("source", ["shards", "shards/*.parquet"])
+def test_predictions_are_not_written_over_a_file_of_the_folder_that_is_read(tmp_path, monkeypatch, source):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    monkeypatch.chdir(tmp_path)
+    Path("shards").mkdir()
+    for name in ("a", "b"):
+        pd.DataFrame(X).rename(columns=str).to_parquet(f"shards/{name}.parquet")
+    before = Path("shards/b.parquet").read_bytes()
+    result = CliRunner().invoke(app, ["predict", "model", source, "-o", "shards/b.parquet"])
+    assert result.exit_code == 1
+    assert "is the file to predict" in result.stderr
+    assert Path("shards/b.parquet").read_bytes() == before
 
 
 def test_iterable_datasets_are_for_estimators_that_stream():

@@ -296,7 +296,7 @@ def fit(
 ) -> None:
     """Fit a model on a file; write it, its figures and a report to a folder."""
     from ecrt.checkpoints import forget
-    from ecrt.distributed import joined, launched
+    from ecrt.distributed import NOT_SHARED, joined, launched
     from ecrt.report import write_model_page
     from ecrt.runs.config import read_config, read_costs, read_prior
     from ecrt.runs.model_folder import fit_file, open_output, publish_run
@@ -318,6 +318,8 @@ def fit(
     )  # fmt: skip
     if launched() and str(file) == "-":
         raise InputError("Several processes cannot read one input: under torchrun, give the name of a file, not -.")
+    if launched() and streamed:
+        raise InputError(NOT_SHARED)
     with ExitStack() as stack:
         stack.enter_context(joined())
         if process_number():  # only what the first process writes is kept
@@ -379,15 +381,14 @@ def predict(
 ) -> None:
     """Predict the rows of a file: ids, the label, and the probability of each class."""
     from ecrt.runs.model_folder import check_output, write_predictions
-    from ecrt.runs.streamed import is_streamed, predict_rows
+    from ecrt.runs.streamed import files_of, is_streamed, predict_rows
 
-    for file in files:
+    streamed = is_streamed(files)
+    for file in files_of(files) if streamed else files:
         check_output(output, source=file)
     run = _open(model, class_prior, threshold, costs, positive)
     how: dict[str, Any] = {"options": _reading(encoding, decimal), "allow_unreadable": allow_unreadable}
-    n_rows = write_predictions(
-        predict_rows(run, files, **how) if is_streamed(files) else run.predict(files[0], **how), output
-    )
+    n_rows = write_predictions(predict_rows(run, files, **how) if streamed else run.predict(files[0], **how), output)
     tell(f"{n_rows} rows predicted. {run.decision}".rstrip())
     tell(f"Predictions: {output}")
 

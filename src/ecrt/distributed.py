@@ -35,6 +35,8 @@ LONGEST_WAIT = timedelta(minutes=30)
 MOST_CLASSES = 100_000
 """With more classes each process holds the rows of some of them, of tables that have a row for each."""
 
+NOT_SHARED = "Rows that are read block by block are not shared between processes: fit without torchrun, or on a sample."
+
 ROWS_WORTH_SHARING = 2
 """Each process has at least so many rows of a batch; of a smaller batch each computes all."""
 
@@ -116,6 +118,12 @@ def joined() -> Iterator[None]:
 def active() -> bool:
     """Whether work is being shared."""
     return _group.get() is not None
+
+
+def processes() -> int:
+    """How many share the work; 1 where it is not shared."""
+    group = _group.get()
+    return 1 if group is None else group.size
 
 
 def _start() -> _Group:

@@ -39,7 +39,16 @@ from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.streams import Block, ItemRows, MarkedRows, RowStream, held_out_rows, release
 from ecrt.data.tables import MOST_NAMED, NOT_AS_FITTED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
-from ecrt.distributed import active, from_first, joined, rank, refuse_differences
+from ecrt.distributed import (
+    NOT_SHARED,
+    active,
+    from_first,
+    joined,
+    launched,
+    processes,
+    rank,
+    refuse_differences,
+)
 from ecrt.errors import InputError, NotEnoughMemoryError, hide_warnings, warn_user
 from ecrt.estimators.decisions import Decision, Saving, choose_offsets, cost_matrix, cut_sentence, lowest_cost
 from ecrt.estimators.export import ClassOutcome, LabelOutcome, ServedModel, write_onnx
@@ -195,7 +204,8 @@ def facts_of(
         check_is_fitted(estimator)
         answer = next(name for name in ("predict_proba", "predict", "transform") if hasattr(estimator, name))
         data["the model before"] = digest_of(getattr(estimator, answer)(given["X"]))
-    return {"ecrt": version("ecrt"), "torch": torch.__version__, "estimator": type(estimator).__name__} | options | data
+    where = {"ecrt": version("ecrt"), "torch": torch.__version__, "number of processes": str(processes())}
+    return where | {"estimator": type(estimator).__name__} | options | data
 
 
 def _described(value: Any) -> str:
@@ -333,8 +343,11 @@ class FitBase(Composed):
                 f"{type(self).__name__}.{learn.__name__} needs rows in memory, not some that are read block by block: "
                 "take a sample of them."
             )
-        if getattr(self, "checkpoint", None) is not None and self._streams and stream_of(*given[:1]) is not None:
-            raise InputError("checkpoint does not go with rows that are read block by block.")
+        if self._streams and stream_of(*given[:1]) is not None:
+            if getattr(self, "checkpoint", None) is not None:
+                raise InputError("checkpoint does not go with rows that are read block by block.")
+            if launched():
+                raise InputError(NOT_SHARED)
 
     def _refuse_beside_stream(self, **given: Any) -> None:
         """Refuse options that need all rows in memory."""

@@ -13,7 +13,7 @@ import pandas as pd
 from ecrt.data import ColumnReading, DataFile, ReadOptions, column_rows, streams
 from ecrt.data.column_decisions import decide_columns
 from ecrt.data.files import read_again
-from ecrt.data.streams import ARROW, PARQUET, ArrayRows, FileRows, RowStream, is_pattern
+from ecrt.data.streams import ARROW, PARQUET, ArrayRows, FileRows, RowStream, is_pattern, table_files
 from ecrt.data.tables import NOT_AS_FITTED
 from ecrt.errors import InputError, hide_warnings, warn_user
 from ecrt.runs.config import OURS, FitConfig, Target, read_target
@@ -43,6 +43,11 @@ def is_streamed(files: Sequence[Path]) -> bool:
         return first.suffix.lower() in (".npy", *ARROW)
     rows = FileRows(first)
     return rows.n_rows * rows.n_columns > streams.STREAMED_CELLS
+
+
+def files_of(files: Sequence[Path]) -> list[Path]:
+    """The files that are read: of folders and patterns, those that they hold."""
+    return list(files) if files[0].suffix == ".npy" else table_files(files)
 
 
 def open_rows(
