@@ -415,6 +415,39 @@ def test_ids_go_from_the_files_to_the_predictions(data, tmp_path):
     assert pd.read_csv(found)["name"].tolist() == [*range(0, 12_000, 6), *range(3, 12_000, 6)]
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_classes_of_one_row_are_learned_and_said_not_to_be_tested(tmp_path, parts):
+    rng = np.random.default_rng(0)
+    label = np.array(["a", "b"])[rng.integers(2, size=1500)].astype(object)
+    label[:12] = [f"r{place}" for place in range(12)]
+    label[12:14] = "two"
+    table = pd.DataFrame(rng.normal(size=(1500, 2)), columns=["u", "v"]).assign(label=label)
+    for part in range(parts):
+        table[part::parts].to_parquet(tmp_path / f"{part}.parquet")
+    for test_size in (0.2, 0.95):
+        rows = FileRows(tmp_path, "label")
+        scan = rows.scan(test_size)
+        assert scan.classes.tolist() == sorted(set(label))
+        assert scan.counts.min() == 1
+        assert scan.every.tolist() == pd.Series(label).value_counts().sort_index().tolist()
+        assert len(scan.tested[1]) == pytest.approx(1500 * test_size, abs=13)
+        read = np.concatenate([block.y for block in rows.blocks()])
+        assert pd.Series(read).value_counts().sort_index().tolist() == scan.counts.tolist()
+    assert scan.counts[scan.classes == "two"] == 1
+    assert (scan.tested[1] == "two").sum() == 1
+    command = ["fit", str(tmp_path), "--target", "label", "--set", "head=linear", "-o", str(tmp_path / "model")]
+    if parts == 3:
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+        said = " ".join(result.output.split())
+        assert "Too rare for a test row: 'r0', 'r1', 'r10', 'r11', 'r2' and more." in said
+        counts = pd.Series(label).value_counts()
+        assert (
+            f"1500 rows, 2 columns, 15 classes, from 1 row of 'r0' to {counts.iloc[0]} of {counts.index[0]!r}." in said
+        )
+        assert ecrt.load(tmp_path / "model" / "model").classes_.tolist() == sorted(set(label))
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 

@@ -167,14 +167,17 @@ class Scan:
 
     Attributes
     ----------
-    classes, counts : labels in order, and rows of each.
+    classes, counts : labels in order, and rows of each to learn from.
+    every : all rows of each class, those that are left out to test on among them.
     X, y, hashes : rows that are kept, with their class indices: all rows of small classes, some of large ones.
     stored : the same rows as they are stored.
-    tested : other rows and their labels, to test on, classes as frequent among them as in the stream.
+    tested : other rows and their labels, to test on, classes as frequent among them as in the stream, but for those
+        that are so rare that they keep their rows.
     """
 
     classes: NDArray[Any]
     counts: Labels
+    every: Labels
     X: Any
     y: Labels
     hashes: Hashes
@@ -243,7 +246,8 @@ class RowStream:
 
         Parameters
         ----------
-        test_size : share of the rows that are left out from then on, to test on, up to ``KEPT_ROWS`` of them.
+        test_size : share of the rows that are left out from then on, to test on, up to ``KEPT_ROWS`` of them. A class
+            keeps at least one row to learn from.
         """
         if self._scan is None:
             self._scan = self._scanned(test_size)
@@ -274,26 +278,29 @@ class RowStream:
             raise InputError("There are no rows to learn from.")
         X, hashes, label, times = kept.settle()
         tested: tuple[Any, NDArray[Any]] | None = None
-        names = np.asarray(list(known))
+        names, every = np.asarray(list(known)), counts
         if test_size > 0:
             found, order, of, often = tests.settle()
-            few = max(int((np.cumsum(often) <= test_size * counts.sum()).sum()), 1)
-            often, last = often[:few], order[few - 1]
-            self.left_out = MarkedRows(_taken(found, slice(few)), names[of[:few]])
-            rows = _repeated(order[:few], np.zeros(few, dtype=np.int64), often, most)
-            tested = _taken(found, rows), names[of[rows]]
-            counts = counts - np.bincount(of[:few], often, minlength=len(counts)).astype(np.int64)
-            stay = _to_test(hashes) > last
-            X, hashes, label, times = _taken(X, stay), hashes[stay], label[stay], times[stay]
+            taken = np.cumsum(often) <= test_size * counts.sum()
+            left = counts - np.bincount(of[taken], often[taken], minlength=len(counts)).astype(np.int64)
+            _, last = np.unique(of[::-1], return_index=True)  # of each class
+            last = len(of) - 1 - last
+            taken[last[left[of[last]] == 0]] = False
+            if taken.any():
+                found, order, of, often = _taken(found, taken), order[taken], of[taken], often[taken]
+                self.left_out = MarkedRows(found, names[of])
+                rows = _repeated(order, np.zeros_like(of), often, most)
+                tested = _taken(found, rows), names[of[rows]]
+                counts = counts - np.bincount(of, often, minlength=len(counts)).astype(np.int64)
+                stay = ~np.isin(_to_test(hashes), order)
+                X, hashes, label, times = _taken(X, stay), hashes[stay], label[stay], times[stay]
         ranked = np.argsort(names)
-        ranked = ranked[counts[ranked] > 0]
-        place = np.full(len(names), -1)
-        place[ranked] = np.arange(len(ranked))
+        place = np.argsort(ranked)
         rows = _repeated(hashes, label, times, _room(np.bincount(label, times).astype(np.int64), most))
         kept_rows = _taken(X, rows)
         return Scan(
-            classes=names[ranked], counts=counts[ranked], X=kept_rows, y=place[label[rows]], hashes=hashes[rows],
-            stored=kept_rows, tested=tested,
+            classes=names[ranked], counts=counts[ranked], every=every[ranked], X=kept_rows, y=place[label[rows]],
+            hashes=hashes[rows], stored=kept_rows, tested=tested,
         )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from ecrt.runs.model_folder import (
     left_out,
     make_estimator,
     subject_of,
+    warn_of_untested,
     with_decision,
     with_positive,
     write_run,
@@ -105,15 +106,15 @@ def fit_rows(
         readings = (*readings, label, *ids)
         columns = (*readings, *left_out(config))
     n_test = 0 if tested is None else len(tested[1])
-    n_rows = int(scan.counts.sum())
+    n_rows, total = int(scan.counts.sum()), int(scan.every.sum())
     y = scan.classes[scan.y]
     data = DataFile(X=scan.X, y=y, ids=pd.DataFrame({"row": np.arange(len(y))}), columns=readings)
     target = replace(read_target(data, config.target, config.task or "classification"), names=())
-    least, most = scan.counts.argmin(), scan.counts.argmax()
+    least, most = scan.every.argmin(), scan.every.argmax()
     say(
-        f"{files[0].name}{' and others' if len(files) > 1 else ''}: {n_rows + n_test} rows, {rows.n_columns} columns, "
-        f"{len(scan.classes)} classes, from {scan.counts[least]} rows of {str(scan.classes[least])!r} to "
-        f"{scan.counts[most]} of {str(scan.classes[most])!r}."
+        f"{files[0].name}{' and others' if len(files) > 1 else ''}: {total} rows, {rows.n_columns} columns, "
+        f"{len(scan.classes)} classes, from {scan.every[least]} {'row' if scan.every[least] == 1 else 'rows'} of "
+        f"{str(scan.classes[least])!r} to {scan.every[most]} of {str(scan.classes[most])!r}."
     )
     say(f"They are read block by block; {len(y)} of them are kept in memory.")
     show(columns)
@@ -123,6 +124,8 @@ def fit_rows(
     say(
         f"Fitting on {n_rows} rows, to be tested on the other {n_test}." if n_test else f"Fitting on all {n_rows} rows."
     )
+    if tested is not None:
+        warn_of_untested(scan.classes, tested[1])
     model.fit(rows)
     if config.threshold is not None:
         model.set_params(costs=costs)
@@ -131,7 +134,7 @@ def fit_rows(
     if tested is not None:
         truth = Target(target.task, target.reason, tested[1])
         found = with_decision(measure(model, tested[0], truth, title=files[0].name), model, config)
-        subject = subject_of(n_rows, n_rows + n_test, again=False, kept="")
+        subject = subject_of(n_rows, total, again=False, kept="")
         found = replace(found, subject=subject, columns=tuple(column_rows(columns)))
     write_run(output, config, target, model, found, columns, readings, interrupted)
     return found, interrupted
