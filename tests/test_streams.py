@@ -489,6 +489,102 @@ def test_wrong_labels_and_rows_are_named(data, mapped):
         ECRTClassifier(head="linear").fit(Items(broken, y))
 
 
+def _file(path, **columns):
+    parquet.write_table(pa.table(columns), path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (pa.array([2**53, 2**53 + 1, None] * 40), [2**53, 2**53 + 1]),
+        (pa.array([1, 2**63 + 1, 2**63 + 3] * 40, pa.uint64()), [1, 2**63 + 1, 2**63 + 3]),
+        (pa.array([1.0, float("nan"), 3.0] * 40), [1, 3]),
+    ],
+)
+def test_whole_numbers_are_labels_however_large(tmp_path, labels, classes):
+    _file(tmp_path / "a.parquet", a=np.random.default_rng(0).normal(size=120), label=labels)
+    rows = FileRows(tmp_path, "label")
+    assert rows.scan().classes.tolist() == classes
+    assert rows.scan().counts.tolist() == [40] * len(classes)
+    assert ECRTClassifier(head="linear").fit(FileRows(tmp_path, "label")).classes_.tolist() == classes
+
+
+@pytest.mark.parametrize("label", [np.inf, -np.inf, 1e300])
+def test_infinite_labels_are_refused(tmp_path, label):
+    _file(tmp_path / "a.parquet", a=np.arange(4.0), label=[0.0, 1.0, 1.0, label])
+    with pytest.raises(InputError, match="Input y contains infinity"):
+        FileRows(tmp_path, "label").scan()
+    with pytest.raises(InputError, match="Input y contains infinity"):
+        ArrayRows(np.zeros((2, 1)), np.array([1.0, label])).scan()
+
+
+def test_rows_without_a_label_are_predicted_but_not_scored(data, tmp_path):
+    X, y = data[0][:400, :2], data[1][:400]
+    clf = ECRTClassifier(head="linear", random_state=0).fit(pd.DataFrame(X, columns=["a", "b"]), y)
+    _file(tmp_path / "a.parquet", a=X[:, 0], b=X[:, 1], label=pa.array(y, mask=np.arange(400) % 3 == 0))
+    rows = FileRows(tmp_path, "label")
+    table = pd.DataFrame(X, columns=["a", "b"])
+    for name in ("predict", "predict_proba", "transform"):
+        assert np.array_equal(getattr(clf, name)(rows), getattr(clf, name)(table)), name
+    some = np.arange(400) % 3 > 0
+    assert clf.score(rows) == clf.score(table[some], y[some])
+    _file(tmp_path / "a.parquet", a=X[:0, 0], b=X[:0, 1])
+    with pytest.raises(InputError, match=r"Found a table of 0 sample\(s\) and 2 feature\(s\)"):
+        clf.predict(FileRows(tmp_path))
+
+
+@pytest.mark.usefixtures("small")
+def test_types_of_columns_may_differ_where_they_have_one_in_common(tmp_path):
+    n = 3000
+    rng = np.random.default_rng(0)
+    for name, a, b, c, label in (
+        (
+            "0",
+            rng.integers(9, size=n),
+            pa.array(["x", "y", "z"] * 1000).dictionary_encode(),
+            pa.nulls(n),
+            [0, 1] * 1500,
+        ),
+        ("1", rng.normal(size=n), pa.array(["x", None, "z"] * 1000), rng.normal(size=n), [1.0, 2.0] * 1500),
+        ("2", rng.integers(2, size=n) > 0, pa.array(["u", "y", "z"] * 1000), rng.normal(size=n), [0, 2] * 1500),
+    ):
+        _file(tmp_path / f"{name}.parquet", a=a, b=b, c=c, label=label)
+    rows = FileRows(tmp_path, "label")
+    clf = ECRTClassifier(head="linear", random_state=0).fit(rows)
+    assert clf.class_counts_.tolist() == [n, n, n]
+    assert [column.kind for column in clf.table_.columns] == ["number", "category", "number"]
+    assert clf.predict(rows).shape == (3 * n,)
+    _file(tmp_path / "3.parquet", a=[1], b=pa.array([0], pa.date32()), c=[1.0], label=[0])
+    with pytest.raises(InputError, match=r"'b' is dictionary.* in 0.parquet, date32\[day\] in 3.parquet"):
+        FileRows(tmp_path, "label")
+
+
+def test_a_column_of_lists_is_named_and_can_be_dropped(data, tmp_path):
+    X, y = data[0][:400], data[1][:400] > 0
+    (tmp_path / "rows").mkdir()
+    _file(tmp_path / "rows" / "a.parquet", a=X[:, 0], b=X[:, 1], tags=[[1, 2]] * 400, label=y)
+    command = [
+        "fit",
+        str(tmp_path / "rows"),
+        "--target",
+        "label",
+        "--set",
+        "head=linear",
+        "-o",
+        str(tmp_path / "model"),
+    ]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "Column 'tags' of a.parquet holds list" in result.output
+    assert "--drop tags" in result.output
+    result = CliRunner().invoke(app, [*command, "--drop", "tags"])
+    assert result.exit_code == 0, result.output
+    found = tmp_path / "found.csv"
+    result = CliRunner().invoke(app, ["predict", str(tmp_path / "model"), str(tmp_path / "rows"), "-o", str(found)])
+    assert result.exit_code == 0, result.output
+    assert len(pd.read_csv(found)) == 400
+
+
 @pytest.mark.parametrize("estimator", [ECRTRegressor(), BaselineClassifier()])
 def test_estimators_that_need_rows_in_memory_say_so(estimator, data):
     with pytest.raises(InputError, match="needs rows in memory"):

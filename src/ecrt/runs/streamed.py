@@ -59,6 +59,13 @@ def open_rows(
     return FileRows(files, target[0] if target else None, drop=drop, ids=ids)
 
 
+def _present(files: Sequence[Path], names: Sequence[str]) -> list[str]:
+    """Those of the names that are columns of the files."""
+    if not names or files[0].suffix == ".npy":
+        return []
+    return [name for name in streams.column_names(files) if name in names]
+
+
 def _mapped(file: Path) -> Any:
     try:
         return np.load(file, mmap_mode="r", allow_pickle=False)
@@ -155,7 +162,7 @@ def predict_rows(
 ) -> Iterator[pd.DataFrame]:
     """What ``FittedRun.predict`` gives, block by block; the arguments are the same."""
     named = getattr(run.model, "feature_names_in_", None)
-    rows = open_rows(files, ids=run.config.id)
+    rows = open_rows(files, drop=_present(files, run.config.drop), ids=run.config.id)
     if (named is None) != isinstance(rows, ArrayRows):
         raise InputError(f"{files[0].name} is not the kind of data that the model was fitted on.")
     if named is not None:
