@@ -1,5 +1,6 @@
 """Data larger than memory: rows read block by block, as often as needed."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -583,6 +584,95 @@ def test_a_column_of_lists_is_named_and_can_be_dropped(data, tmp_path):
     result = CliRunner().invoke(app, ["predict", str(tmp_path / "model"), str(tmp_path / "rows"), "-o", str(found)])
     assert result.exit_code == 0, result.output
     assert len(pd.read_csv(found)) == 400
+
+
+def test_several_labels_of_items_are_refused_but_do_not_hinder_predictions(data):
+    X, y = data[0][:400], data[1][:400]
+    with pytest.raises(InputError, match=r"Item 0 of the dataset has 3 labels.*Several labels are learned in memory"):
+        ECRTClassifier().fit(Items(X, np.zeros((400, 3))))
+    clf = ECRTClassifier(head="linear", random_state=0).fit(X, y)
+    assert np.array_equal(clf.predict(Items(X, np.zeros((400, 3)))), clf.predict(X))
+
+
+@pytest.mark.parametrize("last", ["0", "1"])
+def test_a_column_that_one_file_lacks_is_named(tmp_path, last):
+    for name in "01":
+        _file(tmp_path / f"{name}.parquet", a=[1.0], label=[0], **({"more": [1.0]} if name == last else {}))
+    message = {"0": "1.parquet lacks the column 'more'", "1": "1.parquet has a column 'more' that 0.parquet lacks"}
+    with pytest.raises(InputError, match=message[last]):
+        FileRows(tmp_path, "label")
+
+
+class Shrinking(Items):
+    """Some rows are gone after the first pass."""
+
+    passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return itertools.islice(super().__iter__(), 12_000 if self.passes <= 2 else 11_990)  # one looks at an item
+
+
+@pytest.mark.usefixtures("small")
+def test_a_pass_with_other_rows_is_an_error(data):
+    with pytest.raises(InputError, match="first pass over the rows found 12000 of them, a later one 11990"):
+        ECRTClassifier(head="linear", random_state=0).fit(ItemRows(Shrinking(*data[:2])))
+
+
+def test_commands_that_read_no_folders_of_tables_say_so(data, tmp_path):
+    folder = _write_folder(tmp_path / "rows", data[0][:200], data[1][:200])
+    np.save(tmp_path / "X.npy", data[0][:200])
+    small = tmp_path / "small.csv"
+    pd.DataFrame(data[0][:200]).add_prefix("c").assign(label=data[1][:200] > 0).to_csv(small, index=False)
+    model = str(tmp_path / "model")
+    fitted = CliRunner().invoke(app, ["fit", str(small), "--target", "label", "--set", "head=linear", "-o", model])
+    assert fitted.exit_code == 0, fitted.output
+    for command, message in (
+        (["diagnose", str(folder), "--target", "label"], "not folders of images, Parquet or Arrow files"),
+        (["compare", str(folder), "--target", "label"], "not folders of images, Parquet or Arrow files"),
+        (["evaluate", model, str(folder)], "Parquet or Arrow files are read by ecrt fit and ecrt predict alone"),
+        (["fit", str(tmp_path / "X.npy"), "-o", str(tmp_path / "other")], "X.npy holds no labels"),
+    ):
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 1
+        assert message in " ".join(result.output.split()), command
+    assert "such as --target y.npy" in result.output
+
+
+def test_too_many_columns_are_told_before_a_row_is_read(monkeypatch):
+    monkeypatch.setattr(ArrayRows, "_stored", lambda self, rng: pytest.fail("rows were read"))
+    wide = np.broadcast_to(np.float64(0), (60_000, 4097))
+    with pytest.raises(InputError, match=r"4097 features .* up to 4,096 features"):
+        ECRTClassifier().fit(ArrayRows(wide, np.zeros(60_000)))
+
+
+@pytest.mark.usefixtures("small")
+def test_too_many_columns_of_items_are_told_before_anything_is_fitted(monkeypatch, data):
+    monkeypatch.setattr("ecrt.stages.streaming.MOST_COLUMNS", 5)
+    monkeypatch.setattr(ECRTClassifier, "_fit_classes", lambda *given, **more: pytest.fail("a fit was begun"))
+    with pytest.raises(InputError, match="6 features and 5 classes are too many"):
+        ECRTClassifier().fit(Items(*data[:2]))
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        ("zz=category", "no column 'zz'"),
+        ("label=number", "labels that are read block by block can only be a category"),
+        ("z=category", ""),
+    ],
+)
+def test_types_of_columns_in_a_folder(data, tmp_path, types, message):
+    X, y = data[0][:300], data[1][:300] > 0
+    (tmp_path / "rows").mkdir()
+    _file(tmp_path / "rows" / "a.parquet", a=X[:, 0], z=np.arange(300) % 3, label=y)
+    options = ["--target", "label", "--types", types, "--set", "head=linear", "-o", str(tmp_path / "model")]
+    result = CliRunner().invoke(app, ["fit", str(tmp_path / "rows"), *options])
+    assert result.exit_code == (1 if message else 0), result.output
+    assert message in " ".join(result.output.split())
+    if not message:
+        kinds = [column.kind for column in ecrt.load(tmp_path / "model" / "model").table_.columns]
+        assert kinds == ["number", "category"]
 
 
 @pytest.mark.parametrize("estimator", [ECRTRegressor(), BaselineClassifier()])

@@ -231,6 +231,11 @@ class RowStream:
         """Rows of a block at most."""
         return min(max(BLOCK_CELLS // max(self.n_columns, 1), PIECES), BLOCK_ROWS)
 
+    @property
+    def most_kept(self) -> int:
+        """Rows that are kept in memory at most."""
+        return max(min(KEPT_ROWS, KEPT_CELLS // max(self.n_columns, 1)), LEAST_KEPT)
+
     def blocks(self, rng: np.random.Generator | None = None, marked: MarkedRows | None = None) -> Iterator[Block]:
         """All rows but those that are left out, read by ``reader``.
 
@@ -239,17 +244,24 @@ class RowStream:
         rng : gives them a random order, as far as blocks can be put together of pieces from several places.
         marked : rows to be marked.
         """
+        n_rows = 0
         for X, y in self._stored(rng):
+            n_rows += len(X)
             if self.left_out is not None and (out := self.left_out.among(X, y)).any():
                 X, y = _taken(X, ~out), y[~out]
             if len(X):
                 yield Block(self.reader(X), y, None if marked is None else marked.among(X, y))
+        if self._scan is not None and n_rows != self._scan.every.sum():
+            raise InputError(
+                f"The first pass over the rows found {self._scan.every.sum()} of them, a later one {n_rows}: every "
+                "pass must give the same rows."
+            )
 
     def to_predict(self) -> Iterator[Any]:
         """All rows, with a label or without; of ``labelled_only`` those that have one."""
         rows = copy.copy(self)
         if not self.labels_needed:
-            rows.left_out = None
+            rows.left_out = rows._scan = None
             rows.forget_labels()
         empty = True
         for block in rows.blocks():
@@ -291,7 +303,7 @@ class RowStream:
     def _scanned(self, test_size: float) -> Scan:
         known: dict[Any, int] = {}
         counts = np.zeros(0, dtype=np.int64)
-        most = max(min(KEPT_ROWS, KEPT_CELLS // max(self.n_columns, 1)), LEAST_KEPT)
+        most = self.most_kept
         kept, tests = KeptRows(most, by_class=True), KeptRows(most, by_class=False)
         for X, y in self._stored(None):
             hashes = hashes_of(X, y)
@@ -440,6 +452,9 @@ class FileRows(RowStream):
             schema, sizes = _schema(file), _sizes(file)
             if target is not None and target not in schema.names:
                 raise InputError(f"{file.name} lacks the target column {target!r}.")
+            for name in schema.names:
+                if name not in (*self._wanted, *drop):
+                    raise InputError(f"{file.name} has a column {name!r} that {self.files[0].name} lacks.")
             for name in self._wanted:
                 if name not in schema.names:
                     raise InputError(f"{file.name} lacks the column {name!r} that {self.files[0].name} has.")
@@ -649,17 +664,28 @@ class ItemRows(RowStream):
                 "one. Images need a Dataset with a length."
             )
         super().__init__(len(x), labelled=labelled)
-        self.shape = x.shape
+        self.shape, self.pairs = x.shape, labelled
+
+    def forget_labels(self) -> None:
+        """Read rows alone from now on."""
+        self.labelled = False
 
     def _stored(self, rng: np.random.Generator | None) -> Iterator[tuple[Any, Any]]:
         xs: list[Any] = []
         ys: list[Any] = []
         for index, item in enumerate(self.items):
-            x, y = item if self.labelled else (item, None)
+            x, y = item if self.pairs else (item, None)
             if np.shape(x) != self.shape:
                 raise InputError(f"Item {index} of the dataset has shape {np.shape(x)}, item 0 has {self.shape}.")
             xs.append(np.asarray(x, dtype=np.float64))
-            ys.append(np.asarray(y).item())
+            if self.labelled:
+                label = np.asarray(y)
+                if label.size != 1:
+                    raise InputError(
+                        f"Item {index} of the dataset has {label.size} labels: rows that are read one by one have one "
+                        "each. Several labels are learned in memory."
+                    )
+                ys.append(label.item())
             if len(xs) == self.block_rows:
                 yield np.stack(xs), np.asarray(ys) if self.labelled else None
                 xs, ys = [], []

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ecrt.data import ColumnReading, DataFile, ReadOptions, column_rows, streams
 from ecrt.data.column_decisions import decide_columns
-from ecrt.data.files import read_again
+from ecrt.data.files import check_uses, read_again
 from ecrt.data.streams import ARROW, PARQUET, ArrayRows, FileRows, RowStream, is_pattern
 from ecrt.data.tables import NOT_AS_FITTED
 from ecrt.errors import InputError, hide_warnings, warn_user
@@ -55,6 +55,12 @@ def open_rows(
     if files[0].suffix == ".npy":
         if drop or ids or len(files) > 1:
             raise InputError(f"{files[0].name} is one array without named columns: leave --drop and --id out.")
+        for one in target:
+            if not Path(one).is_file():
+                raise InputError(
+                    f"{files[0].name} holds no labels, and there is no file {one}: name the file that holds them, such "
+                    "as --target y.npy."
+                )
         return ArrayRows(_mapped(files[0]), *(_mapped(Path(one)) for one in target))
     return FileRows(files, target[0] if target else None, drop=drop, ids=ids)
 
@@ -95,6 +101,18 @@ def fit_rows(
         raise InputError(f"{name} is for data in memory, and these are read block by block: take a sample of the rows.")
     if not config.target:
         raise InputError("Name the column with the class by --target; for a .npy file, the file with the labels.")
+    if files[0].suffix == ".npy":
+        if config.types:
+            raise InputError(f"{files[0].name} is an array of numbers without named columns: leave --types out.")
+    else:
+        uses: dict[str, Sequence[str]] = {
+            "the target": config.target,
+            "an id (--id)": config.id,
+            "dropped (--drop)": config.drop,
+        }
+        check_uses(files[0], streams.column_names(files), config.types, uses)
+        if config.types.get(config.target[0], "category") != "category":
+            raise InputError(f"--types {config.target[0]}: labels that are read block by block can only be a category.")
     rows = open_rows(files, target=config.target, drop=(*config.drop, *config.id))
     say("Reading all rows once.")
     scan = rows.scan(config.test_size)
