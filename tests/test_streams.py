@@ -1,5 +1,6 @@
 """Data larger than memory: rows read block by block, as often as needed."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -415,6 +416,39 @@ def test_ids_go_from_the_files_to_the_predictions(data, tmp_path):
     assert pd.read_csv(found)["name"].tolist() == [*range(0, 12_000, 6), *range(3, 12_000, 6)]
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_classes_of_one_row_are_learned_and_said_not_to_be_tested(tmp_path, parts):
+    rng = np.random.default_rng(0)
+    label = np.array(["a", "b"])[rng.integers(2, size=1500)].astype(object)
+    label[:12] = [f"r{place}" for place in range(12)]
+    label[12:14] = "two"
+    table = pd.DataFrame(rng.normal(size=(1500, 2)), columns=["u", "v"]).assign(label=label)
+    for part in range(parts):
+        table[part::parts].to_parquet(tmp_path / f"{part}.parquet")
+    for test_size in (0.2, 0.95):
+        rows = FileRows(tmp_path, "label")
+        scan = rows.scan(test_size)
+        assert scan.classes.tolist() == sorted(set(label))
+        assert scan.counts.min() == 1
+        assert scan.every.tolist() == pd.Series(label).value_counts().sort_index().tolist()
+        assert len(scan.tested[1]) == pytest.approx(1500 * test_size, abs=13)
+        read = np.concatenate([block.y for block in rows.blocks()])
+        assert pd.Series(read).value_counts().sort_index().tolist() == scan.counts.tolist()
+    assert scan.counts[scan.classes == "two"] == 1
+    assert (scan.tested[1] == "two").sum() == 1
+    command = ["fit", str(tmp_path), "--target", "label", "--set", "head=linear", "-o", str(tmp_path / "model")]
+    if parts == 3:
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+        said = " ".join(result.output.split())
+        assert "Too rare for a test row: 'r0', 'r1', 'r10', 'r11', 'r2' and more." in said
+        counts = pd.Series(label).value_counts()
+        assert (
+            f"1500 rows, 2 columns, 15 classes, from 1 row of 'r0' to {counts.iloc[0]} of {counts.index[0]!r}." in said
+        )
+        assert ecrt.load(tmp_path / "model" / "model").classes_.tolist() == sorted(set(label))
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -454,6 +488,191 @@ def test_wrong_labels_and_rows_are_named(data, mapped):
     broken[7000, 2] = np.inf
     with pytest.raises(InputError, match="infinity"):
         ECRTClassifier(head="linear").fit(Items(broken, y))
+
+
+def _file(path, **columns):
+    parquet.write_table(pa.table(columns), path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (pa.array([2**53, 2**53 + 1, None] * 40), [2**53, 2**53 + 1]),
+        (pa.array([1, 2**63 + 1, 2**63 + 3] * 40, pa.uint64()), [1, 2**63 + 1, 2**63 + 3]),
+        (pa.array([1.0, float("nan"), 3.0] * 40), [1, 3]),
+    ],
+)
+def test_whole_numbers_are_labels_however_large(tmp_path, labels, classes):
+    _file(tmp_path / "a.parquet", a=np.random.default_rng(0).normal(size=120), label=labels)
+    rows = FileRows(tmp_path, "label")
+    assert rows.scan().classes.tolist() == classes
+    assert rows.scan().counts.tolist() == [40] * len(classes)
+    assert ECRTClassifier(head="linear").fit(FileRows(tmp_path, "label")).classes_.tolist() == classes
+
+
+@pytest.mark.parametrize("label", [np.inf, -np.inf, 1e300])
+def test_infinite_labels_are_refused(tmp_path, label):
+    _file(tmp_path / "a.parquet", a=np.arange(4.0), label=[0.0, 1.0, 1.0, label])
+    with pytest.raises(InputError, match="Input y contains infinity"):
+        FileRows(tmp_path, "label").scan()
+    with pytest.raises(InputError, match="Input y contains infinity"):
+        ArrayRows(np.zeros((2, 1)), np.array([1.0, label])).scan()
+
+
+def test_rows_without_a_label_are_predicted_but_not_scored(data, tmp_path):
+    X, y = data[0][:400, :2], data[1][:400]
+    clf = ECRTClassifier(head="linear", random_state=0).fit(pd.DataFrame(X, columns=["a", "b"]), y)
+    _file(tmp_path / "a.parquet", a=X[:, 0], b=X[:, 1], label=pa.array(y, mask=np.arange(400) % 3 == 0))
+    rows = FileRows(tmp_path, "label")
+    table = pd.DataFrame(X, columns=["a", "b"])
+    for name in ("predict", "predict_proba", "transform"):
+        assert np.array_equal(getattr(clf, name)(rows), getattr(clf, name)(table)), name
+    some = np.arange(400) % 3 > 0
+    assert clf.score(rows) == clf.score(table[some], y[some])
+    _file(tmp_path / "a.parquet", a=X[:0, 0], b=X[:0, 1])
+    with pytest.raises(InputError, match=r"Found a table of 0 sample\(s\) and 2 feature\(s\)"):
+        clf.predict(FileRows(tmp_path))
+
+
+@pytest.mark.usefixtures("small")
+def test_types_of_columns_may_differ_where_they_have_one_in_common(tmp_path):
+    n = 3000
+    rng = np.random.default_rng(0)
+    for name, a, b, c, label in (
+        (
+            "0",
+            rng.integers(9, size=n),
+            pa.array(["x", "y", "z"] * 1000).dictionary_encode(),
+            pa.nulls(n),
+            [0, 1] * 1500,
+        ),
+        ("1", rng.normal(size=n), pa.array(["x", None, "z"] * 1000), rng.normal(size=n), [1.0, 2.0] * 1500),
+        ("2", rng.integers(2, size=n) > 0, pa.array(["u", "y", "z"] * 1000), rng.normal(size=n), [0, 2] * 1500),
+    ):
+        _file(tmp_path / f"{name}.parquet", a=a, b=b, c=c, label=label)
+    rows = FileRows(tmp_path, "label")
+    clf = ECRTClassifier(head="linear", random_state=0).fit(rows)
+    assert clf.class_counts_.tolist() == [n, n, n]
+    assert [column.kind for column in clf.table_.columns] == ["number", "category", "number"]
+    assert clf.predict(rows).shape == (3 * n,)
+    _file(tmp_path / "3.parquet", a=[1], b=pa.array([0], pa.date32()), c=[1.0], label=[0])
+    with pytest.raises(InputError, match=r"'b' is dictionary.* in 0.parquet, date32\[day\] in 3.parquet"):
+        FileRows(tmp_path, "label")
+
+
+def test_a_column_of_lists_is_named_and_can_be_dropped(data, tmp_path):
+    X, y = data[0][:400], data[1][:400] > 0
+    (tmp_path / "rows").mkdir()
+    _file(tmp_path / "rows" / "a.parquet", a=X[:, 0], b=X[:, 1], tags=[[1, 2]] * 400, label=y)
+    command = [
+        "fit",
+        str(tmp_path / "rows"),
+        "--target",
+        "label",
+        "--set",
+        "head=linear",
+        "-o",
+        str(tmp_path / "model"),
+    ]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "Column 'tags' of a.parquet holds list" in result.output
+    assert "--drop tags" in result.output
+    result = CliRunner().invoke(app, [*command, "--drop", "tags"])
+    assert result.exit_code == 0, result.output
+    found = tmp_path / "found.csv"
+    result = CliRunner().invoke(app, ["predict", str(tmp_path / "model"), str(tmp_path / "rows"), "-o", str(found)])
+    assert result.exit_code == 0, result.output
+    assert len(pd.read_csv(found)) == 400
+
+
+def test_several_labels_of_items_are_refused_but_do_not_hinder_predictions(data):
+    X, y = data[0][:400], data[1][:400]
+    with pytest.raises(InputError, match=r"Item 0 of the dataset has 3 labels.*Several labels are learned in memory"):
+        ECRTClassifier().fit(Items(X, np.zeros((400, 3))))
+    clf = ECRTClassifier(head="linear", random_state=0).fit(X, y)
+    assert np.array_equal(clf.predict(Items(X, np.zeros((400, 3)))), clf.predict(X))
+
+
+@pytest.mark.parametrize("last", ["0", "1"])
+def test_a_column_that_one_file_lacks_is_named(tmp_path, last):
+    for name in "01":
+        _file(tmp_path / f"{name}.parquet", a=[1.0], label=[0], **({"more": [1.0]} if name == last else {}))
+    message = {"0": "1.parquet lacks the column 'more'", "1": "1.parquet has a column 'more' that 0.parquet lacks"}
+    with pytest.raises(InputError, match=message[last]):
+        FileRows(tmp_path, "label")
+
+
+class Shrinking(Items):
+    """Some rows are gone after the first pass."""
+
+    passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return itertools.islice(super().__iter__(), 12_000 if self.passes <= 2 else 11_990)  # one looks at an item
+
+
+@pytest.mark.usefixtures("small")
+def test_a_pass_with_other_rows_is_an_error(data):
+    with pytest.raises(InputError, match="first pass over the rows found 12000 of them, a later one 11990"):
+        ECRTClassifier(head="linear", random_state=0).fit(ItemRows(Shrinking(*data[:2])))
+
+
+def test_commands_that_read_no_folders_of_tables_say_so(data, tmp_path):
+    folder = _write_folder(tmp_path / "rows", data[0][:200], data[1][:200])
+    np.save(tmp_path / "X.npy", data[0][:200])
+    small = tmp_path / "small.csv"
+    pd.DataFrame(data[0][:200]).add_prefix("c").assign(label=data[1][:200] > 0).to_csv(small, index=False)
+    model = str(tmp_path / "model")
+    fitted = CliRunner().invoke(app, ["fit", str(small), "--target", "label", "--set", "head=linear", "-o", model])
+    assert fitted.exit_code == 0, fitted.output
+    for command, message in (
+        (["diagnose", str(folder), "--target", "label"], "not folders of images, Parquet or Arrow files"),
+        (["compare", str(folder), "--target", "label"], "not folders of images, Parquet or Arrow files"),
+        (["evaluate", model, str(folder)], "Parquet or Arrow files are read by ecrt fit and ecrt predict alone"),
+        (["fit", str(tmp_path / "X.npy"), "-o", str(tmp_path / "other")], "X.npy holds no labels"),
+    ):
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 1
+        assert message in " ".join(result.output.split()), command
+    assert "such as --target y.npy" in result.output
+
+
+def test_too_many_columns_are_told_before_a_row_is_read(monkeypatch):
+    monkeypatch.setattr(ArrayRows, "_stored", lambda self, rng: pytest.fail("rows were read"))
+    wide = np.broadcast_to(np.float64(0), (60_000, 4097))
+    with pytest.raises(InputError, match=r"4097 features .* up to 4,096 features"):
+        ECRTClassifier().fit(ArrayRows(wide, np.zeros(60_000)))
+
+
+@pytest.mark.usefixtures("small")
+def test_too_many_columns_of_items_are_told_before_anything_is_fitted(monkeypatch, data):
+    monkeypatch.setattr("ecrt.stages.streaming.MOST_COLUMNS", 5)
+    monkeypatch.setattr(ECRTClassifier, "_fit_classes", lambda *given, **more: pytest.fail("a fit was begun"))
+    with pytest.raises(InputError, match="6 features and 5 classes are too many"):
+        ECRTClassifier().fit(Items(*data[:2]))
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        ("zz=category", "no column 'zz'"),
+        ("label=number", "labels that are read block by block can only be a category"),
+        ("z=category", ""),
+    ],
+)
+def test_types_of_columns_in_a_folder(data, tmp_path, types, message):
+    X, y = data[0][:300], data[1][:300] > 0
+    (tmp_path / "rows").mkdir()
+    _file(tmp_path / "rows" / "a.parquet", a=X[:, 0], z=np.arange(300) % 3, label=y)
+    options = ["--target", "label", "--types", types, "--set", "head=linear", "-o", str(tmp_path / "model")]
+    result = CliRunner().invoke(app, ["fit", str(tmp_path / "rows"), *options])
+    assert result.exit_code == (1 if message else 0), result.output
+    assert message in " ".join(result.output.split())
+    if not message:
+        kinds = [column.kind for column in ecrt.load(tmp_path / "model" / "model").table_.columns]
+        assert kinds == ["number", "category"]
 
 
 @pytest.mark.parametrize("estimator", [ECRTRegressor(), BaselineClassifier()])

@@ -425,7 +425,7 @@ def read_data(
     table = file.read()
     types = options.types if columns is None else {}
     uses = {"the target": target, "an id (--id)": ids, "group, time, seen or weight": aside, "dropped (--drop)": drop}
-    _check_uses(path, list(table.columns), types, uses)
+    check_uses(path, list(table.columns), types, uses)
     known = {reading.name: reading for reading in columns or () if reading.role == "target"}
     labels = [
         read_target_column(table[name], options, separator=file.separator, reading=known.get(name)) for name in target
@@ -497,7 +497,7 @@ def read_again(
     return typed, readings, [f"Column {name!r}: {share}." for name, share in shares.items()]
 
 
-def _check_uses(path: Path, known: list[str], types: Iterable[str], uses: dict[str, Sequence[str]]) -> None:
+def check_uses(path: Path, known: list[str], types: Iterable[str], uses: dict[str, Sequence[str]]) -> None:
     """Each column must be there, and have one use: two options with the same column cannot both be meant."""
     for name in [*chain(*uses.values()), *types]:
         if name not in known:

@@ -120,7 +120,10 @@ def load_images(folder: Path, *, labelled: bool, size: int) -> tuple[Images, lis
 
     names, labels = [file.relative_to(folder).as_posix() for file in pictures_below(folder)], None
     if not names:
-        raise InputError(f"The folder {folder} holds no images ({', '.join(sorted(PICTURES))}).")
+        raise InputError(
+            f"The folder {folder} holds no images ({', '.join(sorted(PICTURES))}). Folders of Parquet or Arrow files "
+            "are read by ecrt fit and ecrt predict alone."
+        )
     if labelled:
         found = read_image_list(folder)
         if found.labels is None:

@@ -6,13 +6,14 @@ hold: it depends neither on their order nor on how they are divided among files,
 
 from __future__ import annotations
 
+import copy
 import mmap
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -167,14 +168,17 @@ class Scan:
 
     Attributes
     ----------
-    classes, counts : labels in order, and rows of each.
+    classes, counts : labels in order, and rows of each to learn from.
+    every : all rows of each class, those that are left out to test on among them.
     X, y, hashes : rows that are kept, with their class indices: all rows of small classes, some of large ones.
     stored : the same rows as they are stored.
-    tested : other rows and their labels, to test on, classes as frequent among them as in the stream.
+    tested : other rows and their labels, to test on, classes as frequent among them as in the stream, but for those
+        that are so rare that they keep their rows.
     """
 
     classes: NDArray[Any]
     counts: Labels
+    every: Labels
     X: Any
     y: Labels
     hashes: Hashes
@@ -207,7 +211,10 @@ class RowStream:
     labelled : whether rows have labels.
     reader : makes of rows as they are stored what a model takes.
     left_out : rows to test on, which are not read again.
+    labels_needed : whether rows without a label are not predicted.
     """
+
+    labels_needed = False
 
     def __init__(self, n_columns: int, *, labelled: bool) -> None:
         self.n_columns, self.labelled = n_columns, labelled
@@ -224,6 +231,11 @@ class RowStream:
         """Rows of a block at most."""
         return min(max(BLOCK_CELLS // max(self.n_columns, 1), PIECES), BLOCK_ROWS)
 
+    @property
+    def most_kept(self) -> int:
+        """Rows that are kept in memory at most."""
+        return max(min(KEPT_ROWS, KEPT_CELLS // max(self.n_columns, 1)), LEAST_KEPT)
+
     def blocks(self, rng: np.random.Generator | None = None, marked: MarkedRows | None = None) -> Iterator[Block]:
         """All rows but those that are left out, read by ``reader``.
 
@@ -232,18 +244,50 @@ class RowStream:
         rng : gives them a random order, as far as blocks can be put together of pieces from several places.
         marked : rows to be marked.
         """
+        n_rows = 0
         for X, y in self._stored(rng):
+            n_rows += len(X)
             if self.left_out is not None and (out := self.left_out.among(X, y)).any():
                 X, y = _taken(X, ~out), y[~out]
             if len(X):
                 yield Block(self.reader(X), y, None if marked is None else marked.among(X, y))
+        if self._scan is not None and n_rows != self._scan.every.sum():
+            raise InputError(
+                f"The first pass over the rows found {self._scan.every.sum()} of them, a later one {n_rows}: every "
+                "pass must give the same rows."
+            )
+
+    def to_predict(self) -> Iterator[Any]:
+        """All rows, with a label or without; of ``labelled_only`` those that have one."""
+        rows = copy.copy(self)
+        if not self.labels_needed:
+            rows.left_out = rows._scan = None
+            rows.forget_labels()
+        empty = True
+        for block in rows.blocks():
+            empty = False
+            yield block.X
+        if empty:
+            raise InputError(
+                f"Found a table of 0 sample(s) and {self.n_columns} feature(s) while a minimum of 1 and 1 is required."
+            )
+
+    def forget_labels(self) -> None:
+        """Read rows alone from now on, where labels can be left unread."""
+
+    def labelled_only(self) -> Self:
+        """The same rows, of which those that have a label are predicted."""
+        rows = copy.copy(self)
+        rows.labels_needed = True
+        return rows
 
     def scan(self, test_size: float = 0.0) -> Scan:
         """Count the classes and keep some rows; a second call gives the same.
 
         Parameters
         ----------
-        test_size : share of the rows that are left out from then on, to test on, up to ``KEPT_ROWS`` of them.
+        test_size : share of the rows that are left out from then on, to test on, up to ``KEPT_ROWS`` of them. A class
+            keeps at least one row to learn from.
         """
         if self._scan is None:
             self._scan = self._scanned(test_size)
@@ -259,7 +303,7 @@ class RowStream:
     def _scanned(self, test_size: float) -> Scan:
         known: dict[Any, int] = {}
         counts = np.zeros(0, dtype=np.int64)
-        most = max(min(KEPT_ROWS, KEPT_CELLS // max(self.n_columns, 1)), LEAST_KEPT)
+        most = self.most_kept
         kept, tests = KeptRows(most, by_class=True), KeptRows(most, by_class=False)
         for X, y in self._stored(None):
             hashes = hashes_of(X, y)
@@ -274,26 +318,29 @@ class RowStream:
             raise InputError("There are no rows to learn from.")
         X, hashes, label, times = kept.settle()
         tested: tuple[Any, NDArray[Any]] | None = None
-        names = np.asarray(list(known))
+        names, every = _labels_of(list(known)), counts
         if test_size > 0:
             found, order, of, often = tests.settle()
-            few = max(int((np.cumsum(often) <= test_size * counts.sum()).sum()), 1)
-            often, last = often[:few], order[few - 1]
-            self.left_out = MarkedRows(_taken(found, slice(few)), names[of[:few]])
-            rows = _repeated(order[:few], np.zeros(few, dtype=np.int64), often, most)
-            tested = _taken(found, rows), names[of[rows]]
-            counts = counts - np.bincount(of[:few], often, minlength=len(counts)).astype(np.int64)
-            stay = _to_test(hashes) > last
-            X, hashes, label, times = _taken(X, stay), hashes[stay], label[stay], times[stay]
+            taken = np.cumsum(often) <= test_size * counts.sum()
+            left = counts - np.bincount(of[taken], often[taken], minlength=len(counts)).astype(np.int64)
+            _, last = np.unique(of[::-1], return_index=True)  # of each class
+            last = len(of) - 1 - last
+            taken[last[left[of[last]] == 0]] = False
+            if taken.any():
+                found, order, of, often = _taken(found, taken), order[taken], of[taken], often[taken]
+                self.left_out = MarkedRows(found, names[of])
+                rows = _repeated(order, np.zeros_like(of), often, most)
+                tested = _taken(found, rows), names[of[rows]]
+                counts = counts - np.bincount(of, often, minlength=len(counts)).astype(np.int64)
+                stay = ~np.isin(_to_test(hashes), order)
+                X, hashes, label, times = _taken(X, stay), hashes[stay], label[stay], times[stay]
         ranked = np.argsort(names)
-        ranked = ranked[counts[ranked] > 0]
-        place = np.full(len(names), -1)
-        place[ranked] = np.arange(len(ranked))
+        place = np.argsort(ranked)
         rows = _repeated(hashes, label, times, _room(np.bincount(label, times).astype(np.int64), most))
         kept_rows = _taken(X, rows)
         return Scan(
-            classes=names[ranked], counts=counts[ranked], X=kept_rows, y=place[label[rows]], hashes=hashes[rows],
-            stored=kept_rows, tested=tested,
+            classes=names[ranked], counts=counts[ranked], every=every[ranked], X=kept_rows, y=place[label[rows]],
+            hashes=hashes[rows], stored=kept_rows, tested=tested,
         )  # fmt: skip
 
 
@@ -302,12 +349,20 @@ def _to_test(hashes: Hashes) -> Hashes:
     return mixed(hashes ^ np.uint64(2))
 
 
+def _labels_of(values: list[Any]) -> NDArray[Any]:
+    """An array of labels; whole numbers beyond the largest int64 stay whole."""
+    large = all(isinstance(one, int) and one >= 0 for one in values) and max(values, default=0) >= 2**63
+    return np.asarray(values, dtype=np.uint64 if large else None)
+
+
 def _check_labels(labels: Any, known: dict[Any, int]) -> None:
     """Refuse labels that are missing, of two kinds, or numbers to be estimated."""
     if pd.isna(labels).any():
         raise InputError("Some rows have no label. Leave such rows out, or, if that is a class, give it a name.")
     if len({isinstance(one, str) for one in known}) > 1:
         raise InputError(f"Labels are text and numbers, such as {list(known)[:5]}: make them all text, for example.")
+    if any(isinstance(one, float) and abs(one) >= 2.0**63 for one in labels.tolist()):
+        raise InputError("Input y contains infinity or a value too large: labels must be text or whole numbers.")
     if any(isinstance(one, float) and not one.is_integer() for one in labels.tolist()):
         raise InputError(f"Labels are numbers such as {labels[0]}: classes are needed. Numbers are learned in memory.")
     if len(known) > KEPT_ROWS:
@@ -386,27 +441,47 @@ class FileRows(RowStream):
             if name not in first.names:
                 raise InputError(f"{self.files[0].name} has no column {name!r}; there are {first.names[:20]}.")
         self.columns = [name for name in first.names if name not in (*drop, target)]
-        self.numeric = [name not in ids and _is_number(first.field(name).type) for name in self.columns]
+        self.metadata = first.metadata
         if not self.columns:
             raise InputError(f"{self.files[0].name} has no column to learn from beside the target.")
         super().__init__(len(self.columns), labelled=target is not None)
         self.pieces: list[tuple[Path, int]] = []
+        self.kinds: dict[str, Any] = {}
         self.n_rows = 0
         for file in self.files:
             schema, sizes = _schema(file), _sizes(file)
-            for name, numeric in zip(self.columns, self.numeric, strict=True):
+            if target is not None and target not in schema.names:
+                raise InputError(f"{file.name} lacks the target column {target!r}.")
+            for name in schema.names:
+                if name not in (*self._wanted, *drop):
+                    raise InputError(f"{file.name} has a column {name!r} that {self.files[0].name} lacks.")
+            for name in self._wanted:
                 if name not in schema.names:
                     raise InputError(f"{file.name} lacks the column {name!r} that {self.files[0].name} has.")
-                if name not in ids and _is_number(schema.field(name).type) != numeric:
-                    kinds = (first.field(name).type, schema.field(name).type)
+                kind = schema.field(name).type
+                if pyarrow.types.is_nested(kind):
+                    raise InputError(
+                        f"Column {name!r} of {file.name} holds {kind}, not single values: leave it out (--drop {name})."
+                    )
+                common = _common_type(self.kinds.setdefault(name, kind), kind)
+                if common is None:
+                    kinds = (first.field(name).type, kind)
                     raise InputError(
                         f"Column {name!r} is {kinds[0]} in {self.files[0].name}, {kinds[1]} in {file.name}."
                     )
-            if target is not None and target not in schema.names:
-                raise InputError(f"{file.name} lacks the target column {target!r}.")
+                self.kinds[name] = common
             self.pieces += [(file, place) for place in range(len(sizes))]
             self.n_rows += sum(sizes)
+        self.numeric = [name not in ids and _is_number(self.kinds[name]) for name in self.columns]
         self._pyarrow = pyarrow
+
+    @property
+    def _wanted(self) -> list[str]:
+        return [*self.columns, *([] if self.target is None else [self.target])]
+
+    def forget_labels(self) -> None:
+        """Read rows alone from now on, those without a label among them."""
+        self.target = None
 
     def _stored(self, rng: np.random.Generator | None) -> Iterator[tuple[Any, Any]]:
         self.unlabelled = 0
@@ -429,7 +504,7 @@ class FileRows(RowStream):
     def _batches(self, piece: tuple[Path, int], n: int) -> Iterator[Any]:
         """Record batches of up to so many rows of one row group, or of one batch of an Arrow file."""
         file, place = piece
-        wanted = [*self.columns, *([] if self.target is None else [self.target])]
+        wanted = self._wanted
         if file.suffix.lower() in PARQUET:
             from pyarrow.parquet import ParquetFile
 
@@ -441,17 +516,30 @@ class FileRows(RowStream):
             for start in range(0, batch.num_rows, n):
                 yield batch.slice(start, n)
 
+    def _of_common_types(self, batch: Any) -> Any:
+        """A table of these rows, in which columns have the types that all files have in common."""
+        found = []
+        for name in self._wanted:
+            column, kind = batch.column(name), self.kinds[name]
+            try:  # a label must stay what it is; features become float64 anyway
+                found.append(column if column.type == kind else column.cast(kind, safe=name == self.target))
+            except self._pyarrow.ArrowInvalid as error:
+                raise InputError(
+                    f"Column {name!r} is not of one type in all files, and some values are no {kind}: {error}"
+                ) from error
+        return self._pyarrow.Table.from_arrays(found, names=self._wanted, metadata=self.metadata)
+
     def _rows(self, batches: list[Any]) -> tuple[Any, Any]:
         """A data frame of numbers (float64), or of numbers, categories and dates, and the labels."""
-        table = self._pyarrow.Table.from_batches(batches)
+        table = self._pyarrow.concat_tables([self._of_common_types(batch) for batch in batches])
         y: Any = None
         if self.target is not None:
-            y = table.column(self.target).to_pandas().to_numpy()
-            absent = pd.isna(y)
-            if absent.any():
+            absent = table.column(self.target).is_null(nan_is_null=True).to_numpy()
+            if absent.any():  # whole numbers with gaps would become float64, which merges large ones
                 self.unlabelled += int(absent.sum())
-                table, y = table.filter(self._pyarrow.array(~absent)), y[~absent]
-            if y.dtype.kind == "f" and (y == np.round(y)).all():  # whole numbers, with gaps in some blocks
+                table = table.filter(self._pyarrow.array(~absent))
+            y = np.asarray(table.column(self.target).to_pandas())
+            if y.dtype.kind == "f" and (y == np.round(y)).all() and (np.abs(y) < 2.0**63).all():
                 y = y.astype(np.int64)
         if all(self.numeric):
             numbers = np.empty((table.num_rows, len(self.columns)))
@@ -497,12 +585,33 @@ def table_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     return list(found)
 
 
+def column_names(paths: str | Path | Iterable[str | Path]) -> list[str]:
+    """Columns of the first of such files."""
+    return list(_schema(table_files(paths)[0]).names)
+
+
 def _is_number(kind: Any) -> bool:
     from pyarrow import types
 
     return bool(
         types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
     )  # fmt: skip
+
+
+def _common_type(one: Any, other: Any) -> Any:
+    """A type for the values of both; ``None`` if there is none."""
+    import pyarrow
+
+    if one == other:
+        return one
+    one, other = (kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in (one, other))
+    if _is_number(one) and _is_number(other) and not all(map(pyarrow.types.is_integer, (one, other))):
+        return pyarrow.float64()
+    schemas = [pyarrow.schema([("", kind)]) for kind in (one, other)]
+    try:
+        return pyarrow.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
+        return None
 
 
 def _schema(file: Path) -> Any:
@@ -555,17 +664,28 @@ class ItemRows(RowStream):
                 "one. Images need a Dataset with a length."
             )
         super().__init__(len(x), labelled=labelled)
-        self.shape = x.shape
+        self.shape, self.pairs = x.shape, labelled
+
+    def forget_labels(self) -> None:
+        """Read rows alone from now on."""
+        self.labelled = False
 
     def _stored(self, rng: np.random.Generator | None) -> Iterator[tuple[Any, Any]]:
         xs: list[Any] = []
         ys: list[Any] = []
         for index, item in enumerate(self.items):
-            x, y = item if self.labelled else (item, None)
+            x, y = item if self.pairs else (item, None)
             if np.shape(x) != self.shape:
                 raise InputError(f"Item {index} of the dataset has shape {np.shape(x)}, item 0 has {self.shape}.")
             xs.append(np.asarray(x, dtype=np.float64))
-            ys.append(np.asarray(y).item())
+            if self.labelled:
+                label = np.asarray(y)
+                if label.size != 1:
+                    raise InputError(
+                        f"Item {index} of the dataset has {label.size} labels: rows that are read one by one have one "
+                        "each. Several labels are learned in memory."
+                    )
+                ys.append(label.item())
             if len(xs) == self.block_rows:
                 yield np.stack(xs), np.asarray(ys) if self.labelled else None
                 xs, ys = [], []

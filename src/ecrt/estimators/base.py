@@ -64,8 +64,8 @@ from ecrt.estimators.inputs import (
     plain_labels,
     read_dataset,
     resolve_device,
+    rows_to_score,
     stream_of,
-    targets_to_score,
 )
 from ecrt.flows import Demixer
 from ecrt.io.attributes import head_shape
@@ -236,7 +236,7 @@ def in_blocks(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             return like_input(by_blocks(self, in_numpy(X)), X)
         if isinstance(X, RowStream | IterableDataset):
             rows = X if isinstance(X, RowStream) else ItemRows(X)
-            return np.concatenate([method(self, block.X) for block in rows.blocks()])
+            return np.concatenate([method(self, part) for part in rows.to_predict()])
         at_once = min(ROWS_AT_ONCE, max(SCORES_AT_ONCE // max(len(getattr(self, "classes_", ())), 1), 1))
         if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "fiub" or len(X) <= at_once:
             return method(self, X)
@@ -813,7 +813,7 @@ class ClassProbabilities(ClassifierMixin):
         """
         check_is_fitted(self)
         X, y = in_numpy(X), in_numpy(y)
-        y = targets_to_score(X, y, one_label=not self.multilabel_)
+        X, y = rows_to_score(X, y, one_label=not self.multilabel_)
         unknown = [] if self.multilabel_ else np.setdiff1d(np.asarray(y), self.classes_).tolist()
         if unknown:
             warn_user(f"Labels that were not in training count as wrong: {unknown}.")

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from ecrt.data import ClassRoles, assign_roles, minority_mask, thin_out
 from ecrt.data.minority import augmented_mask
-from ecrt.data.streams import RowStream
+from ecrt.data.streams import ArrayRows, RowStream
 from ecrt.diagnostics import SourceDiagnostics, SourceMap, SourceRows, diagnose_sources, map_sources, unique_feature
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.base import (
@@ -83,7 +83,7 @@ from ecrt.stages import (
 )
 from ecrt.stages.blending import Worth
 from ecrt.stages.parts import Positive, Rule, changed_options
-from ecrt.stages.streaming import FeatureStream
+from ecrt.stages.streaming import FeatureStream, refuse_too_many
 from ecrt.stages.targets import row_target
 from ecrt.workers import Workers
 
@@ -312,7 +312,12 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         if not rows.labelled:
             raise InputError("The rows have no labels: items (x, y), or a target column, are needed.")
         self._check_parts(self._rules(several=False))
+        plain = self._encoder.network == "identity"
+        if plain and isinstance(rows, ArrayRows) and len(rows.X) > rows.most_kept:
+            refuse_too_many(rows.n_columns, 2)
         scan = rows.scan()
+        if plain and not scan.complete:
+            refuse_too_many(scan.X.shape[1], len(scan.classes))
         return self._fit_classes(scan.X, scan.classes[scan.y], stream=None if scan.complete else rows)
 
     @all_or_nothing

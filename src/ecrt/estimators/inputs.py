@@ -169,23 +169,24 @@ def stream_of(X: Any = None, y: Any = None) -> RowStream | None:
     return ArrayRows(X, y) if large else None
 
 
-def targets_to_score(X: Any, y: Any, *, one_label: bool) -> Any:
-    """Targets to compare predictions with: y as given, or that of the items of a Dataset.
+def rows_to_score(X: Any, y: Any, *, one_label: bool) -> tuple[Any, Any]:
+    """Rows to predict, and targets to compare with: y as given, or that of the items of a Dataset.
 
     ``one_label`` : whether an item of a Dataset has one label, a number or a string; otherwise its y are numbers.
     """
     if isinstance(X, RowStream | IterableDataset):
-        return np.concatenate([block.y for block in cast(RowStream, stream_of(X, y)).blocks()])
+        rows = cast(RowStream, stream_of(X, y)).labelled_only()
+        return rows, np.concatenate([block.y for block in rows.blocks()])
     if not isinstance(X, Dataset):
         if y is None:
             raise InputError("score compares predictions with y: pass it, or a Dataset of (x, y).")
-        return y
+        return X, y
     if y is not None:
         raise InputError("A Dataset yields (x, y): do not pass y as well.")
     if not one_label:
-        return read_target_arrays(X)
+        return X, read_target_arrays(X)
     _, classes, labels = read_dataset(X)
-    return classes[labels]
+    return X, classes[labels]
 
 
 def in_numpy(values: Any) -> Any:

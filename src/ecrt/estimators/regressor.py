@@ -37,7 +37,7 @@ from ecrt.estimators.inputs import (
     labelled_items,
     read_target_arrays,
     refuse_dates,
-    targets_to_score,
+    rows_to_score,
     weighted_rows,
     whole_weights_only,
 )
@@ -227,8 +227,8 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         self, X: ArrayLike | Dataset[Any], y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """Coefficient of determination; a Dataset has y in its items."""
-        X, y = in_numpy(X), in_numpy(y)
-        return float(super().score(X, targets_to_score(X, y, one_label=False), in_numpy(sample_weight)))
+        X, y = rows_to_score(in_numpy(X), in_numpy(y), one_label=False)
+        return float(super().score(X, y, in_numpy(sample_weight)))
 
     def sample(
         self,

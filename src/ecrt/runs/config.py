@@ -80,7 +80,10 @@ def read_classes(
     if target is None and path.suffix != ".npz":
         raise InputError("Name the column with the class: --target COL.")
     if path.is_dir():
-        raise InputError(f"{path} is a folder: this command reads tables and NPZ files of embeddings, not images.")
+        raise InputError(
+            f"{path} is a folder: this command reads single tables and NPZ files of embeddings, not folders of images, "
+            "Parquet or Arrow files."
+        )
     if kept and path.suffix == ".npz":
         raise InputError("An NPZ file has no columns: use a table with --group, --time or --seen.")
     names = (target or "y",)

@@ -278,7 +278,7 @@ def fit_file(
     if len(test_rows):
         say(f"Fitting on {len(train_rows)} rows, to be tested on the other {len(test_rows)}.")
         if target.task == "classification":
-            _warn_of_untested(target.y, test_rows)
+            warn_of_untested(target.y, target.y[test_rows])
     else:
         say(f"Fitting on all {len(target.y)} rows.")
     of_train: dict[str, Any] = {} if weight is None else {"sample_weight": weight[train_rows]}
@@ -362,8 +362,9 @@ def _strata(target: Target) -> NDArray[np.int64]:
     return np.unique(y, return_inverse=True)[1].astype(np.int64)
 
 
-def _warn_of_untested(y: NDArray[Any], test_rows: NDArray[np.int64]) -> None:
-    names = np.setdiff1d(y.astype(str), y[test_rows].astype(str))
+def warn_of_untested(y: NDArray[Any], tested: NDArray[Any]) -> None:
+    """Name the classes of y that no test row has."""
+    names = np.setdiff1d(y.astype(str), tested.astype(str))
     if len(names):
         shown = ", ".join(map(repr, names[:MOST_NAMED].tolist())) + (" and more" if len(names) > MOST_NAMED else "")
         warn_user(f"Too rare for a test row: {shown}. The figures do not include such classes.")

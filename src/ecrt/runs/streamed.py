@@ -12,7 +12,7 @@ import pandas as pd
 
 from ecrt.data import ColumnReading, DataFile, ReadOptions, column_rows, streams
 from ecrt.data.column_decisions import decide_columns
-from ecrt.data.files import read_again
+from ecrt.data.files import check_uses, read_again
 from ecrt.data.streams import ARROW, PARQUET, ArrayRows, FileRows, RowStream, is_pattern, table_files
 from ecrt.data.tables import NOT_AS_FITTED
 from ecrt.errors import InputError, hide_warnings, warn_user
@@ -25,6 +25,7 @@ from ecrt.runs.model_folder import (
     left_out,
     make_estimator,
     subject_of,
+    warn_of_untested,
     with_decision,
     with_positive,
     write_run,
@@ -59,8 +60,21 @@ def open_rows(
     if files[0].suffix == ".npy":
         if drop or ids or len(files) > 1:
             raise InputError(f"{files[0].name} is one array without named columns: leave --drop and --id out.")
+        for one in target:
+            if not Path(one).is_file():
+                raise InputError(
+                    f"{files[0].name} holds no labels, and there is no file {one}: name the file that holds them, such "
+                    "as --target y.npy."
+                )
         return ArrayRows(_mapped(files[0]), *(_mapped(Path(one)) for one in target))
     return FileRows(files, target[0] if target else None, drop=drop, ids=ids)
+
+
+def _present(files: Sequence[Path], names: Sequence[str]) -> list[str]:
+    """Those of the names that are columns of the files."""
+    if not names or files[0].suffix == ".npy":
+        return []
+    return [name for name in streams.column_names(files) if name in names]
 
 
 def _mapped(file: Path) -> Any:
@@ -92,6 +106,18 @@ def fit_rows(
         raise InputError(f"{name} is for data in memory, and these are read block by block: take a sample of the rows.")
     if not config.target:
         raise InputError("Name the column with the class by --target; for a .npy file, the file with the labels.")
+    if files[0].suffix == ".npy":
+        if config.types:
+            raise InputError(f"{files[0].name} is an array of numbers without named columns: leave --types out.")
+    else:
+        uses: dict[str, Sequence[str]] = {
+            "the target": config.target,
+            "an id (--id)": config.id,
+            "dropped (--drop)": config.drop,
+        }
+        check_uses(files[0], streams.column_names(files), config.types, uses)
+        if config.types.get(config.target[0], "category") != "category":
+            raise InputError(f"--types {config.target[0]}: labels that are read block by block can only be a category.")
     rows = open_rows(files, target=config.target, drop=(*config.drop, *config.id))
     say("Reading all rows once.")
     scan = rows.scan(config.test_size)
@@ -110,15 +136,15 @@ def fit_rows(
         readings = (*readings, label, *ids)
         columns = (*readings, *left_out(config))
     n_test = 0 if tested is None else len(tested[1])
-    n_rows = int(scan.counts.sum())
+    n_rows, total = int(scan.counts.sum()), int(scan.every.sum())
     y = scan.classes[scan.y]
     data = DataFile(X=scan.X, y=y, ids=pd.DataFrame({"row": np.arange(len(y))}), columns=readings)
     target = replace(read_target(data, config.target, config.task or "classification"), names=())
-    least, most = scan.counts.argmin(), scan.counts.argmax()
+    least, most = scan.every.argmin(), scan.every.argmax()
     say(
-        f"{files[0].name}{' and others' if len(files) > 1 else ''}: {n_rows + n_test} rows, {rows.n_columns} columns, "
-        f"{len(scan.classes)} classes, from {scan.counts[least]} rows of {str(scan.classes[least])!r} to "
-        f"{scan.counts[most]} of {str(scan.classes[most])!r}."
+        f"{files[0].name}{' and others' if len(files) > 1 else ''}: {total} rows, {rows.n_columns} columns, "
+        f"{len(scan.classes)} classes, from {scan.every[least]} {'row' if scan.every[least] == 1 else 'rows'} of "
+        f"{str(scan.classes[least])!r} to {scan.every[most]} of {str(scan.classes[most])!r}."
     )
     say(f"They are read block by block; {len(y)} of them are kept in memory.")
     show(columns)
@@ -128,6 +154,8 @@ def fit_rows(
     say(
         f"Fitting on {n_rows} rows, to be tested on the other {n_test}." if n_test else f"Fitting on all {n_rows} rows."
     )
+    if tested is not None:
+        warn_of_untested(scan.classes, tested[1])
     model.fit(rows)
     if config.threshold is not None:
         model.set_params(costs=costs)
@@ -136,7 +164,7 @@ def fit_rows(
     if tested is not None:
         truth = Target(target.task, target.reason, tested[1])
         found = with_decision(measure(model, tested[0], truth, title=files[0].name), model, config)
-        subject = subject_of(n_rows, n_rows + n_test, again=False, kept="")
+        subject = subject_of(n_rows, total, again=False, kept="")
         found = replace(found, subject=subject, columns=tuple(column_rows(columns)))
     write_run(output, config, target, model, found, columns, readings, interrupted)
     return found, interrupted
@@ -157,7 +185,7 @@ def predict_rows(
 ) -> Iterator[pd.DataFrame]:
     """What ``FittedRun.predict`` gives, block by block; the arguments are the same."""
     named = getattr(run.model, "feature_names_in_", None)
-    rows = open_rows(files, ids=run.config.id)
+    rows = open_rows(files, drop=_present(files, run.config.drop), ids=run.config.id)
     if (named is None) != isinstance(rows, ArrayRows):
         raise InputError(f"{files[0].name} is not the kind of data that the model was fitted on.")
     if named is not None:

@@ -66,6 +66,15 @@ MOST_MOMENTS = 2**24
 """Classes times features: there are means and variances of each."""
 
 
+def refuse_too_many(n_features: int, n_classes: int) -> None:
+    """Refuse more features, or more of them times classes, than can be learned block by block."""
+    if n_features > MOST_COLUMNS or n_features * n_classes > MOST_MOMENTS:
+        raise InputError(
+            f"{n_features} features and {n_classes} classes are too many to be learned block by block: up to "
+            f"{MOST_COLUMNS:,} features, and {MOST_MOMENTS:,} features times classes, can be."
+        )
+
+
 class FeatureBlock(NamedTuple):
     """Features and class indices of some rows, and which of them are held out."""
 
@@ -98,11 +107,7 @@ class FeatureStream:
         """Of all rows but those held out."""
         found: Moments | None = None
         for z, y, held_out in self.read(None):
-            if z.shape[1] > MOST_COLUMNS or z.shape[1] * n_classes > MOST_MOMENTS:
-                raise InputError(
-                    f"{z.shape[1]} features and {n_classes} classes are too many to be learned block by block: up to "
-                    f"{MOST_COLUMNS} features, and {MOST_MOMENTS:,} features times classes, can be."
-                )
+            refuse_too_many(z.shape[1], n_classes)
             more = Moments.of(z[~held_out], y[~held_out], n_classes, demixed_on)
             found = more if found is None else found + more
         if found is None:
