@@ -42,7 +42,10 @@ def is_streamed(files: Sequence[Path]) -> bool:
         return any(one.suffix.lower() in PARQUET + ARROW for one in first.rglob("*"))
     if first.suffix.lower() not in PARQUET or not first.is_file():
         return first.suffix.lower() in (".npy", *ARROW)
-    rows = FileRows(first)
+    try:
+        rows = FileRows(first)
+    except InputError:
+        return False  # a file with lists, for example, can only be read as a whole
     return rows.n_rows * rows.n_columns > streams.STREAMED_CELLS
 
 
