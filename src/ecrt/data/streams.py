@@ -32,8 +32,12 @@ STREAMED_CELLS = 2**27
 BLOCK_CELLS, BLOCK_ROWS, PIECES = 2**21, 2**16, 16
 """A block has so many cells, and rows, at most; in random order it is put together of pieces from so many places."""
 
-KEPT_ROWS, KEPT_CELLS = 50_000, 2**23
-"""Rows of a stream that are kept in memory, and their cells, at most; every class keeps as many rows as can be."""
+OPEN_PIECES = 4
+"""Row groups that are read at the same time, so that blocks hold rows of several places."""
+
+KEPT_ROWS, KEPT_CELLS, LEAST_KEPT = 50_000, 2**23, 1000
+"""Rows of a stream that are kept in memory, and their cells, at most; and rows that are kept however wide they are.
+Every class keeps as many as can be."""
 
 PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
 
@@ -430,13 +434,11 @@ class FileRows(RowStream):
         drop: Sequence[str] = (),
         ids: Sequence[str] = (),
     ) -> None:
-        try:
-            import pyarrow
-        except ImportError as error:
-            raise InputError("Parquet and Arrow files need pyarrow: pip install 'ecrt[parquet]'.") from error
         self.files = table_files(paths)
         self.target, self.unlabelled = target, 0
         first = _schema(self.files[0])
+        import pyarrow
+
         for name in [*drop, *ids, *([] if target is None else [target])]:
             if name not in first.names:
                 raise InputError(f"{self.files[0].name} has no column {name!r}; there are {first.names[:20]}.")
@@ -553,13 +555,6 @@ class FileRows(RowStream):
         return frame, y
 
 
-OPEN_PIECES = 4
-"""Row groups that are read at the same time, so that blocks hold rows of several places."""
-
-LEAST_KEPT = 1000
-"""Rows of a stream that are kept however wide they are."""
-
-
 def is_pattern(path: str | Path) -> bool:
     """Whether a path stands for several files."""
     return any(sign in str(path) for sign in "*?[") and not Path(path).exists()
@@ -629,10 +624,17 @@ def _sizes(file: Path) -> list[int]:
     )
 
 
-def _opened(file: Path, parquet: Callable[[Any], Any], arrow: Callable[[Any], Any]) -> Any:
-    import pyarrow
-    from pyarrow.parquet import ParquetFile
+def cells_of(file: Path) -> int:
+    """Rows times columns of a file."""
+    return sum(_sizes(file)) * len(_schema(file).names)
 
+
+def _opened(file: Path, parquet: Callable[[Any], Any], arrow: Callable[[Any], Any]) -> Any:
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise InputError("Parquet and Arrow files need pyarrow: pip install 'ecrt[parquet]'.") from error
     try:
         if file.suffix.lower() in PARQUET:
             with ParquetFile(file) as source:

@@ -13,7 +13,7 @@ import pandas as pd
 from ecrt.data import ColumnReading, DataFile, ReadOptions, column_rows, streams
 from ecrt.data.column_decisions import decide_columns
 from ecrt.data.files import check_uses, read_again
-from ecrt.data.streams import ARROW, PARQUET, ArrayRows, FileRows, RowStream, is_pattern, table_files
+from ecrt.data.streams import ARROW, PARQUET, ArrayRows, FileRows, RowStream, cells_of, is_pattern, table_files
 from ecrt.data.tables import NOT_AS_FITTED
 from ecrt.errors import InputError, hide_warnings, warn_user
 from ecrt.runs.config import OURS, FitConfig, Target, read_target
@@ -42,11 +42,7 @@ def is_streamed(files: Sequence[Path]) -> bool:
         return any(one.suffix.lower() in PARQUET + ARROW for one in first.rglob("*"))
     if first.suffix.lower() not in PARQUET or not first.is_file():
         return first.suffix.lower() in (".npy", *ARROW)
-    try:
-        rows = FileRows(first)
-    except InputError:
-        return False  # a file with lists, for example, can only be read as a whole
-    return rows.n_rows * rows.n_columns > streams.STREAMED_CELLS
+    return cells_of(first) > streams.STREAMED_CELLS
 
 
 def files_of(files: Sequence[Path]) -> list[Path]:
