@@ -98,6 +98,7 @@ def make_sources(folder: Path) -> None:
         words = ["fit", "a.csv", "--target", "kind", "-o", "model", *QUICK]
         with contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
             call(words)  # here, so that all is imported before the first fork
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def remember_diagnoses(sources: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -222,6 +223,14 @@ def test_a_stage_that_is_stopped_keeps_a_finished_state_or_none(stop_at, held_ou
     assert len(said) == 1
 
 
+@pytest.fixture(autouse=True)
+def kept_handler():
+    """Of Ctrl-C, which a command does not put back."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
     place = tmp_path_factory.mktemp("whole") / "sources"
@@ -265,10 +274,38 @@ def test_the_status_after_sigterm_is_its_own_before_a_command_has_begun(monkeypa
             raise SystemExit(130) from None  # as typer does
 
     monkeypatch.setattr(cli, "app", app)
-    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit, match="143"):
         cli.main()
-    assert signal.getsignal(signal.SIGTERM) is before
+
+
+AFTER_THE_COMMAND = """
+import os, signal, sys
+from ecrt import cli
+
+def app(prog_name):
+    raise SystemExit(0)
+
+def handle_signals(handler, set_handlers=cli._handle_signals):
+    if handler == signal.SIG_DFL and {early}:
+        os.kill(os.getpid(), signal.{name})
+    set_handlers(handler)
+
+cli.app, cli._handle_signals = app, handle_signals
+try:
+    cli.main()
+finally:
+    if not {early}:
+        os.kill(os.getpid(), signal.{name})
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_after_the_command_ends_the_process_without_a_traceback(name):
+    signum = signal.Signals[name]
+    for early, status, said in ((True, 128 + signum, "Interrupted."), (False, -signum, "")):
+        script = AFTER_THE_COMMAND.format(name=name, early=early)
+        ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stderr.strip()) == (status, said)
 
 
 def test_an_interrupt_that_a_library_takes_for_its_own_error_is_told_as_one(monkeypatch, capsys):

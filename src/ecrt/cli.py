@@ -68,15 +68,21 @@ def process_number() -> int:
 
 
 def run_app(app: typer.Typer, program: str) -> None:
-    """Run the command line, in which Ctrl-C and SIGTERM raise a ``KeyboardInterrupt`` and give the exit status."""
+    """Run the command line, in which Ctrl-C and SIGTERM raise a ``KeyboardInterrupt`` and give the exit status.
+
+    It is the last thing that a process does: after it both signals end the process at once, without a traceback.
+    """
 
     def handle(signum: int, frame: FrameType | None) -> None:
         _received.append(signum)
         raise TerminatedError if signum == signal.SIGTERM else KeyboardInterrupt
 
-    before = {name: signal.signal(name, handle) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
-        app(prog_name=program)
+        _handle_signals(handle)
+        try:
+            app(prog_name=program)
+        finally:
+            _handle_signals(signal.SIG_DFL)
     except KeyboardInterrupt:
         warn("Interrupted.")
         raise SystemExit(128 + _received[0]) from None
@@ -84,8 +90,11 @@ def run_app(app: typer.Typer, program: str) -> None:
         raise SystemExit(128 + _received[0] if _received and end.code else end.code) from None
     finally:
         _received.clear()
-        for name, handler in before.items():
-            signal.signal(name, handler)
+
+
+def _handle_signals(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, handler)
 
 
 _received: list[int] = []
