@@ -375,6 +375,28 @@ def test_numbers_that_rows_are_sorted_by_are_said(form):
     assert decide(RNG.permutation(words))[0].note == ""
 
 
+def test_words_that_look_alike_are_said():
+    assert (
+        r"'cafe\u0301', 'caf\xe9' look alike; they are read as different levels."
+        in decide(["caf\u00e9", "cafe\u0301", "bar"] * 20)[0].note
+    )
+    assert r"'sure', 's\u200bure' look alike" in decide(["sure", "s\u200bure", "hardly"] * 20)[0].note
+    assert decide(["caf\u00e9", "cafe", "bar"] * 20)[0].note == ""
+
+
+@pytest.mark.parametrize(
+    ("zone", "hours"), [("+01", 1), (" GMT+1", 1), (" UTC-03:30", -3.5), ("+0530", 5.5), (" GMT", 0), ("Z", 0)]
+)
+def test_time_zones_as_databases_and_forms_write_them(zone, hours):
+    reading, values = decide([f"{day:%Y/%m/%d %I:%M:%S %p}{zone}" for day in DAYS])
+    assert reading.kind == "date"
+    assert list(values) == list(DAYS - pd.Timedelta(hours=hours))
+
+
+def test_no_note_on_values_that_are_not_numbers_if_all_are():
+    assert "cannot be read as such" not in decide([str(10**40 * (row + 1)) for row in range(ROWS)])[0].note
+
+
 def test_words_that_differ_in_capital_letters_only_are_said(tmp_path):
     words = ["Agree", "agree", "Never"] * 20
     assert "'Agree', 'agree' differ in capital letters only" in decide(words)[0].note

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 import numpy as np
@@ -14,6 +14,8 @@ from PIL import Image
 
 from ecrt.data import Images, read_data
 from ecrt.errors import ECRTWarning, InputError
+
+RNG = np.random.default_rng(0)
 
 
 @pytest.fixture
@@ -90,6 +92,54 @@ def test_stored_values_among_text_at_fit(tmp_path):
     assert [(one.kind, one.unreadable, one.writing) for one in data.columns[:2]] == [
         ("number", 1, ""), ("date", 1, "year-month-day")
     ]  # fmt: skip
+
+
+def test_column_names_of_a_sheet_are_as_they_stand(tmp_path):
+    """A second column of the target must not be learned from under another name."""
+    rows = [[value / 4, row % 3, "ab"[row % 2]] for row, value in enumerate(RNG.permutation(60))]
+
+    def write(names, rows):
+        pd.DataFrame([names, *rows]).to_excel(tmp_path / "a.xlsx", index=False, header=False)
+        return tmp_path / "a.xlsx"
+
+    with pytest.raises(InputError, match=r"a\.xlsx: the column names \['label'\] occur more than once"):
+        read_data(write(["x", "label", "label"], rows), target=["label"])
+    with pytest.warns(ECRTWarning, match="1 row that repeats the column names: left out"):
+        data = read_data(write(["x", 2021, "label"], [*rows[:20], ["x", 2021, "label"], *rows[20:]]), target=["label"])
+    assert list(data.X) == ["x", "2021"]
+    assert data.y.tolist() == [row[2] for row in rows]
+
+
+def test_durations_of_a_sheet_are_numbers(tmp_path):
+    hours = RNG.integers(0, 90, 60)
+    durations = [timedelta(hours=int(hour), minutes=30) for hour in hours]
+    sheet = pd.DataFrame({"worked": durations, "label": ["a", "b"] * 30}, dtype=object)
+    with pd.ExcelWriter(tmp_path / "a.xlsx") as writer:
+        sheet.to_excel(writer, index=False)
+        for row in range(2, 62):
+            writer.sheets["Sheet1"].cell(row, 1).number_format = "[h]:mm:ss"
+    data = read_data(tmp_path / "a.xlsx", target=["label"])
+    np.testing.assert_allclose(data.X["worked"], 3600 * hours + 1800)
+
+
+def test_lines_with_one_value_more_than_names(tmp_path):
+    """R writes such files; so do programs that put no quotes around decimal commas."""
+    file = tmp_path / "a.csv"
+    file.write_text(
+        "x,label\n" + "".join(f"r{row},{value / 4},{'ab'[row % 2]}\n" for row, value in enumerate(range(60)))
+    )
+    with pytest.warns(ECRTWarning, match="the first is read as the name of the row"):
+        assert list(read_data(file, target=["label"]).X) == ["x"]
+    file.write_text("x,label\n" + "".join(f"{row % 7},{row % 5},{'ab'[row % 2]}\n" for row in range(60)))
+    with pytest.raises(InputError, match="line 2 has 3 values, but there are 2 columns"):
+        read_data(file, target=["label"])
+
+
+def test_objects_as_targets_are_refused(tmp_path):
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps([{"x": row / 4, "y": {"label": "ab"[row % 2]}} for row in range(60)]))
+    with pytest.raises(InputError, match="Target 'y' holds objects"):
+        read_data(file, target=["y"])
 
 
 def test_durations_of_a_parquet_file_are_the_times_of_a_text_file(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -136,6 +137,8 @@ def read_target_column(
     reading : of the target when the model was fitted.
     """
     name = str(column.name)
+    if column.map(lambda value: isinstance(value, dict)).any():
+        raise InputError(f"Target {name!r} holds objects. Give each of their values its own column.")
     if column.map(lambda value: isinstance(value, (list, tuple, np.ndarray))).any():
         lists = column.map(lambda value: list(value) if isinstance(value, np.ndarray) else value)
         return lists.to_numpy(dtype=object), ColumnReading(name=name, kind="category", role="target", writing="lists")
@@ -492,7 +495,7 @@ def _nearly_numbers(cells: Cells) -> str:
     inside = WrittenNumbers.of(np.where(cells.absent, "", bare))
     numbers = inside.readable & (inside.units == "")
     strange = ~cells.absent & ~(numbers & (bare == cells.text))
-    if numbers.sum() < NUMBERS_INSIDE or cells.count(numbers) <= cells.n_present / 2:
+    if not strange.any() or numbers.sum() < NUMBERS_INSIDE or cells.count(numbers) <= cells.n_present / 2:
         return ""
     return (
         f"Most values hold numbers, but some cannot be read as such, as {cells.example(strange)!r}. To learn from "
@@ -501,13 +504,22 @@ def _nearly_numbers(cells: Cells) -> str:
 
 
 def _capitals(present: NDArray[Any], what: str) -> str:
-    """A note if words differ in capital letters only."""
+    """A note if words differ in capital letters only, or look the same."""
     same: dict[str, list[str]] = {}
     for word in present:
-        same.setdefault(word.lower(), []).append(word)
-    shown = next((words for words in same.values() if len(words) > 1), [])
-    words = ", ".join(map(repr, sorted(shown)[:3]))
-    return f"{words} differ in capital letters only; they are read as different {what}." if words else ""
+        same.setdefault(word.lower() if word.isascii() else _looks(word), []).append(word)
+    shown = sorted(next((words for words in same.values() if len(words) > 1), []))[:3]
+    if not shown:
+        return ""
+    if len({word.lower() for word in shown}) == 1:
+        return f"{', '.join(map(repr, shown))} differ in capital letters only; they are read as different {what}."
+    return f"{', '.join(map(ascii, shown))} look alike; they are read as different {what}."
+
+
+def _looks(word: str) -> str:
+    """A word without what cannot be seen: signs of no width, kinds of spaces, and how accents are stored."""
+    seen = "".join(sign for sign in unicodedata.normalize("NFKC", word) if unicodedata.category(sign) != "Cf")
+    return " ".join(seen.lower().split())
 
 
 def _grows(cells: Cells, reading: ColumnReading, values: NDArray[Any]) -> str:

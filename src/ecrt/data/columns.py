@@ -212,8 +212,9 @@ In a column of minutes and seconds, such as 42:16, values of three parts have ho
 
 CLOCK = (
     r"(?:(?:T|,?\s+)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
-    r"(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?\s*(?P<zone>Z|UTC|GMT|[+-]\d{2}:?\d{2})?)?"
+    r"(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?\s*(?P<zone>Z|(?:UTC|GMT)?(?:[+-]\d{1,2}(?::?\d{2})?)?))?"
 )
+ZONE = re.compile(r"([+-])(\d{1,2}):?(\d{2})?$")
 YEAR = r"(?P<year>(?:19|20)\d{2})"
 DATES = {
     writing: re.compile(pattern)
@@ -269,8 +270,9 @@ def _date(first_year: int, found: re.Match[str]) -> datetime | None:
             int(parts.get("minute") or 0), int(parts.get("second") or 0),
             int((parts.get("fraction") or "0").ljust(6, "0")[:6]),
         )  # fmt: skip
-        if zone.startswith(("+", "-")):
-            date -= timedelta(hours=int(zone[:3]), minutes=int(zone[0] + zone[-2:]))
+        shift = ZONE.search(zone)
+        if shift is not None:
+            date -= timedelta(hours=int(shift[1] + shift[2]), minutes=int(shift[1] + (shift[3] or "0")))
     except (ValueError, OverflowError):
         return None
     return date
@@ -571,6 +573,9 @@ def signs_not_found(table: pd.DataFrame, na: Sequence[str]) -> list[str]:
     return [sign for sign in na if without_zeros(sign.strip()) not in found]
 
 
+AN_HOUR = timedelta(hours=1)
+
+
 def as_text(column: pd.Series[Any], missing: str = "") -> NDArray[Any]:
     """Values as strings without spaces around them, and whole floats as whole numbers.
 
@@ -580,6 +585,8 @@ def as_text(column: pd.Series[Any], missing: str = "") -> NDArray[Any]:
     def text(value: Any) -> str:
         if isinstance(value, (float, np.floating)):
             return str(int(value)) if float(value).is_integer() else repr(float(value))
+        if isinstance(value, timedelta):  # 26:00:00, not 1 day, 2:00:00
+            return f"{value // AN_HOUR}:{str(value % AN_HOUR).partition(':')[2]}"
         return str(value).strip()
 
     if isinstance(column.dtype, pd.StringDtype):

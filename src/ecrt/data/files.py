@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_float_dtype, is_integer_dtype
 
 from ecrt.data.column_decisions import decide_columns, read_target_column
-from ecrt.data.columns import PLAIN, ColumnReading, ReadOptions, read_columns, signs_not_found
+from ecrt.data.columns import PLAIN, ColumnReading, ReadOptions, as_text, read_columns, signs_not_found
 from ecrt.data.images import Images, load_images
 from ecrt.data.tables import holds_nested, refuse_extremes
 from ecrt.errors import InputError, warn_user
@@ -165,7 +165,7 @@ class TableFile:
     def _read_excel(self, content: bytes) -> pd.DataFrame:
         try:
             sheets = pd.read_excel(
-                io.BytesIO(content), sheet_name=None, dtype=object, keep_default_na=False, na_filter=False
+                io.BytesIO(content), sheet_name=None, header=None, dtype=object, keep_default_na=False, na_filter=False
             )
         except ImportError as error:
             raise self._error(
@@ -173,10 +173,14 @@ class TableFile:
             ) from error
         except (KeyError, TypeError, zipfile.BadZipFile) as error:
             raise self._error(f" cannot be read as an Excel file: {error}") from error
-        filled = {name: sheet for name, sheet in sheets.items() if not sheet.empty}
+        filled = {name: sheet for name, sheet in sheets.items() if len(sheet) > 1}
         if len(filled) > 1:
             raise self._error(f" has {len(filled)} sheets with rows ({', '.join(map(str, filled))}): save one as CSV.")
-        return next(iter(filled.values()), pd.DataFrame())
+        sheet = next(iter(filled.values()), pd.DataFrame())
+        if sheet.empty:
+            return sheet
+        names = [name or f"Unnamed: {place}" for place, name in enumerate(as_text(sheet.iloc[0]))]
+        return self._without_names(sheet.iloc[1:].set_axis(names, axis=1))
 
     def _read_json(self, text: str, lines: bool) -> pd.DataFrame:
         """Records, one on each line or all in one list; a single file may be either."""
@@ -206,11 +210,16 @@ class TableFile:
         said = re.match(r"sep=(.)\n", text, re.IGNORECASE)  # the first line of some files from Excel
         text = self._without_comments("\n" + text[said.end() :] if said else text)
         self.separator = said[1] if said else _separator(text)
-        table = self._parse_csv(self._without_title(text))
+        return self._without_names(self._parse_csv(self._without_title(text)))
+
+    def _without_names(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The table without rows that repeat the column names, as in files that were put together."""
         if table.empty:
             return table
-        again = table[table.iloc[:, 0].str.strip() == table.columns[0]]  # as in files that were put together
-        again = again[(again.apply(lambda column: column.str.strip()) == table.columns).all(axis=1)]
+        again = table[as_text(table.iloc[:, 0]) == table.columns[0]]
+        again = again[
+            (again.apply(lambda column: pd.Series(as_text(column), again.index)) == table.columns).all(axis=1)
+        ]
         if not 0 < len(again) < len(table):
             return table
         what = "1 row that repeats" if len(again) == 1 else f"{len(again)} rows that repeat"
@@ -301,8 +310,13 @@ class TableFile:
             raise self._error(f" cannot be read: {error}") from error
         names = [str(name).strip() for name in table.iloc[0, :named]]
         table = table.iloc[1:].reset_index(drop=True)
-        if all(names) and all(count == named + 1 for _, count in widths) and table[named].str.strip().any():
-            names = ["", *names]  # R writes the names of rows, and no name above them
+        one_more = all(names) and all(count == named + 1 for _, count in widths) and table[named].str.strip().any()
+        if one_more and table[0].is_unique:  # R writes the names of rows, which all differ, and no name above them
+            names = ["", *names]
+            self._note(
+                "lines have one value more than there are column names: the first is read as the name of the row. "
+                f"If values hold {self.separator!r}, put them in quotes."
+            )
         names += [""] * (width - len(names))
         empty = [place for place, name in enumerate(names) if not name and not table[place].str.strip().any()]
         beyond = [place for place in range(named, width) if place not in empty and not names[place]]
