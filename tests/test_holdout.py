@@ -137,7 +137,8 @@ def test_halves_share_strata_and_choose_for_each_other():
 
 def test_an_epoch_is_judged_by_the_half_that_did_not_stop_it():
     epochs = iter(torch.tensor([[0.0, 3.0], [3.0, 0.0], [2.0, 2.0]]))
-    watched = Watched(lambda head: next(epochs), torch.Tensor.numpy, np.array([0.5, 0.5]), np.array([True, False]))
+    half = np.array([True, False])
+    watched = Watched(lambda head, part: next(epochs), lambda logits, part: logits.numpy(), np.array([0.5, 0.5]), half)
     assert [watched(torch.nn.Identity()) for _ in range(3)] == [1.5, 1.5, 2.0]
     np.testing.assert_array_equal(watched.kept, [3.0, 3.0])
 
@@ -160,7 +161,7 @@ def test_a_second_step_is_judged_by_rows_that_did_not_choose_the_first():
     losses = {id(head): torch.from_numpy(rng.normal(1, 1, size=30)) for head in heads}
     kinds = {}
 
-    def logits_of(head):
+    def logits_of(head, part=None):
         """Logits that are losses at once."""
         return losses[kinds.get(id(head), id(head))]
 
@@ -170,7 +171,8 @@ def test_a_second_step_is_judged_by_rows_that_did_not_choose_the_first():
         return found
 
     made = []
-    watched = Watched(logits_of, torch.Tensor.numpy, np.full(30, 1 / 30), halves(np.arange(30) // 10))
+    weight, half = np.full(30, 1 / 30), halves(np.arange(30) // 10)
+    watched = Watched(logits_of, lambda logits, part: logits.numpy(), weight, half)
     fitter = TwoStepFitter(GivenHeads(heads), lambda sample, setting, head: head, (0.0,))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ecrt.rivals.heads.copy.deepcopy", copied)

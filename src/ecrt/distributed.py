@@ -329,13 +329,16 @@ def own_rows(n_rows: int) -> slice:
     return slice(part.start, part.stop)
 
 
+def rows_to_compute(n_rows: int) -> slice:
+    """The same where few rows are not shared out: each process then computes all of them."""
+    return slice(0, n_rows) if n_rows < ROWS_WORTH_SHARING * processes() else own_rows(n_rows)
+
+
 def by_rows(n_rows: int, compute: Callable[[slice], Tensor]) -> Tensor:
     """What is computed for each of all rows, without a gradient: each process does some of them."""
-    group = _group.get()
-    if group is None or n_rows < ROWS_WORTH_SHARING * group.size:
-        return compute(slice(0, n_rows))
-    own = own_rows(n_rows)
-    return _placed(compute(own), Span(own.start, own.stop, n_rows))
+    own = rows_to_compute(n_rows)
+    found = compute(own)
+    return found if own == slice(0, n_rows) else _placed(found, Span(own.start, own.stop, n_rows))
 
 
 def end_step(parameters: Sequence[nn.Parameter], loss: float, *wishes: bool) -> tuple[float, list[bool]]:

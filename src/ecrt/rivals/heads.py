@@ -617,7 +617,8 @@ class FirstHeads:
 
     def __call__(self, head: nn.Module) -> float:
         """Weighted mean of the losses of all rows."""
-        losses, weight = self.watched.losses_of(self.watched.logits_of(head)), self.watched.weight
+        watched = self.watched
+        losses, weight = watched.losses_of(watched.logits_of(head, watched.every), watched.every), watched.weight
         kept: nn.Module | None = None
         for number, rows in enumerate(self.voters):
             loss = float(weight[rows] @ losses[rows])
@@ -629,10 +630,11 @@ class FirstHeads:
     def second(self, adapt: Callable[[nn.Module], nn.Module]) -> nn.Module:
         """The second head after the first of all rows; the watch keeps logits of rows after the first of the others."""
         made = {id(head): adapt(head) for head in self.heads}
-        logits = [self.watched.logits_of(made[id(head)]) for head in self.heads[:-1]]
-        self.watched.kept = logits[0].clone()
+        logits = [self.watched.logits_of(made[id(head)], self.watched.every) for head in self.heads[:-1]]
+        kept = logits[0].clone()
         for one, (mine, _) in zip(logits, self.watched.sides, strict=True):
-            self.watched.kept[mine] = one[mine]
+            kept[mine] = one[mine]
+        self.watched.kept = kept
         return made[id(self.heads[-1])]
 
 

@@ -261,7 +261,7 @@ def _walk(head: Head, fitter: HeadFitter, fold: Fold, setting: float | None = No
         return [Step(setting, module, target.losses(view.judged(fold.check, head, module), fold.check), None)]
     weight = _shares(target.weights(fold.check))
     watched = Watched(
-        partial(view.judged, fold.check, head), partial(target.losses, rows=fold.check), weight,
+        partial(view.judged, fold.check, head), lambda logits, part: target.losses(logits, fold.check[part]), weight,
         halves(target.strata[fold.check]),
     )  # fmt: skip
     steps: list[Step] = []

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ecrt.checkpoints import registered
 from ecrt.data import stratified_holdout
+from ecrt.distributed import by_rows, rows_to_compute
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -89,22 +90,33 @@ class Watched:
 
     Parameters
     ----------
-    logits_of, losses_of : from a head to logits of the rows, and from these to their losses.
+    logits_of, losses_of : from a head to logits of a part of the rows, and from these to their losses.
     weight, half : of the rows.
     """
 
     def __init__(
-        self, logits_of: Callable[[nn.Module], Tensor], losses_of: Callable[[Tensor], Array], weight: Array, half: Mask
-    ) -> None:
+        self, logits_of: Callable[[nn.Module, slice], Tensor], losses_of: Callable[[Tensor, slice], Array],
+        weight: Array, half: Mask,
+    ) -> None:  # fmt: skip
         self.logits_of, self.losses_of, self.weight = logits_of, losses_of, weight
         self.sides = [(half, half)] if half.all() else [(half, ~half), (~half, half)]
         self.lowest = [np.inf] * len(self.sides)
-        self.kept = torch.empty(0)
+        self.every, self.part = slice(0, len(weight)), rows_to_compute(len(weight))
+        self._kept = torch.empty(0)
         registered(self)
+
+    @property
+    def kept(self) -> Tensor:
+        """The logits of all rows; a process has those of its part until they are asked for."""
+        return by_rows(len(self.weight), lambda part: self._kept) if len(self._kept) else self._kept
+
+    @kept.setter
+    def kept(self, logits: Tensor) -> None:
+        self._kept = logits[self.part]
 
     def state(self) -> Any:
         """What has been kept so far."""
-        return {"lowest": self.lowest, "kept": self.kept, "device": str(self.kept.device)}
+        return {"lowest": self.lowest, "kept": self.kept, "device": str(self._kept.device)}
 
     def restore(self, state: Any) -> None:
         """Go on from there."""
@@ -112,16 +124,17 @@ class Watched:
 
     def __call__(self, head: nn.Module) -> float:
         """Weighted mean of the losses of all rows."""
-        logits = self.logits_of(head)
-        losses = self.losses_of(logits)
-        if not len(self.kept):
-            self.kept = logits.clone()
-        for number, (mine, others) in enumerate(self.sides):
+        logits = self.logits_of(head, self.part)
+        mine = torch.from_numpy(self.losses_of(logits, self.part))
+        losses = by_rows(len(self.weight), lambda part: mine).numpy()
+        if not len(self._kept):
+            self._kept = logits.clone()
+        for number, (half, others) in enumerate(self.sides):
             loss = float(self.weight[others] @ losses[others])
             if loss < self.lowest[number]:
                 self.lowest[number] = loss
-                rows = torch.from_numpy(mine).to(logits.device)
-                self.kept[rows] = logits[rows]
+                rows = torch.from_numpy(half[self.part]).to(logits.device)
+                self._kept[rows] = logits[rows]
         return float(self.weight @ losses)
 
 

@@ -348,7 +348,7 @@ class _Search:
             scaled = torch.from_numpy(part.learned[check] * plan.scale(part))
             losses_of = self._losses_of(plan.head, self.y[check])
             fitter, weight = self._fitter(plan.head), np.full(len(check), 1 / len(check))
-            outputs_of = partial(device_outputs, scaled_sources=scaled)
+            outputs_of = partial(_outputs_of, scaled)
             watched = Watched(outputs_of, losses_of, weight, halves(self.bins[check]))
             paths.append([
                 (setting, losses_of(watched.kept if fitter.chooses_on_path else outputs_of(head.eval())))
@@ -373,9 +373,9 @@ class _Search:
             sample = self.sample(plan, self.found[id(plan.demixing)][0], np.arange(len(self.y)))
             return self._fitter(plan.head).fit(sample, self.best.setting).double().cpu().eval()
 
-    def _losses_of(self, head: NetworkHead, y: Array) -> Callable[[Tensor], Array]:
+    def _losses_of(self, head: NetworkHead, y: Array) -> Callable[..., Array]:
         truth, loss = torch.from_numpy(self.regions.standardise(y)), self.target.loss_of(head)
-        return lambda outputs: loss(outputs.cpu(), truth).numpy()
+        return lambda outputs, part=slice(None): loss(outputs.cpu(), truth[part]).numpy()
 
     def sample(self, plan: Plan, demixed: DemixResult, rows: Labels) -> HeadSample:
         """Real and synthetic rows. Samples from donors take over mass of their region, interpolated rows add to it."""
@@ -416,6 +416,10 @@ class _Search:
 
     def _fitter(self, head: NetworkHead) -> HeadFitter:
         return head.fitter(self.target, self.rng, self.progress)
+
+
+def _outputs_of(scaled: Tensor, head: nn.Module, part: slice = slice(None)) -> Tensor:
+    return device_outputs(head, scaled[part])
 
 
 def _drawn_again(donors: DonorDraws, n_real: int, rows: Tensor) -> Tensor:

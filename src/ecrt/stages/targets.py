@@ -584,20 +584,23 @@ class View:
         with own_draws_only(module):
             return device_outputs(self.target.balanced(module.eval(), head, temperature), self.scaled(rows))
 
-    def judged(self, rows: Labels, head: Head, module: nn.Module) -> Tensor:
-        """Balanced logits of rows to judge a head by; those that need a temperature have that of the other half."""
+    def judged(self, rows: Labels, head: Head, module: nn.Module, part: slice = slice(None)) -> Tensor:
+        """Balanced logits of rows to judge a head by, or of a part of these rows.
+
+        Those that need a temperature have that of the other half of all rows.
+        """
 
         def at_temperature_of(mine: Mask) -> Tensor:
             return self.logits(rows, head, module, self.temperature(rows[mine], head, module.eval()))
 
         target = self.target
         if not isinstance(target, ClassTarget) or not target.needs_temperature(module, head):
-            return self.logits(rows, head, module)
+            return self.logits(rows[part], head, module)
         half = halves(target.strata[rows])
         if half.all():
-            return at_temperature_of(half)
+            return at_temperature_of(half)[part]
         first = at_temperature_of(~half)
-        return torch.where(torch.from_numpy(half).to(first.device)[:, None], first, at_temperature_of(half))
+        return torch.where(torch.from_numpy(half).to(first.device)[:, None], first, at_temperature_of(half))[part]
 
 
 def _try_loss(loss: Any, logits_2m: Tensor, rule: LossRule) -> None:
