@@ -507,7 +507,8 @@ class Forest(GrownTrees):
         """Log-shares, one for each class."""
         leaf_nt = self.leaves(s_nd.float().to(s_nd), self.root_t, depth)
         n_trees, n_classes = len(self.root_t), self.share_km.shape[1]
-        return torch.log((self.votes(leaf_nt) + 1 / n_classes) / (n_trees + 1))
+        # Whole numbers alone: ONNX files hold constants such as 1/3 in float32.
+        return torch.log((n_classes * self.votes(leaf_nt) + 1) / (n_classes * (n_trees + 1)))
 
     def votes(self, leaf_nt: Tensor) -> Tensor:
         """Shares of the classes at the leaves of a row, summed over the trees."""
