@@ -98,6 +98,12 @@ def test_sampling_strategy_is_that_of_imbalanced_learn(rows):
         assert len(sampler.synthetic_) == sum(counts) - len(y)
 
 
+def test_a_part_of_a_row_is_refused_by_name(rows):
+    assert ECRTSampler(sampling_strategy={3: 40.0}, random_state=0).fit_resample(*rows)[1].tolist().count(3) == 40
+    with pytest.raises(InputError, match=r"sampling_strategy asks for 28\.5 synthetic rows of 3"):
+        ECRTSampler(sampling_strategy={3: 40.5}).fit_resample(*rows)
+
+
 @pytest.mark.parametrize("augmentation", ["auto", "kernel", "pairs", "permutation", "parametric", "borrowed"])
 def test_provenance_names_rows_of_the_class(rows, augmentation):
     X, y = rows

@@ -144,7 +144,12 @@ class ECRTSampler(FitBase, BaseOverSampler):
     def _fit_resample(self, cells: Cells, y: NDArray[Any]) -> tuple[Any, NDArray[Any]]:
         self.classes_, labels = class_indices(y)
         check_class_counts(self.classes_, labels)
-        wanted = {int(np.searchsorted(self.classes_, label)): n for label, n in self.sampling_strategy_.items() if n}
+        wanted = {}
+        for label, n in self.sampling_strategy_.items():
+            if not float(n).is_integer():
+                raise InputError(f"sampling_strategy asks for {n:g} synthetic rows of {label!r}; give a whole number.")
+            if n:
+                wanted[int(np.searchsorted(self.classes_, label))] = int(n)
         config = next(iter(self._parts("demixing")), None)
         roles = roles_of(labels, self.classes_, config, self.minority)
         augmentation = next(iter(self._parts("augmentation")), None) or usual_augmentation(roles)
