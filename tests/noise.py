@@ -120,7 +120,7 @@ def new_classes(seed: int) -> Advantages:
 
 
 def labels(**options: Any) -> Callable[[int], Advantages]:
-    """Several labels a row: chance is each label's frequency, rows weighed as if a label were drawn first."""
+    """Rows with several labels: chance is each label's frequency, rows weighed as if a label were drawn first."""
 
     def run(seed: int) -> Advantages:
         rng = np.random.default_rng([seed, 18])

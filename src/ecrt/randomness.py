@@ -70,7 +70,7 @@ def own_generator_on(device: torch.device) -> torch.Generator | None:
 def _own(generator: torch.Generator) -> torch.Generator:
     """Of a generator that is the same on all processes, one of this process: no process draws for the rows of others.
 
-    All are moved on alike, so that the state of the first is that of each.
+    All are moved on by as much, so that the state of the first is that of each.
     """
     number = number_in_step()
     if number is None:

@@ -88,12 +88,8 @@ class ECRTAugmenter(nn.Module):
         super().__init__()
         if n_synthetic < 1 or n_synthetic != int(n_synthetic):
             raise InputError(f"n_synthetic must be a whole number from 1 on; got {n_synthetic!r}.")
-        self.n_synthetic, self.balanced, self.minority, self.random_state = (
-            n_synthetic,
-            balanced,
-            minority,
-            random_state,
-        )
+        self.n_synthetic, self.balanced = n_synthetic, balanced
+        self.minority, self.random_state = minority, random_state
         self.demixing: Demixing | None = _part(DEMIXING, demixing, "demixing")
         self.augmentation: Augmentation | None = _part(AUGMENTATION, augmentation, "augmentation")
         for name, acts, needs in idle_options(self.demixing, self.augmentation, weighs=True):

@@ -542,13 +542,13 @@ class EstimatorBase(FitBase):
         """
         self._write_onnx(self.to_module(), path, X)
 
-    def _write_onnx(self, module: ServedModel, path: str | PathLike[str], X: Any = None, **told: Any) -> None:
-        """Write a module of this model; ``told`` is written into the file as well."""
+    def _write_onnx(self, module: ServedModel, path: str | PathLike[str], X: Any = None, **more: Any) -> None:
+        """Write a module of this model; ``more`` is written into the file as well."""
         shape, classes = self._item_shape(X), None
         about = {"estimator": type(self).__name__, "columns": None if self.table_ is None else self.table_.names_out}
         if isinstance(self, ClassProbabilities):
             about["classes"], classes = self.classes_.tolist(), None if self.multilabel_ else self.classes_
-        write_onnx(module, path, shape, classes, about | told)
+        write_onnx(module, path, shape, classes, about | more)
 
     def _item_shape(self, X: Any) -> tuple[int, ...]:
         """Shape of a row, or of an image."""

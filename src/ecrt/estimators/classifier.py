@@ -556,24 +556,24 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
     def unlabelled_verdict_(self) -> str:
         """What unlabelled rows were worth on held-out rows, and whether they are used; empty without any."""
         check_is_fitted(self)
-        told = self.history_.get("unlabelled")
-        if told is None:
+        tried = self.history_.get("unlabelled")
+        if tried is None:
             return ""
-        rows = f"{told['rows']:,} unlabelled rows"
-        if not told["alike"]:
+        rows = f"{tried['rows']:,} unlabelled rows"
+        if not tried["alike"]:
             return f"The {rows} are not used: no mixture of the classes has the means of their columns."
-        if "gain" not in told:
+        if "gain" not in tried:
             return f"The {rows} are not used: there was no time to try them."
-        gain, width = told["gain"], 1.96 * told["error"]
+        gain, width = tried["gain"], 1.96 * tried["error"]
         figures = (
-            f"the held-out loss is {told['blend']:.3f} with them, {told['plain']:.3f} without (saved {gain:+.3f}, "
+            f"the held-out loss is {tried['blend']:.3f} with them, {tried['plain']:.3f} without (saved {gain:+.3f}, "
             f"95 % interval {gain - width:+.3f} to {gain + width:+.3f})"
         )
         if self.unlabelled_used_:
             return f"The {rows} are used: {figures}."
-        if Worth(**{name: told[name] for name in Worth._fields}).pays:
+        if Worth(**{name: tried[name] for name in Worth._fields}).pays:
             why = "no model that learned from them has a weight in the end"
-        elif told["gain"] > told["error"]:
+        elif tried["gain"] > tried["error"]:
             why = "rows are predicted no better than by chance"
         else:
             why = "that saves no more than its standard error"

@@ -241,12 +241,12 @@ def check_classes(clf: EstimatorBase) -> None:
 def check_decision(clf: Any) -> None:
     """Refuse costs that do not fit, and held-out figures that no fit could have had."""
     _ = clf.cost_matrix_
-    told = clf.history_.get("costs")
+    gain = clf.history_.get("costs")
     kinds = Saving.__annotations__
-    fits = isinstance(told, dict) and told.keys() == kinds.keys() and hasattr(clf, "decision_")
-    fits = fits and all(type(told[name]) is (int if name == "rows" else float) for name in kinds)
+    fits = isinstance(gain, dict) and gain.keys() == kinds.keys() and hasattr(clf, "decision_")
+    fits = fits and all(type(gain[name]) is (int if name == "rows" else float) for name in kinds)
     refuse(
-        "What was saved by moving cuts is not known.", when=not fits and (told is not None or hasattr(clf, "decision_"))
+        "What was saved by moving cuts is not known.", when=not fits and (gain is not None or hasattr(clf, "decision_"))
     )
 
 
@@ -286,11 +286,11 @@ def _check_classifier(clf: ECRTClassifier) -> None:
         "What transfer was worth is not known.",
         when=not fits or not all(isinstance(one, float) for one in (worth or {}).values()),
     )
-    told, kinds = clf.history_.get("unlabelled", {"rows": 0, "alike": True}), {"rows": int, "alike": bool}
-    fits = isinstance(told, dict) and told.keys() in (set(kinds), {*kinds, *Worth._fields})
+    tried, kinds = clf.history_.get("unlabelled", {"rows": 0, "alike": True}), {"rows": int, "alike": bool}
+    fits = isinstance(tried, dict) and tried.keys() in (set(kinds), {*kinds, *Worth._fields})
     refuse(
         "What unlabelled rows were worth is not known.",
-        when=not fits or not all(isinstance(told[name], kinds.get(name, float)) for name in told),
+        when=not fits or not all(isinstance(tried[name], kinds.get(name, float)) for name in tried),
     )
     _ = clf.log_class_prior_
     check_decision(clf)

@@ -588,8 +588,8 @@ class FittedRun:
         size = self.config.image_size
         shown = Images(np.zeros((1, 3, size, size), np.uint8)) if self.of_images else None
         module = self.model.to_module()
-        told = {} if self.task == "classification" else {"targets": self.names}
-        self.model._write_onnx(module, output, shown, **told)
+        more = {} if self.task == "classification" else {"targets": self.names}
+        self.model._write_onnx(module, output, shown, **more)
         return module.output_names
 
     def evaluate(self, path: Path, **how: Any) -> Evaluation:
