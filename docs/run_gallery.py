@@ -7,14 +7,17 @@ what it prints, and its code. A script that ends with a message, since its data 
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
 import os
-import subprocess
+import runpy
 import sys
 import tempfile
 from pathlib import Path
 
 from PIL import Image
 
+os.environ.setdefault("MPLBACKEND", "agg")
 DOCS = Path(__file__).parent
 PAGES = DOCS / "gallery"
 SCRIPTS = sorted((DOCS.parent / "examples" / "gallery").glob("*.py"))
@@ -22,16 +25,15 @@ SCRIPTS = sorted((DOCS.parent / "examples" / "gallery").glob("*.py"))
 
 def run(script: Path, folder: Path) -> tuple[str, bool]:
     """What a script prints, or why it does not run here, and whether it has run; its picture goes into the folder."""
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=folder,
-        env=os.environ | {"MPLBACKEND": "agg"},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode and "Traceback" in done.stderr:
-        raise RuntimeError(f"{script.name}\n{done.stderr}")
-    return (done.stderr, False) if done.returncode else (done.stdout, True)
+    printed = io.StringIO()
+    try:
+        with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+            runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        return f"{end.code}\n", False
+    except Exception as error:
+        raise RuntimeError(f"{script.name}: {error!r}") from error
+    return printed.getvalue(), True
 
 
 def page(script: Path, printed: str, picture: Path) -> str:

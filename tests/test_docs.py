@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import json
 import re
+import runpy
 import subprocess
 import sys
 from importlib.metadata import version
@@ -115,23 +116,25 @@ def test_no_block_is_left_untested():
     "script",
     [pytest.param(path, marks=[pytest.mark.slow] * (path.name == "compare.py"), id=path.name) for path in EXAMPLES],
 )
-def test_example_runs(script, tmp_path):
+def test_example_runs(script, tmp_path, monkeypatch, capsys):
     if script.name == "fabric_loop.py":
         pytest.importorskip(
             "lightning_fabric", reason="lightning-fabric is not installed: the extra distributed has it"
         )
     if script.name == "mlflow_model.py":
         pytest.importorskip("mlflow", reason="mlflow is not installed: pip install mlflow-skinny, which is in no extra")
-    result = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    runpy.run_path(str(script), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert printed
     assert list(tmp_path.iterdir()) == []
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for block in BLOCK.finditer(text):
             command, _, said = block["text"].partition("\n")
             if command == f"$ python examples/{script.name}":
-                assert RUN.same_output(result.stdout, said), (page.name, result.stdout)
+                assert RUN.same_output(printed, said), (page.name, printed)
 
 
 # --- links and names ---------------------------------------------------------------------------------------------
