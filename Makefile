@@ -17,8 +17,9 @@ FLOOR_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,comparison demo embedding
 	floors flows hostile images inverse layouts metrics metrics_predictions multilabel regression rivals runs saved start \
 	tables transformer))
 
-# Each test process keeps to one thread: more would only fight over the same cores.
-ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+# Each test process keeps to one thread: more would only fight over the same cores. Bytecode is written, whatever the
+# environment says, since the tests start many processes and would be compiled in each.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-paper test-floor check format bench docs gallery fuzz paper-NAME clean
