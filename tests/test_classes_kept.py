@@ -8,7 +8,7 @@ import torch
 from scipy import sparse
 from torch import nn
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, Encoder
+from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, Encoder, LinearHead
 from ecrt.data import ClassRoles, assign_roles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.estimators.inputs import read_labels
 from ecrt.stages import LabelTarget, NoAugmentation, encode
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ecrt.ECRTWarning")
 
 COUNTS = (30, 30, 30, 1, 2, 3, 4, 5)
 EVERYONE = np.ones(len(COUNTS), dtype=bool)
+HEAD = LinearHead(weight_decay=1e-3)
 
 
 def separable(seed: int, counts: tuple[int, ...] = COUNTS) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +79,7 @@ def test_every_class_is_found_again(encoder, options):
         X, y = separable(seed)
         model = ECRTClassifier(
             encoder=Encoder(nn.Linear(len(COUNTS), 12) if encoder == "module" else encoder, **options),
-            demixing="linear", head="linear", random_state=seed,
+            demixing="linear", head=HEAD, random_state=seed,
         ).fit(X, y)  # fmt: skip
         kept = np.bincount(model._examples[1], minlength=len(COUNTS))
         assert (kept > 0).all()
@@ -125,7 +126,7 @@ def test_no_label_is_lost_to_the_encoder():
         Y = label_matrix(seed)
         X = 6 * Y + 0.3 * np.random.default_rng(seed).normal(size=Y.shape)
         model = ECRTClassifier(
-            encoder=Encoder("mlp", epochs=3, learn_from="all"), demixing="linear", head="linear", random_state=seed
+            encoder=Encoder("mlp", epochs=3, learn_from="all"), demixing="linear", head=HEAD, random_state=seed
         ).fit(X, Y)
         assert (np.bincount(model._examples[1], minlength=9) > 0).all()
         assert np.isfinite(model.predict_proba(X)).all()
@@ -136,6 +137,6 @@ def test_rare_targets_are_left_to_the_head():
         rng = np.random.default_rng(seed)
         y = np.concatenate([rng.uniform(0, 0.8, size=120), [9.0, 11.0]])
         X = np.column_stack([y, rng.normal(size=(122, 2))])
-        model = ECRTRegressor(encoder=Encoder("mlp", epochs=1), demixing="linear", head="linear", random_state=seed)
+        model = ECRTRegressor(encoder=Encoder("mlp", epochs=1), demixing="linear", head=HEAD, random_state=seed)
         targets = model.fit(X, y)._examples[1]
         assert targets.max() >= 9

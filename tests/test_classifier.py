@@ -35,14 +35,14 @@ from ecrt import (
 from ecrt.estimators import base as module
 
 SMALL_FLOW = {
-    "demixing": Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15),
-    "head": ["linear", "gaussian", MLPHead(epochs=15)],
+    "demixing": Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=5),
+    "head": ["linear", "gaussian", MLPHead(epochs=5)],
 }
 CONFIGURATIONS = {
-    "linear": {"demixing": "linear", "head": ["linear", "gaussian", MLPHead(epochs=15)]},
+    "linear": {"demixing": "linear", "head": ["linear", "gaussian", MLPHead(epochs=5)]},
     "flow, FDV": {
-        "demixing": Flow(objective="fdv", critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15),
-        "head": ["linear", "gaussian", MLPHead(epochs=15)],
+        "demixing": Flow(objective="fdv", critic_width=8, n_restarts=1, hidden=(16, 16), epochs=5),
+        "head": ["linear", "gaussian", MLPHead(epochs=5)],
     },
     "flow, GCL": {
         "demixing": Flow(
@@ -52,9 +52,9 @@ CONFIGURATIONS = {
             critic_width=8,
             n_restarts=1,
             hidden=(16, 16),
-            epochs=15,
+            epochs=5,
         ),
-        "head": ["linear", "gaussian", MLPHead(epochs=15)],
+        "head": ["linear", "gaussian", MLPHead(epochs=5)],
     },
 }
 
@@ -65,7 +65,7 @@ CHECKED = [
     {"demixing": "linear", "head": "gaussian", "precision": "float32"},
     {"encoder": Encoder("mlp", epochs=3, n_features=8), "demixing": "linear", "head": "gaussian"},
     {
-        "demixing": Flow(objective="fdv", critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15),
+        "demixing": Flow(objective="fdv", critic_width=8, n_restarts=1, hidden=(16, 16), epochs=5),
         "head": LinearHead(weight_decay=1e-3),
         "precision": "float32",
     },
@@ -77,7 +77,7 @@ CHECKED = [
             critic_width=8,
             n_restarts=1,
             hidden=(16, 16),
-            epochs=15,
+            epochs=5,
         ),
         "head": "gaussian",
     },
@@ -114,9 +114,9 @@ def fitted(table):
                 critic_width=8,
                 n_restarts=1,
                 hidden=(16, 16),
-                epochs=15,
+                epochs=5,
             ),
-            "head": ["linear", "gaussian", MLPHead(epochs=15)],
+            "head": ["linear", "gaussian", MLPHead(epochs=5)],
         },
         {
             "demixing": Flow(
@@ -126,14 +126,14 @@ def fitted(table):
                 n_restarts=2,
                 blocks=(1, 2),
                 hidden=(16, 16),
-                epochs=15,
+                epochs=5,
             ),
-            "head": ["linear", "gaussian", MLPHead(epochs=15)],
+            "head": ["linear", "gaussian", MLPHead(epochs=5)],
         },
         {
             "demixing": "none",
             "augmentation": "none",
-            "head": [LinearHead(loss="cross-entropy"), "gaussian", MLPHead(loss="cross-entropy")],
+            "head": [LinearHead(loss="cross-entropy"), "gaussian", MLPHead(loss="cross-entropy", epochs=5)],
         },
         {"demixing": "linear", "augmentation": "permutation", "head": MLPHead(class_mass="balanced", epochs=10)},
         {"demixing": Linear(learn_from="all"), "head": "gaussian", "minority": ["rare"]},
@@ -181,7 +181,7 @@ def test_diagnostics_wait_until_they_are_asked_for(table, monkeypatch):
     "options",
     [
         {"demixing": "linear", "head": "linear"},
-        {"demixing": Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15), "head": "gaussian"},
+        {"demixing": Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=5), "head": "gaussian"},
     ],
 )
 def test_float32_on_request(table, options, tmp_path):
@@ -210,8 +210,8 @@ def test_same_seed_same_result_and_the_global_state_is_left_alone(table):
     numpy_state = np.random.get_state()[1].copy()  # noqa: NPY002
     first, second = (
         ECRTClassifier(
-            demixing=Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15),
-            head=["linear", "gaussian", MLPHead(epochs=15)],
+            demixing=Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=5),
+            head=["linear", "gaussian", MLPHead(epochs=5)],
             random_state=3,
         ).fit(X, y)
         for _ in range(2)
@@ -220,8 +220,8 @@ def test_same_seed_same_result_and_the_global_state_is_left_alone(table):
     np.testing.assert_array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
     np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
     other = ECRTClassifier(
-        demixing=Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=15),
-        head=["linear", "gaussian", MLPHead(epochs=15)],
+        demixing=Flow(critic_width=8, n_restarts=1, hidden=(16, 16), epochs=5),
+        head=["linear", "gaussian", MLPHead(epochs=5)],
         random_state=4,
     ).fit(X, y)
     assert not np.array_equal(first.predict_proba(X), other.predict_proba(X))
@@ -303,7 +303,7 @@ def test_one_feature():
         options = (
             SMALL_FLOW
             if demixing == "flow"
-            else {"demixing": demixing, "head": ["linear", "gaussian", MLPHead(epochs=15)]}
+            else {"demixing": demixing, "head": ["linear", "gaussian", MLPHead(epochs=5)]}
         )
         clf = ECRTClassifier(**options, random_state=0).fit(X, y)
         assert clf.score(X, y) > 0.9

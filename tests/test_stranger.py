@@ -13,7 +13,8 @@ from ecrt.cli import app
 from ecrt.runs.model_folder import open_run
 from stranger_files import make_files
 
-QUICK = ["--set", "model.demixing=none", "--set", "model.head=linear", "--set", "test_size=0"]
+SETTINGS = ("model.demixing=none", "head.kind=linear", "head.weight_decay=0.001", "test_size=0")
+QUICK = [word for setting in SETTINGS for word in ("--set", setting)]
 LEARNED = ("number", "category", "date")
 
 
