@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from ecrt import (
 from ecrt.augmentation import ClassSources
 from ecrt.cli import app
 from ecrt.data import ClassRoles
-from ecrt.errors import InputError
+from ecrt.errors import ECRTWarning, InputError
 from ecrt.estimators import inputs
 from ecrt.estimators.classifier import _by_weight
 from ecrt.estimators.inputs import weighted_rows
@@ -485,3 +486,18 @@ def test_weights_that_count_nothing_are_refused(one: Any, told: str) -> None:
     X, y, _ = problem()
     with pytest.raises(InputError, match=told):
         ECRTTransformer(random_state=0).fit(X, y, sample_weight=np.full(len(y), one))
+
+
+def test_copies_that_judge_each_other_are_said() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), np.arange(60) % 2
+    weight = rng.integers(1, 4, 60)
+    clf = ECRTClassifier(demixing="linear", head="linear", random_state=0)
+    with pytest.warns(ECRTWarning, match=f"makes {weight.sum()} rows of 60.*too good.*divide them by their mean"):
+        clf.fit(X, y, sample_weight=weight)
+    counts = np.column_stack([np.arange(30), np.arange(30) % 3]).repeat(2, axis=0)  # a line for each class
+    for rows, weights in [(X, np.ones(60)), (X, weight / weight.mean()), (counts, weight)]:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            inputs.weighted_rows(rows, y, weights)
+        assert not told

@@ -32,6 +32,9 @@ Array = NDArray[np.float64]
 MOST_COPIES = 100_000
 """Rows that whole weights may make of fewer; with larger weights rows stay single."""
 
+FEW_COPIES = 0.05
+"""So many copies, as a share of the rows, are made without a word."""
+
 LARGEST_TOTAL = 1e15
 """Beyond, one more row would no longer count."""
 
@@ -366,6 +369,15 @@ def weighted_rows(X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Wei
         rows = np.flatnonzero(weight)
         return WeightedRows(*_taken(rows, X, y), weight[rows])
     rows = np.sort(order[first]) if (copies == 1).all() else np.repeat(order[first], copies)
+    if sample_weight is not None and copies.sum() > (1 + FEW_COPIES) * len(first):
+        # A table of counts has a line for each class beside the same values; its copies were seen.
+        alike = len(first) - len(np.unique(row_hashes(_as_rows(X))[order[first]]))
+        if alike <= FEW_COPIES * len(first):
+            warn_user(
+                f"sample_weight makes {copies.sum():,} rows of {len(first):,}. One copy of a row may judge what was "
+                "learned from another: held-out figures are then too good, and what knows rows by heart is preferred. "
+                "If your weights say how much a row matters, and not how often it was seen, divide them by their mean."
+            )
     return WeightedRows(*_taken(rows, X, y))
 
 
