@@ -144,6 +144,9 @@ def test_units_that_look_alike(units, said):
     (["12:30 pm", "1:59:30 am", "9:15 am"], [45000, 7170, 33300], ""),
     (["12:30", "23:59", "9:15"], [45000, 86340, 33300], ""),
     (["120:30", "36:15", "9:15"], [433800, 130500, 33300], ""),
+    (["3:13.25", "2:38.5", "1:02:03"], [193.25, 158.5, 3723], ""),
+    (["3:13", "2:38", "1:59.5"], [193, 158, 119.5], ""),
+    (["3:13"] * 10 + ["1:59.5"], [193] * 10 + [119.5], ""),
 ])  # fmt: skip
 def test_times_of_two_and_three_parts_keep_their_order(words, seconds, said):
     reading, typed = decide(words * 20)
@@ -181,6 +184,14 @@ def test_years_of_two_digits_do_not_jump(first, last):
     assert f"Years of two digits are read as {said}." in reading.note
     again, _ = read_columns(pd.DataFrame({"x": [f"3.4.{last % 100:02d}"]}, dtype=str), [reading])
     assert again["x"].dt.year.tolist() == [last]  # also of a row alone
+
+
+def test_years_of_two_digits_behind_the_name_of_a_month():
+    reading, typed = decide([f"{1 + row % 28:02d}-{('Mar', 'Oct')[row % 2]}-{85 + row % 9}" for row in range(ROWS)])
+    assert (reading.writing, typed.iloc[1]) == ("day month year", pd.Timestamp("1986-10-02"))
+    assert "Years of two digits are read as 1985 to 1993." in reading.note
+    again, _ = read_columns(pd.DataFrame({"x": ["3-Apr-68"]}, dtype=str), [reading])
+    assert again["x"].dt.year.tolist() == [1968]
 
 
 def test_years_of_two_digits_lie_near_those_of_four():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import zipfile
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
@@ -162,6 +164,17 @@ def test_question_marks_are_missing_values(tmp_path):
     assert data.ids["row"].tolist() == [0, 1]
 
 
+def with_password() -> bytes:
+    """A zip file that says of its only file that it is encrypted."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a.csv", "x,label\n1,0\n")
+    content = bytearray(packed.getvalue())
+    content[6] |= 1
+    content[content.find(b"PK\1\2") + 8] |= 1
+    return bytes(content)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -178,6 +191,9 @@ def test_question_marks_are_missing_values(tmp_path):
         ("a.xls", b"", "Save it as CSV"),
         ("a.dat", b"", "what kind of file"),
         ("a.csv.gz", gzip.compress(b"x\n1\n", mtime=0)[:-9], "cannot be read"),
+        ("a.json", b'[{"x": 1, "x": 2, "label": 0}]', r"a.json cannot be read: .* \['x'\] more than once"),
+        ("a.jsonl", b'{"x": 1, "x": 2, "label": 0}', r"\['x'\] more than once"),
+        ("a.zip", with_password(), "a.zip cannot be read: .* password"),
     ],
 )
 def test_files_that_cannot_be_used_are_named(tmp_path, name, content, message):

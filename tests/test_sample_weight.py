@@ -36,7 +36,7 @@ from ecrt import (
 from ecrt.augmentation import ClassSources
 from ecrt.cli import app
 from ecrt.data import ClassRoles
-from ecrt.errors import InputError
+from ecrt.errors import ECRTWarning, InputError
 from ecrt.estimators import inputs
 from ecrt.estimators.classifier import _by_weight
 from ecrt.estimators.inputs import weighted_rows
@@ -184,8 +184,11 @@ class TestFractions:
         monkeypatch.setattr(inputs, "MOST_COPIES", 200)
         X, y, times = problem()
         rows = weighted_rows(X, y, times * 100)
-        np.testing.assert_array_equal(rows.X, X[times > 0])
-        np.testing.assert_array_equal(rows.weight, times[times > 0] * 100)
+        found, kept = np.argsort(rows.X[:, 0]), np.flatnonzero(times)[np.argsort(X[times > 0, 0])]
+        np.testing.assert_array_equal(rows.X[found], X[kept])
+        np.testing.assert_array_equal(rows.weight[found], times[kept] * 100)
+        with pytest.raises(InputError, match="up to 200 rows in all"):
+            ECRTRegressor().fit(X, y, sample_weight=times * 100)
         clf = ECRTClassifier(demixing="linear", head=LINEAR, random_state=0).fit(X, y, sample_weight=times * 100)
         assert clf.class_counts_.sum() == times.sum() * 100
 
@@ -485,3 +488,34 @@ def test_weights_that_count_nothing_are_refused(one: Any, told: str) -> None:
     X, y, _ = problem()
     with pytest.raises(InputError, match=told):
         ECRTTransformer(random_state=0).fit(X, y, sample_weight=np.full(len(y), one))
+
+
+def test_copies_of_a_row_judge_nothing_that_learned_from_it() -> None:
+    """Labels are noise: a row by heart is known again in its copies, and nowhere else."""
+    rng = np.random.default_rng(0)
+    X, y, times = rng.normal(size=(200, 5)), rng.integers(0, 3, 200), rng.integers(1, 5, 200)
+    for given in ({"sample_weight": times}, {}):
+        rows = (X, y) if given else repeated(X, y, times=times)
+        clf = ECRTClassifier(demixing="none", head=("linear", "trees"), random_state=0).fit(*rows, **given)
+        assert clf.verdict_.startswith("No transfer") or "no better than by chance" in clf.verdict_
+        assert min(one.held_out for one in clf.members_) > 1.0  # of log(3) by chance
+        np.testing.assert_array_equal(clf.class_counts_, np.bincount(y, times))
+
+
+def test_copies_are_repeated_where_a_part_cannot_weigh_them_and_that_is_said() -> None:
+    rng = np.random.default_rng(0)
+    X, times = rng.normal(size=(60, 2)), rng.integers(1, 4, 60)
+    message = f"ECRTRegressor repeats rows.*{times.sum()} rows are made of 60.*too good"
+    for rows, given in (((X, X[:, 0]), {"sample_weight": times}), (repeated(X, X[:, 0], times=times), {})):
+        with pytest.warns(ECRTWarning, match=message):
+            ECRTRegressor(head="linear", random_state=0).fit(*rows, **given)
+
+
+def test_equal_rows_of_a_table_of_counts_are_no_copies() -> None:
+    values = np.column_stack([np.arange(30), np.arange(30) % 3]).repeat(2, axis=0)  # a line for each class
+    y, times = np.arange(60) % 2, np.random.default_rng(0).integers(1, 4, 60)
+    rows = weighted_rows(values, y, times)
+    assert rows.weight is None
+    assert len(rows.y) == times.sum()
+    few = np.where(np.arange(60) == 7, 3, 1)  # hardly any copy
+    assert weighted_rows(np.arange(60.0)[:, None], y, few).weight is None

@@ -25,7 +25,9 @@ NAN = float("nan")
         ("1_000", NAN, NAN, ""),
         ("$1,200.50", 1200.5, NAN, "$"), ("Fr. 3.50", 3.5, NAN, "Fr."), ("3,50 €", NAN, 3.5, "€"),
         ("12.5%", 12.5, NAN, "%"),
-        ("-$3.5", -3.5, NAN, "$"), ("(3.5)", -3.5, NAN, ""), ("3.5-", -3.5, NAN, ""), ("(3.5", NAN, NAN, ""),
+        ("-$3.5", -3.5, NAN, "$"), ("(3.5)", -3.5, NAN, ""), ("3.5-", -3.5, NAN, ""), ("€ 93,-", NAN, 93, "€"),
+        ("93.-", 93, NAN, ""), ("-93,-- EUR", NAN, -93, "EUR"), ("CHF 1'093.\u2014", 1093, NAN, "CHF"),
+        ("NT$1,200.50", 1200.5, NAN, "NT$"), ("xy 5", NAN, NAN, ""), ("xy. 5", NAN, NAN, ""), ("(3.5", NAN, NAN, ""),
         ("$2.1M", 2.1e6, NAN, "$"), ("-$859K", -859e3, -859e3, "$"), ("EUR 2,5 Mio.", NAN, 2.5e6, "EUR"),
         ("3.5 bn USD", 3.5e9, NAN, "USD"), ("2m€", 2e6, 2e6, "€"), ("12 K", 12, 12, "K"), ("$5/h", 5, 5, "$ /h"),
         ("\u22123.5", -3.5, NAN, ""), ("5 kg", 5, 5, "kg"), ("Room 5", NAN, NAN, ""), ("nan", NAN, NAN, ""),
@@ -58,6 +60,9 @@ def test_times_and_hexadecimal_numbers():
     words = ["00:01", "1:02:03", "12:00 am", "1:30 p.m.", "0x1F", "noon"]
     np.testing.assert_equal(parse(words, "time"), [60, 3723, 0, 48600, NAN, NAN])
     np.testing.assert_equal(parse(words, "minutes:seconds"), [1, 3723, 0, 48600, NAN, NAN])
+    laps = ["3:13.5", "0:07,25", "1:02:03.5", "3:13.5:07", "3:13."]
+    np.testing.assert_equal(parse(laps, "minutes:seconds"), [193.5, 7.25, 3723.5, NAN, NAN])
+    np.testing.assert_equal(parse(laps, "time"), [NAN, NAN, 3723.5, NAN, NAN])
     np.testing.assert_equal(parse(words, "hexadecimal"), [NAN] * 4 + [31, NAN])
 
 
@@ -71,7 +76,9 @@ def test_times_and_hexadecimal_numbers():
         ("2021-01-01 01:00-0230", "year-month-day", "2021-01-01T03:30"), ("3/4/68", "day.month.year", "2068-04-03"),
         ("3/4/69", "month/day/year", "1969-03-04"), ("3/4-69", "month/day/year", "NaT"),
         ("Mi., 3. März 2021", "day month year", "2021-03-03"), ("2nd déc 2021", "day month year", "2021-12-02"),
-        ("3 Foo 2021", "day month year", "NaT"), ("May 1st, 2021 12:30 AM", "month day year", "2021-05-01T00:30"),
+        ("3 Foo 2021", "day month year", "NaT"),
+        ("03-Mar-21", "day month year", "2021-03-03"), ("3 MAY 70 14:05", "day month year", "1970-05-03T14:05"),
+        ("May 1st, 2021 12:30 AM", "month day year", "2021-05-01T00:30"),
         ("20210203", "yearmonthday", "2021-02-03"), ("2021-2", "year-month", "2021-02-01"),
         ("02.2021", "month/year", "2021-02-01"),
     ],

@@ -18,9 +18,11 @@ from ecrt.data.columns import (
     ABSENT,
     DATES,
     DAY_FIRST,
+    LAP,
     MONTH_FIRST,
     PLAIN,
     SCALED,
+    SHORT_YEARS,
     SPECIAL,
     TIME,
     TYPES,
@@ -314,8 +316,10 @@ def _kind_of_time(cells: Cells) -> tuple[str, str]:
     """Whether 42:16 means minutes and seconds rather than hours and minutes; and a note if that had to be judged.
 
     Beside values of three parts, 42:16 must not be longer than 1:15:50. A clock has hours up to 23, of two digits in
-    part of the day; the hours that some durations have in front of their minutes are few.
+    part of the day; the hours that some durations have in front of their minutes are few. 3:13.5 settles it.
     """
+    if any(LAP.fullmatch(word) and not TIME.fullmatch(word) for word in cells.present):
+        return "minutes:seconds", ""
     parts = [(word, *found.groups()) for word in cells.present if (found := TIME.fullmatch(word)) is not None]
     short = [(word, int(first)) for word, first, _, third, _ in parts if third is None]
     long = [first for _, first, _, third, _ in parts if third is not None]
@@ -373,7 +377,7 @@ def _as_date(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Colu
         writing = DAY_FIRST if hints.day_first or pointed else MONTH_FIRST
         order = "day, month" if writing == DAY_FIRST else "month, day"
         unsure = "" if pointed else f"{word!r} is read as {order}, year: no value tells which is which."
-    if writing not in (DAY_FIRST, MONTH_FIRST):
+    if writing not in SHORT_YEARS:
         return ColumnReading(name="", kind="date", writing=writing), unsure
     first, note = _first_year([one["year"] for word in cells.present if (one := DATES[writing].fullmatch(word))])
     return ColumnReading(name="", kind="date", writing=writing, first_year=first, note=note), unsure

@@ -71,8 +71,9 @@ PREFIXED = re.compile(
 WITH_UNIT = re.compile(
     r"(?P<open>\()?(?P<sign>[+-])?\s*(?P<prefix>[^\W\d_]{1,3}\.?|[^\W\d_]{0,3}[$€£¥₹]|)\s*(?P<inner>[+-])?"
     rf"(?P<number>[0-9.,](?:[0-9.,' ]*[0-9.,])?{EXPONENT})\s*"
-    r"(?P<suffix>[^\d\s+(),;:_-][^\d+(),;:_-]{0,11})?(?P<minus>-)?\)?"
+    r"(?:(?<=[.,])(?:--?|\u2014)\s*)?(?P<suffix>[^\d\s+(),;:_-][^\d+(),;:_-]{0,11})?(?P<minus>-)?\)?"
 )
+"""A number and what stands around it; 5,- has no cents."""
 
 
 def size_of(unit: str) -> float | None:
@@ -118,11 +119,12 @@ class WrittenNumbers:
         found = WITH_UNIT.fullmatch(word.translate(SPELLINGS))
         if found is None or (found["open"] is not None) != word.endswith(")"):
             return
-        if found["prefix"] and found["prefix"].lower() not in CURRENCIES:
+        prefix = found["prefix"]
+        if prefix and prefix.lower() not in CURRENCIES and prefix[-1] not in "$€£¥₹":  # NT$ is one, too
             return
         signs = [found["open"], found["sign"], found["inner"], found["minus"]]
         negative = (signs.count("-") + signs.count("(")) % 2
-        prefix, suffix, factor = found["prefix"], (found["suffix"] or "").strip(), -1.0 if negative else 1.0
+        suffix, factor = (found["suffix"] or "").strip(), -1.0 if negative else 1.0
         size = SIZE.fullmatch(suffix)
         if size is not None and (prefix or size["currency"]):
             suffix, factor = size["currency"] or "", factor * SIZES[size["size"].lower()]
@@ -196,18 +198,22 @@ def _seconds(time: re.Match[str]) -> float:
 
 def _minutes_first(time: re.Match[str]) -> float:
     first, second, third, half = time.groups()
-    return _seconds(time) if third or half else 60.0 * int(first) + int(second)
+    return _seconds(time) if third or half else 60.0 * int(first) + float(second.replace(",", "."))
 
 
-TIME = re.compile(r"([0-9]{1,3}):([0-9]{2})(?::([0-9]{2}(?:[.,][0-9]+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?")
+_REST = r"(?::([0-9]{2}(?:[.,][0-9]+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?"
+TIME = re.compile("([0-9]{1,3}):([0-9]{2})" + _REST)
+LAP = re.compile("([0-9]{1,3}):([0-9]{2}(?:[.,][0-9]+$)?)" + _REST)
+"""A time, or minutes and seconds with a fraction."""
+
 SPECIAL: dict[str, tuple[re.Pattern[str], Callable[[re.Match[str]], float]]] = {
     "time": (TIME, _seconds),
-    "minutes:seconds": (TIME, _minutes_first),
+    "minutes:seconds": (LAP, _minutes_first),
     "hexadecimal": (re.compile("0[xX][0-9a-fA-F]{1,13}"), lambda found: float(int(found[0], 16))),
 }
 """Numbers of another kind: times such as 12:30, read as seconds, and 0x1F.
 
-In a column of minutes and seconds, such as 42:16, values of three parts have hours, too.
+In a column of minutes and seconds, such as 42:16 or 3:13.5, values of three parts have hours, too.
 """
 
 CLOCK = (
@@ -223,7 +229,7 @@ DATES = {
         "day.month.year": r"(?P<day>\d{1,2})(?P<mark>[./-])(?P<month>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})" + CLOCK,
         "month/day/year": r"(?P<month>\d{1,2})(?P<mark>[./-])(?P<day>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})" + CLOCK,
         "day month year": r"(?:[^\W\d_]{2,}\.?,?\s+)?(?P<day>\d{1,2})(?:\.|st|nd|rd|th)?[\s-]*"
-        r"(?P<name>[^\W\d_]{3,})\.?[\s,-]*(?P<year>\d{4})" + CLOCK,
+        r"(?P<name>[^\W\d_]{3,})\.?[\s,-]*(?P<year>\d{4}|\d{2})" + CLOCK,
         "month day year": r"(?:[^\W\d_]{3,},?\s+)?(?P<name>[^\W\d_]{3,})\.?\s*(?P<day>\d{1,2})(?:st|nd|rd|th)?,?\s+"
         r"(?P<year>\d{4})" + CLOCK,
         "yearmonthday": YEAR + r"(?P<month>0[1-9]|1[0-2])(?P<day>0[1-9]|[12]\d|3[01])",
@@ -232,6 +238,9 @@ DATES = {
     }.items()
 }
 YEAR_FIRST, DAY_FIRST, MONTH_FIRST = "year-month-day", "day.month.year", "month/day/year"
+SHORT_YEARS = (DAY_FIRST, MONTH_FIRST, "day month year")
+"""Ways of writing in which years may have two digits."""
+
 MONTHS = [
     ("jan", "ene"), ("feb", "fév", "fev"), ("mar", "mär", "maer", "mrz"), ("apr", "avr", "abr"), ("may", "mai"),
     ("jun", "juin"), ("jul", "juil"), ("aug", "aoû", "aou", "ago"), ("sep",), ("oct", "okt"), ("nov",),
@@ -505,7 +514,7 @@ class Cells:
         found = parse(self.text, writing, first_year or FIRST_YEAR)
         if writing in DATES:
             return np.where(np.isnat(self.dates), found, self.dates)
-        seconds = SPECIAL[writing][0] is TIME and is_timedelta64_dtype(self.dtype)
+        seconds = SPECIAL[writing][0] in (TIME, LAP) and is_timedelta64_dtype(self.dtype)
         return np.where(self.stored, self.numbers.values["."], found) if seconds else found
 
     @cached_property

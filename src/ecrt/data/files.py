@@ -47,9 +47,9 @@ MARKS = {b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32", b"\xff\xfe": "utf
 """How text of some encodings begins."""
 
 UNREADABLE = (
-    OSError, EOFError, ValueError, RecursionError, csv.Error, zipfile.BadZipFile, zlib.error, lzma.LZMAError
+    OSError, EOFError, ValueError, RuntimeError, csv.Error, zipfile.BadZipFile, zlib.error, lzma.LZMAError
 )  # fmt: skip
-"""What readers raise of a damaged file."""
+"""What readers raise of a damaged file, or of one with a password."""
 
 SEPARATORS = ";\t|,"
 """Signs between the values of a line; if two fit equally well, the first is taken."""
@@ -187,7 +187,7 @@ class TableFile:
         records: Any = []
         if not lines:
             try:
-                records = json.loads(text)
+                records = json.loads(text, object_pairs_hook=_record)
             except json.JSONDecodeError:
                 lines = "\n" in text.strip()
                 if not lines:
@@ -195,7 +195,7 @@ class TableFile:
         for number, line in enumerate(text.split("\n") if lines else (), start=1):
             if line.strip():
                 try:
-                    records.append(json.loads(line))
+                    records.append(json.loads(line, object_pairs_hook=_record))
                 except json.JSONDecodeError as error:
                     raise self._error(f" cannot be read: line {number} is not JSON: {error}") from error
         if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
@@ -328,6 +328,14 @@ class TableFile:
             )
         table.columns = pd.Index([name or f"Unnamed: {place}" for place, name in enumerate(names)])
         return table.drop(columns=table.columns[empty])
+
+
+def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = Counter(name for name, _ in pairs)
+    if len(names) < len(pairs):
+        repeated = [name for name, count in names.items() if count > 1]
+        raise ValueError(f"a record has the names {repeated} more than once")
+    return dict(pairs)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

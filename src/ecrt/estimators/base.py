@@ -411,7 +411,8 @@ class FitBase(Composed):
 
     def _class_counts(self, labels: NDArray[np.int64], weight: Array | None) -> NDArray[Any]:
         """How often each class occurs; ``weight`` of the rows, ``None`` where all count for one."""
-        return np.bincount(labels, weight, minlength=len(self.classes_))
+        counts = np.bincount(labels, weight, minlength=len(self.classes_))
+        return counts if weight is None or (weight != np.rint(weight)).any() else np.rint(counts).astype(np.int64)
 
     def _learn_rows(self, X: Any, y: Any) -> tuple[Array, NDArray[Any]]:
         """X as numbers and y checked; how X is read is learned on the way."""

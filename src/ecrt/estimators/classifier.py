@@ -44,9 +44,9 @@ from ecrt.estimators.inputs import (
     read_dataset,
     read_labels,
     read_target_arrays,
+    repeated_rows,
     stream_of,
     weighted_rows,
-    whole_weights_only,
 )
 from ecrt.estimators.preset import paper_options
 from ecrt.flows import ClassPrior, Demixer, SourcePrior, class_moments
@@ -281,9 +281,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             a second time with what these rows are likely to be, and become members if held-out rows are then predicted
             better by a standard error; ``unlabelled_verdict_`` says so. A fit takes some four times as long.
         sample_weight : how often each row occurs. Whole numbers are as good as rows that are repeated, in any order,
-            and 0 as good as rows that are left out. Other weights, and those that make more than 100,000 rows, weigh in
-            every count, mean, variance and loss; they go with one label for each row, and neither with an encoder that
-            is trained, nor with ``selection``, ``X_unlabelled``, or augmentation by ``Borrowed`` or ``Kernel``.
+            and 0 as good as rows that are left out. Weights count in every number, mean, variance and loss. Several
+            labels for each row, an encoder that is trained, ``selection``, ``X_unlabelled`` and augmentation by
+            ``Borrowed`` or ``Kernel`` take whole numbers alone, and repeat rows.
         """
         stream = stream_of(X, y)
         if stream is not None:
@@ -291,10 +291,9 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
                 stream, X_unlabelled=X_unlabelled is not None, sample_weight=sample_weight is not None
             )
         rows = weighted_rows(X, y, sample_weight)
-        X, y, weight = rows
-        several = has_several_labels(X, y)
+        several = has_several_labels(rows.X, rows.y)
         self._check_parts(self._rules(several))
-        self._check_weights(rows, several, X_unlabelled)
+        X, y, weight, _ = self._weighed(rows, several, X_unlabelled)
         if several:
             if self.selection is not None:
                 raise InputError("selection needs one label for each row: use selection=None for multi-label data.")
@@ -342,13 +341,13 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             raise InputError("The last fit used unlabelled rows: give refit X_unlabelled as well, or fit again.")
         rows = weighted_rows(X, None if isinstance(X, Dataset) else y, sample_weight)
         X_unlabelled = X_unlabelled if self.unlabelled_used_ else None
-        self._check_weights(rows, self.multilabel_, X_unlabelled)
+        rows = self._weighed(rows, self.multilabel_, X_unlabelled)
         if self.multilabel_:
             return self._fit_labels(rows.X, rows.y, before)
         return self._fit_classes(rows.X, rows.y, X_unlabelled, before, rows.weight)
 
-    def _check_weights(self, rows: WeightedRows, several: bool, X_unlabelled: Any) -> None:
-        """Refuse weights that are no repetition of rows where some part cannot use them."""
+    def _weighed(self, rows: WeightedRows, several: bool, X_unlabelled: Any) -> WeightedRows:
+        """Rows with their weights, or repeated where some part cannot use weights."""
         lends = isinstance(self._parts("augmentation")[0], Borrowed | Kernel)
         cannot = {
             "Multi-label data": several,
@@ -357,8 +356,8 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
             "X_unlabelled": X_unlabelled is not None,
             f"augmentation={self.augmentation!r}": lends,
         }
-        for who in (name for name, true in cannot.items() if true):
-            whole_weights_only(rows, who)
+        who = next((name for name, true in cannot.items() if true), None)
+        return rows if who is None else repeated_rows(rows, who)
 
     def _rules(self, several: bool | None = None) -> Iterator[Rule]:
         """Options that have an effect only with some others; ``several``: whether rows have several labels."""

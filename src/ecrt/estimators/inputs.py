@@ -30,7 +30,10 @@ from ecrt.stages.encoding import RESIDENT_BYTES
 Array = NDArray[np.float64]
 
 MOST_COPIES = 100_000
-"""Rows that whole weights may make of fewer; with larger weights rows stay single."""
+"""Rows that whole weights may make of fewer."""
+
+FEW_COPIES = 0.05
+"""So many copies, as a share of the rows, are learned from like other rows."""
 
 LARGEST_TOTAL = 1e15
 """Beyond, one more row would no longer count."""
@@ -321,24 +324,28 @@ def read_labels(y: Any) -> tuple[Labelled, NDArray[Any]]:
 # --- weights of rows --------------------------------------------------------------------------------------------------
 #
 # A row of weight two counts as one that occurs twice. A fit splits rows, folds them and draws from them, so what it
-# finds depends on the order of rows and on how copies are written. Where whole weights repeat rows, or rows occur more
-# than once, they are therefore brought into a form that depends on neither: equal rows together, in an order of their
-# contents.
+# finds depends on the order of rows and on how copies are written. Where rows weigh or occur more than once, they are
+# therefore brought into a form that depends on neither: in an order of their contents, each once with its weight, so
+# that no copy judges what was learned from another. Equal rows of a table of counts are no copies: they were seen.
 
 
 class WeightedRows(NamedTuple):
-    """Rows to learn from; ``weight`` is what each counts for, ``None`` where all count for one."""
+    """Rows to learn from.
+
+    ``weight`` is what each counts for, ``None`` where all count for one; ``most``: rows that it may make of them.
+    """
 
     X: Any
     y: Any
     weight: Array | None = None
+    most: float = np.inf
 
 
 def weighted_rows(X: Any, y: Any, sample_weight: ArrayLike | None = None) -> WeightedRows:
-    """Rows that are repeated as whole weights say, in an order that depends on what they hold alone.
+    """Rows in an order that depends on what they hold alone, and what each counts for.
 
-    Rows that are all different and weigh 1 stay as they are, as do those with weights that are no whole numbers or make
-    too many rows, which are given back. The weights of equal rows are added up first; rows of weight 0 are left out.
+    Rows that are all different and weigh 1 stay as they are. The weights of equal rows are added up first; rows of
+    weight 0 are left out. Rows of which hardly any is a copy, and those of a table of counts, are repeated instead.
     """
     if isinstance(X, Dataset):
         if sample_weight is not None:
@@ -357,16 +364,26 @@ def weighted_rows(X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Wei
     order = np.lexsort((weight, hashes))
     order = order[weight[order] > 0]
     first = np.unique(hashes[order], return_index=True)[1]
-    total = np.add.reduceat(weight[order], first)
-    copies, most = (
-        np.rint(total).astype(np.int64),
-        np.inf if sample_weight is None else max(MOST_COPIES, 2 * len(first)),
-    )
-    if copies.sum() > most or not np.allclose(total, copies, rtol=1e-9, atol=0):
+    copies = _as_copies(np.add.reduceat(weight[order], first))
+    if copies is None:
         rows = np.flatnonzero(weight)
         return WeightedRows(*_taken(rows, X, y), weight[rows])
-    rows = np.sort(order[first]) if (copies == 1).all() else np.repeat(order[first], copies)
-    return WeightedRows(*_taken(rows, X, y))
+    rows = order[first]
+    if (copies == 1).all():
+        return WeightedRows(*_taken(np.sort(rows), X, y))
+    most = np.inf if sample_weight is None else max(MOST_COPIES, 2 * len(rows))
+    # A table of counts has a line for each class beside the same values.
+    same_values = len(rows) - len(np.unique(row_hashes(_as_rows(X))[rows]))
+    many = copies.sum() > (1 + FEW_COPIES) * len(rows) and same_values <= FEW_COPIES * len(rows)
+    if many or copies.sum() > most:
+        return WeightedRows(*_taken(rows, X, y), copies.astype(np.float64), most)
+    return WeightedRows(*_taken(np.repeat(rows, copies), X, y))
+
+
+def _as_copies(weight: Array) -> NDArray[np.int64] | None:
+    """Weights as whole numbers, ``None`` if they are none."""
+    copies = np.rint(weight).astype(np.int64)
+    return copies if np.allclose(weight, copies, rtol=1e-9, atol=0) else None
 
 
 def checked_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
@@ -402,14 +419,22 @@ def checked_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
     return weight
 
 
-def whole_weights_only(rows: WeightedRows, who: str) -> tuple[Any, Any]:
-    """X and y of rows that count for one each; other weights are refused."""
-    if rows.weight is not None:
+def repeated_rows(rows: WeightedRows, who: str) -> WeightedRows:
+    """Rows that count for one each, repeated as whole weights say; other weights are refused, and so are too many."""
+    if rows.weight is None:
+        return rows
+    copies = _as_copies(rows.weight)
+    if copies is None or copies.sum() > rows.most:
         raise InputError(
             f"{who} takes whole numbers as sample_weight, which repeat rows, up to {MOST_COPIES:,} rows in all; yet "
             f"rows have weights such as {rows.weight[rows.weight != 1][0]:g}. Round the weights, or do without that."
         )
-    return rows.X, rows.y
+    warn_user(
+        f"{who} repeats rows as they weigh or occur: {copies.sum():,} rows are made of {len(copies):,}. One copy of a "
+        "row may judge what was learned from another: held-out figures are then too good, and what knows rows by heart "
+        "is preferred."
+    )
+    return WeightedRows(*_taken(np.repeat(np.arange(len(copies)), copies), rows.X, rows.y))
 
 
 def _taken(rows: NDArray[np.int64], X: Any, y: Any) -> tuple[Any, Any]:

@@ -37,9 +37,9 @@ from ecrt.estimators.inputs import (
     labelled_items,
     read_target_arrays,
     refuse_dates,
+    repeated_rows,
     rows_to_score,
     weighted_rows,
-    whole_weights_only,
 )
 from ecrt.estimators.preset import paper_options
 from ecrt.flows import SourcePrior
@@ -171,7 +171,7 @@ class ECRTRegressor(RegressorMixin, ECRTPredictor):
         sample_weight : how often each row occurs, whole numbers; see ``ECRTClassifier.fit``.
         """
         self._check_parts(self._rules())
-        X, y = whole_weights_only(weighted_rows(X, y, sample_weight), "ECRTRegressor")
+        X, y, *_ = repeated_rows(weighted_rows(X, y, sample_weight), "ECRTRegressor")
         inputs, targets = self._read_targets(X, y)
         regions = TargetRegions.learn(targets)
         n_inputs = torch.as_tensor(item_of(X, 0)[0]).numel() if isinstance(X, Dataset) else inputs.shape[1]

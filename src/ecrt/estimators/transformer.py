@@ -20,7 +20,7 @@ from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
 from ecrt.estimators.base import ECRTBase, Minority, all_or_nothing, input_errors
 from ecrt.estimators.export import ServedModel
-from ecrt.estimators.inputs import WeightedRows, in_numpy, like_input, stream_of, weighted_rows, whole_weights_only
+from ecrt.estimators.inputs import WeightedRows, in_numpy, like_input, repeated_rows, stream_of, weighted_rows
 from ecrt.stages import Demixing, Flow, Linear, NoDemixing, Role, demix
 from ecrt.stages.demixing import Incidences
 from ecrt.stages.parts import Rule, changed_options
@@ -92,8 +92,8 @@ class ECRTTransformer(ECRTBase):
             X, y = scan.X, scan.classes[scan.y]
         found = weighted_rows(X, y, sample_weight) if stream is None else WeightedRows(X, y)
         if self._encoder.trains:
-            whole_weights_only(found, "An encoder that is trained")
-        X, y, weight = found
+            found = repeated_rows(found, "An encoder that is trained")
+        X, y, weight, _ = found
         items, labels = self._read_classes(X, y)
         counts = self._class_counts(labels, weight) if stream is None else stream.scan().counts
         roles = assign_roles(counts, self.classes_, minority=self.minority, **self._learners)

@@ -20,7 +20,7 @@ from ecrt.data.minority import minority_mask
 from ecrt.errors import InputError
 from ecrt.estimators.base import ClassProbabilities, Costs, EstimatorBase, Minority, Prior, Session, all_or_nothing
 from ecrt.estimators.export import ServedModel
-from ecrt.estimators.inputs import weighted_rows, whole_weights_only
+from ecrt.estimators.inputs import repeated_rows, weighted_rows
 from ecrt.estimators.saved import CLASSES, DECIDED, DEMIXED, INPUT, check_classes, check_decision, declare, refuse
 from ecrt.flows import Demixer, LinearDemixing, SharedPrior
 from ecrt.io import attributes as saved
@@ -368,8 +368,8 @@ class BaselineClassifier(ClassProbabilities, EstimatorBase):
         self._check_parts(self._rules())
         found = weighted_rows(X, y, sample_weight)
         if self._encoder.trains or any(self.rival.overrides(hook) for hook in ROWS_COUNT_EQUALLY):
-            whole_weights_only(found, f"method={self.rival!r}, or an encoder that is trained,")
-        X, y, weight = found
+            found = repeated_rows(found, f"method={self.rival!r}, or an encoder that is trained,")
+        X, y, weight, _ = found
         items, labels = self._read_classes(X, y)
         counts = self._class_counts(labels, weight)
         everyone = np.ones(len(counts), dtype=bool)
