@@ -391,15 +391,19 @@ def _interrupt():
     raise KeyboardInterrupt
 
 
+def _terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("how", [_interrupt, lambda: os.kill(os.getpid(), signal.SIGTERM)])
-def test_a_streamed_fit_goes_on_where_it_was_stopped(data, mapped, tmp_path, monkeypatch, how):
-    head = (LinearHead(), GaussianHead(), MLPHead(hidden=(8,), epochs=3), MLPHead(hidden=(8,), epochs=2, mixup=0.2))
+@pytest.mark.parametrize("head", [(LinearHead(), GaussianHead()), MLPHead(hidden=(16,), epochs=3, mixup=0.2)])
+@pytest.mark.parametrize(("how", "every"), [(_interrupt, 1000.0), (_terminate, 0.0)])
+def test_a_streamed_fit_goes_on_where_it_was_stopped(data, mapped, tmp_path, monkeypatch, head, how, every):
     clf = ECRTClassifier(head=head, demixing=("none", "linear"), random_state=0)
     wanted = clf.fit(mapped, data[1]).predict_proba(data[2])
     clf.set_params(checkpoint=tmp_path / "kept")
-    monkeypatch.setattr(checkpoints, "EVERY", 0.0)
-    for number in (20, 8, 14):  # of 12 in a pass: in the one for the moments, and in both for the heads
+    monkeypatch.setattr(checkpoints, "EVERY", every)
+    for number in (30, 8):  # of 12 in a pass: all is done up to the last one, which is then stopped again
         with monkeypatch.context() as patch:
             _stopped_at(number, patch, how)
             with pytest.raises((KeyboardInterrupt, TerminatedError)):
@@ -426,7 +430,7 @@ def test_the_command_goes_on_from_a_checkpoint(data, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "EVERY", 0.0)
     words += [str(tmp_path / "again"), "--checkpoint", str(tmp_path / "kept")]
     with monkeypatch.context() as patch:
-        _stopped_at(15, patch, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        _stopped_at(15, patch, _terminate)
         result = CliRunner().invoke(app, words)
     assert result.exit_code == 143
     assert "The same command goes on from" in result.output

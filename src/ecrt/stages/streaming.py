@@ -208,7 +208,8 @@ def _learned(
         else:
             sources = _read_for_heads(tried, heads, demixed, target, stream, sources)
             if kept is not None:
-                states = [None if head is None else head.state() for head in heads]
+                # Copies: they are written when it is time, and heads change what they hold.
+                states = [None if head is None else copy.deepcopy(head.state()) for head in heads]
                 kept.end({"sources": [*map(_packed, sources.values())], "heads": states})
         for one, head in zip(tried, heads, strict=True):
             if head is not None:
