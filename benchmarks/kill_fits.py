@@ -26,7 +26,17 @@ import numpy as np
 import torch
 from sklearn.datasets import make_classification
 
-from ecrt import BaselineClassifier, ECRTClassifier, ECRTRegressor, Encoder, Flow, MLPHead, checkpoints, compare
+from ecrt import (
+    BaselineClassifier,
+    ECRTClassifier,
+    ECRTRegressor,
+    Encoder,
+    Flow,
+    LinearHead,
+    MLPHead,
+    checkpoints,
+    compare,
+)
 from ecrt.data import streams
 from ecrt.embedding import embed, make_backbone, text_items
 from ecrt.selection import PseudoMinority
@@ -42,7 +52,7 @@ FITS = {
     "head": lambda: ECRTClassifier(demixing="linear", head=MLP),
     "selection": lambda: ECRTClassifier(selection=PseudoMinority(trials=6), head=MLP),
     "regressor": lambda: ECRTRegressor(demixing=Flow(epochs=20, batch_size=128), head=MLP),
-    "stream": lambda: ECRTClassifier(demixing="linear", head=("linear", MLP)),
+    "stream": lambda: ECRTClassifier(demixing="linear", head=(LinearHead(weight_decay=1e-3), MLPHead(epochs=5))),
     "GAN": lambda: BaselineClassifier(method="cgan"),
 }
 
@@ -78,8 +88,8 @@ def fit(name: str, folder: Path | None, answer: Path) -> None:
         return
     estimator = FITS[name]().set_params(random_state=0, checkpoint=folder)
     if name == "stream":
-        streams.KEPT_ROWS, streams.LEAST_KEPT, streams.BLOCK_ROWS = 2000, 2000, 100
-        estimator.fit(streams.ArrayRows(np.vstack([X] * 50) + np.arange(30_000)[:, None] * 1e-6, np.tile(Y, 50)))
+        streams.KEPT_ROWS, streams.LEAST_KEPT, streams.BLOCK_ROWS = 300, 300, 50
+        estimator.fit(streams.ArrayRows(np.vstack([X] * 10) + np.arange(6000)[:, None] * 1e-6, np.tile(Y, 10)))
     else:
         estimator.fit(X, X[:, 0] + X[:, 1] ** 2 if name == "regressor" else Y)
     found = estimator.predict(X) if name == "regressor" else estimator.predict_proba(X)
