@@ -88,7 +88,7 @@ def fit(name: str, folder: Path | None, answer: Path) -> None:
         return
     estimator = FITS[name]().set_params(random_state=0, checkpoint=folder)
     if name == "stream":
-        streams.KEPT_ROWS, streams.LEAST_KEPT, streams.BLOCK_ROWS = 300, 300, 50
+        streams.KEPT_ROWS, streams.LEAST_KEPT, streams.BLOCK_ROWS = 300, 300, 300
         estimator.fit(streams.ArrayRows(np.vstack([X] * 10) + np.arange(6000)[:, None] * 1e-6, np.tile(Y, 10)))
     else:
         estimator.fit(X, X[:, 0] + X[:, 1] ** 2 if name == "regressor" else Y)
@@ -119,6 +119,8 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     checkpoints.EVERY = 0.1
+    with warnings.catch_warnings(action="ignore"):  # so that all is imported before the first fork
+        ECRTClassifier(demixing=Flow(epochs=1), head=MLPHead(epochs=1), random_state=0).fit(X, Y)
     found: dict[str, dict[str, object]] = {}
     if options.output is not None and options.output.exists():
         found = json.loads(options.output.read_text())["found"]
