@@ -17,11 +17,12 @@ from sklearn.datasets import make_classification
 from torch.utils.data import TensorDataset
 
 from ecrt import ECRTClassifier, Encoder, Flow, MLPHead, checkpoints, distributed, training
+from ecrt.data import streams
 from ecrt.errors import InputError, LostProcessError, TerminatedError
 from ecrt.losses import cross_entropy
 from ecrt.moments import Moments
 from ecrt.randomness import Dropout, seeded
-from ecrt.stages import demixing
+from ecrt.stages import demixing, streaming
 from ecrt.stages.heads import HeadSample, LinearFitter
 
 # Sizes that two processes cannot halve, so that their parts differ, and a last batch that is smaller.
@@ -68,6 +69,21 @@ MANY_CLASSES: dict[str, Callable[[], Any]] = {
     "flow for many classes with labels of the batch": FITS["flow"],
 }
 """Fits in which four classes are many, so that processes share out their tables."""
+
+
+STREAMED: dict[str, Callable[[], Any]] = {
+    "streamed head": FITS["head"],
+    "streamed head with mixup": FITS["head with mixup"],
+    "streamed heads at once": lambda: clone(PLAIN).set_params(head=("linear", "gaussian")),
+}
+"""Fits on rows that are read block by block."""
+
+
+def read_by_blocks() -> streams.ArrayRows:
+    """The rows, of which some are kept in memory."""
+    streams.KEPT_ROWS = streams.LEAST_KEPT = 300
+    streams.BLOCK_ROWS, streaming.STREAM_BATCH, streaming.MEMORY_BATCH = 101, 31, 15
+    return streams.ArrayRows(X, Y)
 
 
 class SmallImages(TensorDataset):
@@ -132,6 +148,9 @@ def curves() -> dict[str, Any]:
         model, losses = watched(lambda make=make: make().set_params(random_state=0).fit(X, Y))
         found[name] = {"losses": losses, "answers": model.predict_proba(X).tolist()}
     distributed.MOST_CLASSES, demixing.MODERATE_CLASSES = most, moderate
+    for name, make in STREAMED.items():
+        model, losses = watched(lambda make=make: make().set_params(random_state=0).fit(read_by_blocks()))
+        found[name] = {"losses": losses, "answers": model.predict_proba(X).tolist()}
     for name, shift in (("linear head", None), ("linear head, gradients written out", torch.zeros(4))):
         found[name] = {"losses": [], "answers": linear_head(shift)}
     encoder = Encoder(network(), epochs=9, batch_size=15, learn_from="all")

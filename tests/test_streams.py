@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -28,12 +30,14 @@ from ecrt import (
     InputError,
     LinearHead,
     MLPHead,
+    checkpoints,
 )
 from ecrt.cli import app
 from ecrt.data import streams
 from ecrt.data.streams import ArrayRows, ItemRows, KeptRows, MarkedRows, held_out_rows, row_hashes
-from ecrt.errors import StoppedError
+from ecrt.errors import StoppedError, TerminatedError
 from ecrt.runs.streamed import is_streamed
+from ecrt.stages.streaming import FeatureStream, SteppedHead
 
 pa = pytest.importorskip("pyarrow")
 feather, parquet = pytest.importorskip("pyarrow.feather"), pytest.importorskip("pyarrow.parquet")
@@ -348,7 +352,93 @@ def test_a_fit_stops_between_blocks_when_it_is_asked_to(data, mapped, monkeypatc
         ECRTClassifier(head="linear", random_state=0).fit(mapped, data[1])
 
 
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("networks", [1, 2])
+@pytest.mark.parametrize("options", [{"loss": "focal"}, {"mixup": 0.2}])
+def test_every_step_of_a_streamed_network_follows_its_own_gradient(data, mapped, networks, options, monkeypatch):
+    gradients = []
+    batch = SteppedHead._batch
+
+    def noted(self, *rows):
+        if self.done:
+            gradients.append(self.steps.parameters[0].grad.clone())  # of the step before
+        return batch(self, *rows)
+
+    monkeypatch.setattr(SteppedHead, "_batch", noted)
+    head = MLPHead(hidden=(32,), epochs=10, networks=networks, **options)
+    clf = ECRTClassifier(head=head, demixing="linear", random_state=0).fit(mapped, data[1])
+    assert len(gradients) > 10
+    assert all((one != other).any() for one, other in itertools.pairwise(gradients))
+    assert balanced_accuracy_score(data[3], clf.predict(data[2])) > 0.7
+
+
+def _stopped_at(number, monkeypatch, how):
+    """Let a fit read so many blocks, as features, before something stops it; gives a list that grows by each."""
+    read, seen = FeatureStream.read, []
+
+    def counted(self, rng):
+        for block in read(self, rng):
+            seen.append(len(block.y))
+            if len(seen) == number:
+                how()
+            yield block
+
+    monkeypatch.setattr(FeatureStream, "read", counted)
+    return seen
+
+
+def _interrupt():
+    raise KeyboardInterrupt
+
+
+def _terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("head", [(LinearHead(), GaussianHead()), MLPHead(hidden=(16,), epochs=3, mixup=0.2)])
+@pytest.mark.parametrize(("how", "every"), [(_interrupt, 1000.0), (_terminate, 0.0)])
+def test_a_streamed_fit_goes_on_where_it_was_stopped(data, mapped, tmp_path, monkeypatch, head, how, every):
+    clf = ECRTClassifier(head=head, demixing=("none", "linear"), random_state=0)
+    wanted = clf.fit(mapped, data[1]).predict_proba(data[2])
+    clf.set_params(checkpoint=tmp_path / "kept")
+    monkeypatch.setattr(checkpoints, "EVERY", every)
+    for number in (30, 8):  # of 12 in a pass: all is done up to the last one, which is then stopped again
+        with monkeypatch.context() as patch:
+            _stopped_at(number, patch, how)
+            with pytest.raises((KeyboardInterrupt, TerminatedError)):
+                clf.fit(mapped, data[1])
+    seen = _stopped_at(0, monkeypatch, how)
+    assert np.array_equal(clf.fit(mapped, data[1]).predict_proba(data[2]), wanted)
+    assert len(seen) == 12  # the last pass alone
+    with pytest.raises(InputError, match=r"is of another fit \(X: 12000 x 6 .*, now 11999 x 6"):
+        clf.fit(mapped[:-1], data[1][:-1])
+    swapped = data[1].copy()
+    swapped[[0, np.argmax(swapped != swapped[0])]] = swapped[[np.argmax(swapped != swapped[0]), 0]]
+    with pytest.raises(InputError, match=r"is of another fit \(X: 12000 x 6"):
+        clf.fit(mapped, swapped)
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small")
+def test_the_command_goes_on_from_a_checkpoint(data, tmp_path, monkeypatch):
+    folder = _write_folder(tmp_path / "rows", *data[:2])
+    words = ["fit", str(folder), "--target", "label", "--set", "head=linear", "--seed", "0", "-o"]
+    assert CliRunner().invoke(app, [*words, str(tmp_path / "whole")]).exit_code == 0
+    monkeypatch.setattr(checkpoints, "EVERY", 0.0)
+    words += [str(tmp_path / "again"), "--checkpoint", str(tmp_path / "kept")]
+    with monkeypatch.context() as patch:
+        _stopped_at(15, patch, _terminate)
+        result = CliRunner().invoke(app, words)
+    assert result.exit_code == 143
+    assert "The same command goes on from" in result.output
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert not (tmp_path / "kept").exists()
+    new = pd.DataFrame(data[2], columns=[f"c{place}" for place in range(6)])
+    whole, again = (ecrt.load(tmp_path / name / "model").predict_proba(new) for name in ("whole", "again"))
+    assert np.array_equal(whole, again)
 
 
 @pytest.mark.usefixtures("small")
@@ -458,7 +548,6 @@ def test_classes_of_one_row_are_learned_and_said_not_to_be_tested(tmp_path, part
     [
         ({"encoder": "mlp"}, {}, "encoder that is trained needs all rows in memory"),
         ({"selection": "pseudo-minority"}, {}, "selection needs all rows in memory"),
-        ({"checkpoint": "there"}, {}, "checkpoint does not go with"),
         ({}, {"sample_weight": np.ones(12_000)}, "sample_weight needs all rows in memory"),
         ({}, {"X_unlabelled": np.zeros((3, 6))}, "X_unlabelled needs all rows in memory"),
     ],
@@ -712,7 +801,6 @@ def test_wrong_files_are_named(data, tmp_path):
     [
         (["--task", "regression"], "task=regression is for data in memory"),
         (["--method", "smote"], "method=smote is for data in memory"),
-        (["--checkpoint", "there"], "--checkpoint is for data in memory"),
     ],
 )
 def test_the_command_refuses_in_one_line_what_cannot_be_streamed(data, tmp_path, options, message):

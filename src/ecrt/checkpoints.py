@@ -181,12 +181,16 @@ class Checkpoints:
 
     def begin(self, stage: str) -> Kept:
         """The next training."""
+        self.end_if_asked()
+        self._calls += 1
+        return Kept(self, self._calls, stage)
+
+    def end_if_asked(self) -> None:
+        """Raise a ``TerminatedError`` after a SIGTERM; what has ended is written."""
         self._agree()
         if self.terminated:
             self.write()
             raise TerminatedError
-        self._calls += 1
-        return Kept(self, self._calls, stage)
 
     def register(self, thing: Any) -> None:
         """Keep its state with that of trainings, while it lives: a generator, or what has ``state`` and ``restore``."""
@@ -318,6 +322,13 @@ def begin_training(stage: str) -> Kept | None:
     """The next training of the fit; ``None`` where no checkpoints are kept."""
     checkpoints = _active.get()
     return None if checkpoints is None else checkpoints.begin(stage)
+
+
+def end_if_asked() -> None:
+    """Raise a ``TerminatedError`` after a SIGTERM, where checkpoints are kept."""
+    checkpoints = _active.get()
+    if checkpoints is not None:
+        checkpoints.end_if_asked()
 
 
 @contextmanager

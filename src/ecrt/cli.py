@@ -305,7 +305,7 @@ def fit(
 ) -> None:
     """Fit a model on a file; write it, its figures and a report to a folder."""
     from ecrt.checkpoints import forget
-    from ecrt.distributed import NOT_SHARED, joined, launched
+    from ecrt.distributed import joined, launched
     from ecrt.report import write_model_page
     from ecrt.runs.config import read_config, read_costs, read_prior
     from ecrt.runs.model_folder import fit_file, open_output, publish_run
@@ -313,8 +313,6 @@ def fit(
     from ecrt.training import stop_on_interrupt
 
     file, streamed = files[0], is_streamed(files)
-    if streamed and checkpoint is not None:
-        raise InputError("--checkpoint is for data in memory, and these are read block by block.")
     target = target or (["y"] if file.suffix == ".npz" else None)
     limit = [] if budget is None else [f"model.time_budget={budget}"]
     chosen = read_config(
@@ -327,8 +325,6 @@ def fit(
     )  # fmt: skip
     if launched() and str(file) == "-":
         raise InputError("Several processes cannot read one input: under torchrun, give the name of a file, not -.")
-    if launched() and streamed:
-        raise InputError(NOT_SHARED)
     with ExitStack() as stack:
         stack.enter_context(joined())
         if process_number():  # only what the first process writes is kept
@@ -337,12 +333,11 @@ def fit(
         with stop_on_interrupt(Terminal(stderr=True).print if process_number() else warn) as stop:
             try:
                 say = Terminal(stderr=True).print
+                how: dict[str, Any] = {"say": say, "show": _print_columns, "checkpoint": checkpoint}
                 if streamed:
-                    found, interrupted = fit_rows(files, new.path, chosen, say=say, show=_print_columns)
+                    found, interrupted = fit_rows(files, new.path, chosen, **how)
                 else:
-                    found, interrupted = fit_file(
-                        file, new.path, chosen, say=say, show=_print_columns, checkpoint=checkpoint
-                    )
+                    found, interrupted = fit_file(file, new.path, chosen, **how)
             except TerminatedError:
                 if checkpoint is None:
                     raise

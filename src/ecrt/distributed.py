@@ -35,8 +35,6 @@ LONGEST_WAIT = timedelta(minutes=30)
 MOST_CLASSES = 100_000
 """With more classes each process holds the rows of some of them, of tables that have a row for each."""
 
-NOT_SHARED = "Rows that are read block by block are not shared between processes: fit without torchrun, or on a sample."
-
 ROWS_WORTH_SHARING = 2
 """Each process has at least so many rows of a batch; of a smaller batch each computes all."""
 

@@ -237,7 +237,7 @@ def train(
             module.load_state_dict(tables.own(state["module"]))
             history = History(**state["history"])
             of_optimizer = tables.own(state["optimizer"])
-            _restore_optimizer(optimizer, [of_optimizer[name] for name in named])
+            restore_optimizer(optimizer, [of_optimizer[name] for name in named])
             schedule.go_on_from(state["step"])
             steps.restore(state["steps"])
 
@@ -306,7 +306,7 @@ def _run_epoch(
     return steps.end_epoch()
 
 
-def _restore_optimizer(optimizer: torch.optim.Optimizer, states: list[Any]) -> None:
+def restore_optimizer(optimizer: torch.optim.Optimizer, states: list[Any]) -> None:
     """Moments and steps of each parameter, on its device; the rate is the schedule's."""
     whole = optimizer.state_dict()
     optimizer.load_state_dict(whole | {"state": dict(enumerate(states)) if any(states) else {}})
@@ -596,9 +596,13 @@ def watched_steps(
     parameters = [one for one in module.parameters() if one.requires_grad]
     optimizer = _make_optimizer(parameters, config, recorded=False)
     schedule = Schedule(optimizer, config.learning_rate, n_steps // 20, n_steps)
-    return WatchedSteps(
-        loss, parameters, optimizer, schedule, gradient_norm=config.gradient_norm, stage=stage, gradients=gradients
-    )
+    steps = WatchedSteps(
+        Backward(loss, optimizer, stage), parameters, optimizer, schedule, gradient_norm=config.gradient_norm,
+        stage=stage, gradients=gradients,
+    )  # fmt: skip
+    if active():
+        steps.agree_to(lambda: False, None)
+    return steps
 
 
 class DeferredSteps:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from glob import glob
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -176,6 +177,7 @@ class Scan:
     every : all rows of each class, those that are left out to test on among them.
     X, y, hashes : rows that are kept, with their class indices: all rows of small classes, some of large ones.
     stored : the same rows as they are stored.
+    digest : of all rows and labels, in their order.
     tested : other rows and their labels, to test on, classes as frequent among them as in the stream, but for those
         that are so rare that they keep their rows.
     """
@@ -187,6 +189,7 @@ class Scan:
     y: Labels
     hashes: Hashes
     stored: Any
+    digest: str
     tested: tuple[Any, NDArray[Any]] | None = None
 
     @property
@@ -309,8 +312,10 @@ class RowStream:
         counts = np.zeros(0, dtype=np.int64)
         most = self.most_kept
         kept, tests = KeptRows(most, by_class=True), KeptRows(most, by_class=False)
+        digest = blake2b(digest_size=8)
         for X, y in self._stored(None):
             hashes = hashes_of(X, y)
+            digest.update(hashes.tobytes())
             code, labels = pd.factorize(np.asarray(y), use_na_sentinel=False)
             group = np.array([known.setdefault(one, len(known)) for one in labels.tolist()], dtype=np.int64)[code]
             _check_labels(labels, known)
@@ -344,7 +349,7 @@ class RowStream:
         kept_rows = _taken(X, rows)
         return Scan(
             classes=names[ranked], counts=counts[ranked], every=every[ranked], X=kept_rows, y=place[label[rows]],
-            hashes=hashes[rows], stored=kept_rows, tested=tested,
+            hashes=hashes[rows], stored=kept_rows, digest=digest.hexdigest(), tested=tested,
         )  # fmt: skip
 
 

@@ -40,11 +40,9 @@ from ecrt.data.streams import Block, ItemRows, MarkedRows, RowStream, held_out_r
 from ecrt.data.tables import MOST_NAMED, NOT_AS_FITTED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
 from ecrt.distributed import (
-    NOT_SHARED,
     active,
     from_first,
     joined,
-    launched,
     processes,
     rank,
     refuse_differences,
@@ -146,7 +144,7 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
         before = {"_report", *(learned_attributes(self) if learn.__name__ == "fit" else ())}
         vars(working).update({name: value for name, value in vars(self).items() if name not in before})
         args, kwargs = tuple(map(in_numpy, args)), {name: in_numpy(value) for name, value in kwargs.items()}
-        self._check_stream(learn, args, kwargs)
+        args, kwargs = self._with_stream(learn, args, kwargs)
         folder = None if self.checkpoint is None else _folder_named(self.checkpoint) / learn.__name__
         with joined(), kept_in(folder, partial(identity_of, self, learn, args, kwargs)) as seed:
             if active():
@@ -199,13 +197,21 @@ def facts_of(
     options = estimator.get_params()
     options = {name: _described(value) for name, value in options.items() if name not in ("checkpoint", "verbose")}
     given = signature(learn).bind(estimator, *args, **kwargs).arguments
-    data = {name: digest_of(value) for name, value in given.items() if name != "self" and value is not None}
+    data = {name: _digest_of(value) for name, value in given.items() if name != "self" and value is not None}
     if learn.__name__ != "fit":
         check_is_fitted(estimator)
         answer = next(name for name in ("predict_proba", "predict", "transform") if hasattr(estimator, name))
         data["the model before"] = digest_of(getattr(estimator, answer)(given["X"]))
     where = {"ecrt": version("ecrt"), "torch": torch.__version__, "number of processes": str(processes())}
     return where | {"estimator": type(estimator).__name__} | options | data
+
+
+def _digest_of(value: Any) -> str:
+    """The same for rows that are read block by block, and for how they are read."""
+    if not isinstance(value, RowStream):
+        return digest_of(value)
+    scan = value.scan()
+    return f"{scan.counts.sum()} x {value.n_columns} {scan.digest} {digest_of(scan.X)}"
 
 
 def _described(value: Any) -> str:
@@ -334,8 +340,10 @@ class FitBase(Composed):
                 part.check()
         refuse_idle(self, rules)
 
-    def _check_stream(self, learn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Refuse rows that can only be read block by block where they must be in memory."""
+    def _with_stream(
+        self, learn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments in which rows that are read block by block, with their labels, are X; refused where not read so."""
         given = [*args, *kwargs.values()]
         streams = [one for one in given if isinstance(one, RowStream | IterableDataset)]
         if streams and not (self._streams and learn.__name__ == "fit" and streams == given[:1]):
@@ -343,11 +351,12 @@ class FitBase(Composed):
                 f"{type(self).__name__}.{learn.__name__} needs rows in memory, not some that are read block by block: "
                 "take a sample of them."
             )
-        if self._streams and stream_of(*given[:1]) is not None:
-            if getattr(self, "checkpoint", None) is not None:
-                raise InputError("checkpoint does not go with rows that are read block by block.")
-            if launched():
-                raise InputError(NOT_SHARED)
+        if not self._streams or learn.__name__ != "fit":
+            return args, kwargs
+        named = signature(learn).bind(self, *args, **kwargs).arguments
+        named.pop("self")
+        stream = stream_of(named.get("X"), named.get("y"))
+        return (args, kwargs) if stream is None else ((), named | {"X": stream, "y": None})
 
     def _refuse_beside_stream(self, **given: Any) -> None:
         """Refuse options that need all rows in memory."""

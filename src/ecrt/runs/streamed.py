@@ -91,6 +91,7 @@ def fit_rows(
     say: Callable[[str], None],
     show: Callable[[Sequence[ColumnReading]], None] = lambda columns: None,
     verbose: bool = True,
+    checkpoint: Path | None = None,
 ) -> tuple[Evaluation | None, str]:
     """What ``fit_file`` does, for rows that are read block by block.
 
@@ -149,7 +150,7 @@ def fit_rows(
     show(columns)
     config = with_positive(target, config, (scan.counts / np.bincount(scan.y))[scan.y])
     costs = check_decision(target, config)
-    model = make_estimator(data, target, config, costs, verbose=verbose)
+    model = make_estimator(data, target, config, costs, verbose=verbose).set_params(checkpoint=checkpoint)
     say(
         f"Fitting on {n_rows} rows, to be tested on the other {n_test}." if n_test else f"Fitting on all {n_rows} rows."
     )

@@ -7,6 +7,9 @@ minimum nearer to that of all rows, and order and blocks do not matter. Gaussian
 is trained by steps on rows as they come, with rows of small classes and synthetic ones drawn from memory at every step.
 Boosted trees, and the networks of a flow, stay those of the kept rows.
 
+Processes that share a fit read all rows; of each block and step, every one computes a part. A checkpoint keeps each
+pass that has ended.
+
 References
 ----------
 Shamir, Srebro, Zhang: Communication-efficient distributed optimization using an approximate Newton-type method,
@@ -27,6 +30,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.checkpoints import begin_training, end_if_asked
+from ecrt.distributed import active, mine, own_rows, summed
 from ecrt.errors import InputError, StoppedError
 from ecrt.flows import ClassPrior
 from ecrt.moments import Moments
@@ -44,7 +49,7 @@ from ecrt.stages.heads import (
 )
 from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.targets import ClassTarget, View
-from ecrt.training import Progress, stop_requested, watched_steps
+from ecrt.training import Progress, restore_optimizer, stop_requested, watched_steps
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -99,20 +104,46 @@ class FeatureStream:
     def read(self, rng: np.random.Generator | None) -> Iterator[FeatureBlock]:
         """The blocks, until a stop is asked for."""
         for block in self.blocks(rng):
+            end_if_asked()
             if stop_requested():
                 raise StoppedError("reading all rows")
             yield block
 
     def moments(self, n_classes: int, demixed_on: Mask) -> Moments:
         """Of all rows but those held out."""
+        kept = begin_training("moments of all rows")
+        if kept is not None and (before := kept.outcome()) is not None:
+            with kept.reading():
+                return _unpacked(before)
         found: Moments | None = None
         for z, y, held_out in self.read(None):
             refuse_too_many(z.shape[1], n_classes)
-            more = Moments.of(z[~held_out], y[~held_out], n_classes, demixed_on)
+            more = _own_moments(z[~held_out], y[~held_out], n_classes, demixed_on)
             found = more if found is None else found + more
         if found is None:
             raise InputError("The rows could be read once, but not again.")
+        found = _of_all(found)
+        if kept is not None:
+            kept.end(_packed(found))
         return found
+
+
+def _own_moments(z: Array, y: Labels, n_classes: int, pooled: Mask) -> Moments:
+    """Of the rows of this process."""
+    own = own_rows(len(z))
+    return Moments.of(z[own], y[own], n_classes, pooled)
+
+
+def _of_all(moments: Moments) -> Moments:
+    return moments.of_all_processes() if active() else moments
+
+
+def _packed(moments: Moments) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(value) for name, value in vars(moments).items()}
+
+
+def _unpacked(tensors: dict[str, Tensor]) -> Moments:
+    return Moments(**{name: value.numpy() for name, value in tensors.items()})
 
 
 class Tried(Protocol):
@@ -163,22 +194,23 @@ def _learned(
         if id(one.demixed) not in demixed:
             flow = isinstance(one.demixing, Flow)
             demixed[id(one.demixed)] = one.demixed if flow else demix_moments(one.demixing, moments, z, target.y)
-        mine = replace(target, augmentation=one.augmentation)
-        heads.append(streamed_head(mine, demixed[id(one.demixed)], one.choice, stream.held_out, moments, progress))
+        own = replace(target, augmentation=one.augmentation)
+        heads.append(streamed_head(own, demixed[id(one.demixed)], one.choice, stream.held_out, moments, progress))
     sources: dict[int, Moments] = {}
-    for number in range(PASSES):
-        for z_block, y_block, held_out in stream.read(target.rng):
-            z_block, y_block = z_block[~held_out], y_block[~held_out]
-            labels = torch.from_numpy(y_block).to(target.device)
-            for key, result in demixed.items():
-                s = sources_of(result.demixer, z_block)
-                if number == 0:
-                    more = Moments.of(s, y_block, n_classes, np.zeros(n_classes, dtype=bool))
-                    sources[key] = sources[key] + more if key in sources else more
-                scaled = torch.from_numpy(s * result.head_scale).float().to(target.device)
-                for one, head in zip(tried, heads, strict=True):
-                    if head is not None and id(one.demixed) == key:
-                        head.add(scaled, labels)
+    for _ in range(PASSES):
+        kept = begin_training("heads of all rows")
+        if kept is not None and (before := kept.outcome()) is not None:
+            with kept.reading():
+                sources = dict(zip(demixed, map(_unpacked, before["sources"]), strict=True))
+                for head, state in zip(heads, before["heads"], strict=True):
+                    if head is not None:
+                        head.restore(state)
+        else:
+            sources = _read_for_heads(tried, heads, demixed, target, stream, sources)
+            if kept is not None:
+                # Copies: they are written when it is time, and heads change what they hold.
+                states = [None if head is None else copy.deepcopy(head.state()) for head in heads]
+                kept.end({"sources": [*map(_packed, sources.values())], "heads": states})
         for one, head in zip(tried, heads, strict=True):
             if head is not None:
                 head.end_pass(sources[id(one.demixed)])
@@ -190,6 +222,30 @@ def _learned(
         (one.demixed, one.choice) if head is None else (demixed[id(one.demixed)], head.choice())
         for one, head in zip(tried, heads, strict=True)
     ]
+
+
+def _read_for_heads(
+    tried: Sequence[Tried], heads: Sequence[StreamedHead | None], demixed: dict[int, DemixResult], target: ClassTarget,
+    stream: FeatureStream, known: dict[int, Moments],
+) -> dict[int, Moments]:  # fmt: skip
+    """Let heads learn from all rows, once; moments of the sources of each de-mixing, if they are not known."""
+    n_classes, found = target.n_outputs, dict(known)
+    for z_block, y_block, held_out in stream.read(target.rng):
+        z_block, y_block = z_block[~held_out], y_block[~held_out]
+        labels = torch.from_numpy(y_block).to(target.device)
+        for key, result in demixed.items():
+            s = sources_of(result.demixer, z_block)
+            if not known:
+                more = _own_moments(s, y_block, n_classes, np.zeros(n_classes, dtype=bool))
+                found[key] = found[key] + more if key in found else more
+            scaled = torch.from_numpy(s * result.head_scale).float().to(target.device)
+            for one, head in zip(tried, heads, strict=True):
+                if head is not None and id(one.demixed) == key:
+                    head.add(scaled, labels)
+    for head in heads:
+        if head is not None:
+            head.add_up()
+    return known or {key: _of_all(moments) for key, moments in found.items()}
 
 
 def demix_all(config: Demixing, stream: FeatureStream, z: Array, y: Labels, demixed_on: Mask) -> DemixResult:
@@ -253,9 +309,18 @@ class StreamedHead:
     def add(self, s: Tensor, y: Tensor) -> None:
         """Learn from scaled sources and classes of some rows."""
 
+    def add_up(self) -> None:
+        """Put together what processes have learned from their parts."""
+
     def end_pass(self, sources: Moments) -> None:
         """All rows have been seen; ``sources`` are moments of theirs."""
         raise NotImplementedError
+
+    def state(self) -> Any:
+        """What has been learned in this pass, before it is ended."""
+
+    def restore(self, state: Any) -> None:
+        """Be where ``state`` was taken."""
 
     def sample(self, rows: Labels) -> HeadSample:
         """Rows in memory and synthetic ones, the same each time."""
@@ -316,9 +381,23 @@ class TiltedHead(StreamedHead):
 
     def add(self, s: Tensor, y: Tensor) -> None:
         """Add up the gradients of these rows, at the last head."""
+        own = own_rows(len(y))
+        s, y = s[own], y[own]
         slopes = self.fitter.slopes(self.point.float(), s, y)
         for sums, weight_m in zip(self.gradients, self.weights_m, strict=True):
             _add_slopes(sums, slopes, s, weight_m[y])
+
+    def add_up(self) -> None:
+        """Sum the gradients of all processes."""
+        self.gradients = [[summed(one) for one in sums] for sums in self.gradients]
+
+    def state(self) -> Any:
+        """The gradients."""
+        return self.gradients
+
+    def restore(self, state: Any) -> None:
+        """Take such gradients."""
+        self.gradients = [[one.to(self.target.device) for one in sums] for sums in state]
 
     def end_pass(self, sources: Moments) -> None:
         """The minimum of the loss in memory, whose gradient at the last head is made that of all rows."""
@@ -367,6 +446,9 @@ class SteppedHead(StreamedHead):
         self.generator = torch.Generator().manual_seed(self.seed)
         config = replace(self.fitter.training, learning_rate=self.fitter.training.learning_rate / SLOWER)
         self.risk = self.fitter.new_risk()
+        self.network: Any = self.module
+        if self.fitter.networks > 1:  # the risk is that of networks side by side, which have become one
+            self.network = lambda s: self.module(s)[None]
         shift_m = self.fitter.shift_m
         self.written = None if shift_m is None else SoftmaxGradients(self.module, shift_m)
         self.steps = watched_steps(
@@ -377,12 +459,12 @@ class SteppedHead(StreamedHead):
 
     def _loss(self, batch: HeadSample) -> Tensor:
         every = torch.arange(len(batch.y), device=batch.y.device)
-        return self.risk(self.module, batch, every, min(self.done / self.n_steps, 1.0)).sum()
+        return self.risk(self.network, batch, every, min(self.done / self.n_steps, 1.0)).mean() * len(batch.y)
 
     def _gradients(self, batch: HeadSample) -> float:
         assert self.written is not None
         self.written.clear()
-        return self.written.add(batch.s, batch.y, batch.weight).item()
+        return self.written.add(*map(mine, (batch.s, batch.y, batch.weight))).item()
 
     def add(self, s: Tensor, y: Tensor) -> None:
         """A step for each batch of these rows, in random order; what is left waits for the next ones."""
@@ -415,6 +497,24 @@ class SteppedHead(StreamedHead):
             torch.cat([weight, more]),
             torch.zeros_like(y, dtype=torch.bool),
         )
+
+    def state(self) -> Any:
+        """The network, its optimizer, and what waits for the next pass."""
+        steps = self.steps
+        optimizer = [steps.optimizer.state[one] for one in steps.parameters]
+        return {
+            "module": self.module.state_dict(), "optimizer": optimizer, "step": steps.schedule.step, "done": self.done,
+            "drawn": self.generator.get_state(), "rest": self.rest,
+        }  # fmt: skip
+
+    def restore(self, state: Any) -> None:
+        """Go on from there."""
+        self.module.load_state_dict(state["module"])
+        restore_optimizer(self.steps.optimizer, state["optimizer"])
+        self.steps.schedule.go_on_from(state["step"])
+        self.generator.set_state(state["drawn"])
+        self.done, rest = state["done"], state["rest"]
+        self.rest = None if rest is None else (rest[0].to(self.target.device), rest[1].to(self.target.device))
 
     def end_pass(self, sources: Moments) -> None:
         """Where the steps have led."""
