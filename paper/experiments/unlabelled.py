@@ -1,9 +1,10 @@
 """Are unlabelled rows worth having? The default with and without them, on test rows that neither has seen.
 
 Of every set, some rows have their labels taken away and are given as ``X_unlabelled``. How pseudo-labels are made was
-settled on other draws, of classes 0 to 39 of Tiny-ImageNet (40 to 99 are here) and of every other class of plankton, with
-one linear head. When rows count as strange was settled on other draws of ten of these sets. The last sets ask whether rows that cannot help harm:
-unlabelled rows of classes that were never seen, of shifted columns, and labels that are pure noise.
+settled on other draws, of classes 0 to 39 of Tiny-ImageNet (40 to 99 are here) and of every other class of plankton,
+with one linear head. When rows count as strange was settled on other draws of ten of these sets. The last sets ask
+whether rows that cannot help harm: unlabelled rows of classes that were never seen, of shifted columns, and labels that
+are pure noise.
 """
 
 from __future__ import annotations
