@@ -19,10 +19,11 @@ from ecrt.errors import InputError, ModelFileError
 from ecrt.stages import blending
 from ecrt.stages.unlabelled import (
     DOUBT,
+    FREQUENCY_ROUNDS,
     LEAST_SHARE,
-    NEIGHBOUR_TRUST,
     NEIGHBOURS,
     Unlabelled,
+    _of_frequencies,
     _prior,
     estimated_prior,
 )
@@ -61,12 +62,24 @@ def used():
 # --- what rows are thought to be ----------------------------------------------------------------------
 
 
+def naive_frequencies(odds, prior):
+    """Class by class: each is scaled by how often it is and how often it should be, again and again."""
+    n, k = len(odds), len(prior)
+    factor = [1.0] * k
+    for _ in range(FREQUENCY_ROUNDS):
+        sums = [sum(odds[i][m] * factor[m] for m in range(k)) for i in range(n)]
+        often = [sum(odds[i][m] * factor[m] / sums[i] for i in range(n)) / n for m in range(k)]
+        factor = [factor[m] * prior[m] / often[m] for m in range(k)]
+    scaled = [[odds[i][m] * factor[m] for m in range(k)] for i in range(n)]
+    return [[value / sum(row) for value in row] for row in scaled]
+
+
 def naive_soft(z, logits, counts):
     """Row by row and class by class: weights of every pair, 0 for those that are left out."""
     n, k = logits.shape
     like = [[np.exp(value) for value in row] for row in logits]
     prior = _prior(np.array(like), counts)
-    first = [[like[i][m] * prior[m] / sum(like[i][j] * prior[j] for j in range(k)) for m in range(k)] for i in range(n)]
+    first = naive_frequencies([[like[i][m] * prior[m] for m in range(k)] for i in range(n)], prior)
     standard = np.column_stack([(z - z.mean(0)) / z.std(0), np.ones(n)])
     second = []
     for i in range(n):
@@ -74,8 +87,8 @@ def naive_soft(z, logits, counts):
             standard[i] @ standard[j] / np.linalg.norm(standard[i]) / np.linalg.norm(standard[j]) for j in range(n)
         ]
         near = sorted((j for j in range(n) if j != i), key=lambda j: -angle[j])[:NEIGHBOURS]
-        mixed = [first[i][m] * (np.mean([first[j][m] for j in near]) + DOUBT) ** NEIGHBOUR_TRUST for m in range(k)]
-        second.append([value / sum(mixed) for value in mixed])
+        second.append([first[i][m] * (np.mean([first[j][m] for j in near]) + DOUBT) for m in range(k)])
+    second = naive_frequencies(second, prior)
     weights = np.array([[value * max(row) if value > LEAST_SHARE else 0 for value in row] for row in second])
     for m in range(k):
         weights[:, m] *= min(1, counts[m] / weights[:, m].sum())
@@ -89,6 +102,27 @@ def test_soft_rows_are_those_of_a_plain_loop():
     weights = np.zeros((40, 3))
     weights[soft.row, soft.y] = soft.weight
     np.testing.assert_allclose(weights, naive_soft(z, logits, counts), rtol=1e-6)
+
+
+def test_classes_have_the_frequencies_that_are_asked_for():
+    rng = np.random.default_rng(0)
+    prior = np.array([0.9, 0.08, 0.02, 0.0])
+    odds = softmax(2 * rng.normal(size=(500, 4)), axis=1) * [1, 0.1, 0.001, 1]  # too few of all but the first
+    found = _of_frequencies(odds, prior)
+    np.testing.assert_allclose(found.mean(axis=0), prior, atol=1e-6)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    ratio = found[:, 1:3] / odds[:, 1:3] / (found[:, :1] / odds[:, :1])
+    np.testing.assert_allclose(ratio, np.tile(ratio[:1], (500, 1)))  # classes are scaled, and nothing else
+    nothing = _of_frequencies(np.zeros((3, 2)), np.array([0.5, 0.5]))
+    np.testing.assert_array_equal(nothing, np.zeros((3, 2)))
+
+
+def test_frequent_neighbours_do_not_outvote_a_rare_class():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(200, 4))
+    z[190:, 0] += 1.5
+    soft = Unlabelled(z, CPU).soft_rows(np.column_stack([np.zeros(200), 2 * (z[:, 0] - 0.75)]), np.array([95, 5]))
+    assert soft.weight[soft.y == 1].sum() > 3
 
 
 def test_every_class_keeps_its_mass():

@@ -2,8 +2,9 @@
 
 One round of soft pseudo-labels. A model that was fitted on labelled rows says how probable each class is for a row,
 under class frequencies that are those of the labelled rows, or are estimated from the unlabelled ones where these
-speak against it. Its nearest neighbours have a say. A row of which little is known counts for less, and all of them
-together count for no more than the labelled rows of a class.
+speak against it. Its nearest neighbours have a say. Before and after they are asked, classes have these frequencies
+among the rows, or frequent neighbours would outvote the rare classes. A row of which little is known counts for less,
+and all of them together count for no more than the labelled rows of a class.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ Labels = NDArray[np.int64]
 MOST_ROUNDS = 1000
 """Of expectation and maximisation; they mostly end far earlier."""
 
-NEIGHBOURS = 10
-NEIGHBOUR_TRUST = 0.6
-"""What the mean probability of a class among the neighbours counts for, as a power."""
+FREQUENCY_ROUNDS = 50
+"""In which probabilities are scaled until classes have the frequencies that are asked for, or nearly so."""
 
+NEIGHBOURS = 10
 DOUBT = 0.02
-"""Is added to that mean: a class that no neighbour has may still be the right one."""
+"""Is added to the mean probability of a class among them: a class that no neighbour has may still be the right one."""
 
 LEAST_SHARE = 0.1
 """Classes with a smaller share of a row are left out: they would cost more than they are worth."""
@@ -143,14 +144,13 @@ class Unlabelled:
         counts : labelled rows of each class.
         """
         likelihood = softmax(logits, axis=1)
-        posterior = likelihood * _prior(likelihood, counts)
-        posterior /= posterior.sum(axis=1, keepdims=True)
+        prior = _prior(likelihood, counts)
+        posterior = _of_frequencies(likelihood * prior, prior)
         if len(self.z) > 1:
             around = np.zeros_like(posterior)
             for nearest in self.neighbours.T:
                 around += posterior[nearest] / self.neighbours.shape[1]
-            posterior *= (around + DOUBT) ** NEIGHBOUR_TRUST
-            posterior /= posterior.sum(axis=1, keepdims=True)
+            posterior = _of_frequencies(posterior * (around + DOUBT), prior)
         row, y = np.nonzero(posterior > LEAST_SHARE)
         weight = posterior[row, y] * posterior.max(axis=1)[row]
         mass = np.bincount(y, weights=weight, minlength=len(counts))
@@ -173,6 +173,16 @@ class Unlabelled:
             return True
         shift = float(((mean_d - shares @ means_md) ** 2).mean())
         return shift <= MOST_SHIFT**2 or shift <= CERTAIN_SHIFT * (1 / len(z) + 1 / len(here))
+
+
+def _of_frequencies(odds: Array, prior: Array) -> Array:
+    """Probabilities in proportion to odds and a factor for each class, under which classes have these frequencies."""
+    factor, least = np.ones(len(prior)), np.finfo(np.float64).tiny
+    for _ in range(FREQUENCY_ROUNDS):
+        found = factor * (odds.T @ (1 / np.maximum(odds @ factor, least))) / len(odds)
+        factor *= np.where(found > least, prior / np.maximum(found, least), 1.0)
+    posterior = odds * factor
+    return np.asarray(posterior / np.maximum(posterior.sum(axis=1, keepdims=True), least))
 
 
 def _prior(likelihood: Array, counts: Labels) -> Array:
