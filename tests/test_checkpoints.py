@@ -190,6 +190,14 @@ def test_a_folder_that_holds_other_files_is_refused(tmp_path):
         ECRTClassifier(checkpoint=tmp_path).fit(X, Y)
 
 
+def test_a_fit_that_was_killed_when_it_began_goes_on(tmp_path):
+    (tmp_path / "fit").mkdir()
+    unfinished = tmp_path / "fit" / ".ecrt-4831a400c581930c.tmp"  # what a writer leaves that is killed
+    unfinished.write_text('{"fit"')
+    ECRTClassifier(checkpoint=tmp_path, head="linear", demixing="none", augmentation="none").fit(X, Y)
+    assert not unfinished.exists()
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [

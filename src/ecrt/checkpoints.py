@@ -35,7 +35,7 @@ from scipy import sparse
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ecrt.disk import canonical, locked, open_plain, read_json, replacing, write_json
+from ecrt.disk import canonical, locked, open_plain, read_json, remove_litter, replacing, write_json
 from ecrt.distributed import active, any_of, from_first, rank
 from ecrt.errors import InputError, TerminatedError, warn_user
 from ecrt.randomness import draw_on_from, drawn_so_far
@@ -379,6 +379,7 @@ def _same_fit(folder: Path, fit: dict[str, str]) -> _Fit:
         if (before.seed is not None) != seedless:
             raise InputError(f"{folder / FIT} cannot be read. Delete the folder to begin anew.")
         return before
+    remove_litter(folder)  # of a process that was killed when it began
     if any(folder.iterdir()):
         raise InputError(f"{folder} holds other files. Choose an empty folder for the checkpoint.")
     begun = _Fit(fit, secrets.randbits(31) if seedless else None)
