@@ -15,7 +15,7 @@ from ecrt.data import ClassRoles
 from ecrt.errors import ECRTWarning
 from ecrt.estimators import ECRTClassifier
 from ecrt.rivals import BaselineClassifier, ConditionalGAN
-from ecrt.stages import Augmentation, Flow, MLPHead, NoAugmentation, Permutation
+from ecrt.stages import Augmentation, Flow, MLPHead, NoAugmentation, NoDemixing, Permutation
 from paper.experiments.one_flow import Predictor, Sample, balanced_log_proba, find_sources
 
 __all__ = [
@@ -162,13 +162,17 @@ def own_log_proba(balanced: Array, counts: Labels, augmentation: Augmentation, a
 
 
 def preset_runs(
-    data: str, sample: Sample, roles: ClassRoles, z_test: Array, seed: int, *, flow: Row, head: Row
-) -> dict[str, tuple[Array, Array]]:
+    data: str, sample: Sample, roles: ClassRoles, z_test: Array, seed: int, *, flow: Row, head: Row,
+    priors: tuple[Prior, ...] = ("shared", "per-class"), steps: bool = True,
+) -> dict[str, tuple[Array, Array]]:  # fmt: skip
     """The preset on features that are there already, for one prior (1P) and many (MP), and the steps from MP to ours.
+
+    Its decoder on the features, without a flow, comes first.
 
     Parameters
     ----------
     flow, head : options in place of the preset's, such as epochs.
+    priors, steps : which priors, of which MP is the last, and whether the steps are taken.
 
     Returns
     -------
@@ -182,11 +186,15 @@ def preset_runs(
         own = own_log_proba(balanced, roles.counts, predictor.augmentation, roles.augmented) if plain else balanced
         runs[f"ECRT, paper preset {name}"] = own, balanced
 
-    priors: dict[Prior, str] = {"shared": "1P", "per-class": "MP"}
-    for prior, name in priors.items():
+    plain = paper_head(data, augmented=False, **head)
+    run("without a flow", find_sources(sample, roles, NoDemixing(scaling="one"), seed), plain)
+    for prior in priors:
+        name = "1P" if prior == "shared" else "MP"
         demixed = find_sources(sample, roles, paper_flow(data, prior, **flow), seed)
         run(name, demixed, paper_head(data, prior, **head))
         run(f"{name}, no augmentation", demixed, paper_head(data, prior, augmented=False, **head))
+    if not steps:
+        return runs
     adjusted = paper_head(data, loss="logit-adjusted", **head)
     names = [f"MP{step}" for step in STEPS]
     run(names[0], demixed, adjusted)

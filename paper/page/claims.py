@@ -327,7 +327,7 @@ ON_EXTREME = (
               for size in extreme.SIZES for metric in extreme.METRICS),
             *(_on_extreme(f"paper {prior.upper()}, {metric}, {size}", metric, _preset(f"{prior}_with", size),
                           _preset(f"{prior}_without", size), file=EXTREME_PRESET)
-              for prior in ("1p", "mp") for size in extreme.PRESET_SIZES for metric in extreme.METRICS),
+              for prior in ("1p", "mp") for size in extreme.SIZES for metric in extreme.METRICS),
         ),
     ),
     Claim(
@@ -339,7 +339,7 @@ ON_EXTREME = (
                         _preset(f"{prior}_{how}", size), EXTREME[size]["ecrt_with"][metric], margin=NEAR[metric],
                         file=EXTREME_PRESET)
             for prior in ("1p", "mp") for how in ("with", "without")
-            for size in extreme.PRESET_SIZES for metric in extreme.METRICS
+            for size in extreme.SIZES for metric in extreme.METRICS
         ),
     ),
     Claim(
@@ -348,7 +348,7 @@ ON_EXTREME = (
         tuple(
             _on_extreme(f"{prior.upper()}, {metric}, {size}", metric, _preset(f"{prior}_with", size),
                         _preset("network", size), file=EXTREME_PRESET)
-            for prior in ("1p", "mp") for metric in ("top1", "nll") for size in extreme.PRESET_SIZES
+            for prior in ("1p", "mp") for metric in ("top1", "nll") for size in extreme.SIZES
         ),
     ),
     Claim(
@@ -550,7 +550,7 @@ ON_REAL_DATA = (
             *(_toy_gain(f"toy, {size} samples", "paper MP", _with("paper MP", size), _with("paper 1P", size))
               for size in PAPER_SIZES),
             *(_on_extreme(f"1,000 classes of {size}", "top1", _preset("mp_with", size), _preset("1p_with", size),
-                          file=EXTREME_PRESET) for size in extreme.PRESET_SIZES),
+                          file=EXTREME_PRESET) for size in extreme.SIZES),
             *(_priors(f"MNIST, {n_rare} rare", "mnist", f"{ON_MAJORITY}, paper preset {{}}", n_rare=n_rare,
                       network="cnn") for n_rare in (1, 5)),
             _priors("CIFAR-100", SOURCES, "ECRT, paper preset {}"),
