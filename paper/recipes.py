@@ -156,7 +156,6 @@ RECIPES: dict[str, Recipe] = {
         arxiv,
         "From the paper's preset to ours on arXiv abstracts, and rivals in its network.",
         cells=arxiv.preset_cells,
-        run_cell=arxiv.run_preset,
         forgotten=arxiv.PER_ROW,
     ),
     "plankton": _of(

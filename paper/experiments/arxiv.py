@@ -55,10 +55,10 @@ from ecrt.stages.heads import NetworkHead
 from ecrt.training import Progress
 from paper.data import load_arxiv
 from paper.experiments.frequency import BY_CLASS, by_label
-from paper.experiments.preset import LIBRARY_PRESET, PAPER_EPOCHS, PAPER_PRIORS, PAPER_STEPS, fit_paper
+from paper.experiments.preset import PAPER_EPOCHS, PAPER_PRIORS, PAPER_STEPS, fit_paper
 from paper.statistics import bootstrap_texts, observations, table
 
-__all__ = ["COMMON", "METHODS", "PER_ROW", "TUNED", "cells", "preset_cells", "run_cell", "run_preset", "summarise"]
+__all__ = ["COMMON", "METHODS", "PER_ROW", "TUNED", "cells", "preset_cells", "run_cell", "summarise"]
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]
@@ -184,11 +184,6 @@ def run_cell(*, method: str, seed: int, max_train: int | None) -> Row:
         "row_accuracy": top_k_accuracy(log_odds, present).round(5).tolist(),
         "row_bce": bce_per_row(log_odds, present).round(6).tolist(),
     }
-
-
-def run_preset(*, method: str, seed: int, max_train: int | None) -> Row:
-    """The same for the library's preset, and what stands beside it."""
-    return run_cell(method=method, seed=seed, max_train=max_train) | {LIBRARY_PRESET: True}
 
 
 def _fitted(method: str, X: NDArray[Any], y: NDArray[Any], seed: int, *, trial: bool) -> Any:

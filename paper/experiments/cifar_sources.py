@@ -50,7 +50,7 @@ from paper.experiments.one_flow import (
     split,
     the_device,
 )
-from paper.experiments.preset import LIBRARY_PRESET, PAPER_RIVALS, fit_paper_rival, preset_runs
+from paper.experiments.preset import PAPER_RIVALS, fit_paper_rival, preset_runs
 from paper.experiments.table_one import ECRT_PARTS
 from paper.statistics import difference, figure, groups, observations, table, values
 
@@ -162,12 +162,12 @@ def _in_paper_network(encoder: str, data: ImageSplit, seed: int, width: int, epo
         elif encoded.head is not None:
             runs[name] = figures(head_outputs(encoded.head, last), data, _prior_of(name))
     if encoder in IN_NETWORK:
-        return {"runs": runs, LIBRARY_PRESET: True}
+        return {"runs": runs}
     runs |= _paper(z, z_test, data, slice(None), seed, epochs)
     if encoder == "paper":
         unseen = _paper(z, z_test, data, encoded.unseen, seed, epochs, priors=("per-class",), steps=False)
         runs |= {f"{name}, on images that the encoder has not seen": run for name, run in unseen.items()}
-    return {"runs": runs, LIBRARY_PRESET: True}
+    return {"runs": runs}
 
 
 def _prior_of(rival: str) -> PriorName:

@@ -50,7 +50,7 @@ from paper.experiments.one_flow import (
     score,
     split,
 )
-from paper.experiments.preset import LIBRARY_PRESET, STEPS, paper_flow, paper_head
+from paper.experiments.preset import STEPS, paper_flow, paper_head
 from paper.statistics import groups, observations, table
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
     "summarise",
     "summarise_few",
     "summarise_tuning",
+    "tuned_for",
     "tuning_cells",
 ]
 
@@ -195,6 +196,11 @@ def _ours(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, ste
     return {**rivals, "la": rivals["erm"], **found, "ecrt": found[best], "chosen": best, "mcc": mcc}
 
 
+def tuned_for(size: int) -> dict[str, Row]:
+    """Settings of the preset with so many samples, for 1P and MP."""
+    return TUNED[min(TUNED, key=lambda tuned: abs(np.log(tuned / size)))]
+
+
 def _flow_of(prior: Any, n_rows: int, steps: int, setting: Row, **options: Any) -> Any:
     """The preset's flow under a setting, for so many steps, of which held-out rows choose one."""
     own = {"likelihood_weight": setting["rho"], "learning_rate": setting["rate"]}
@@ -225,8 +231,8 @@ def _paper(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, st
     The steps towards ours are taken where classes have few samples.
     """
     n, size = len(sample.train_rows), int(roles.counts[0])
-    settings = TUNED[min(TUNED, key=lambda tuned: abs(np.log(tuned / size)))]
-    found: Row = {LIBRARY_PRESET: True, "mcc": {}}
+    settings = tuned_for(size)
+    found: Row = {"mcc": {}}
 
     def flow(name: str, prior: Any, setting: Row, **options: Any) -> DemixResult:
         demixed = find_sources(sample, roles, _flow_of(prior, n, steps, setting, **options), seed)

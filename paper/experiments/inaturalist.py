@@ -34,7 +34,7 @@ from ecrt.stages import DemixResult, Flow, Linear, LinearHead, Parametric, Permu
 from paper.data import data_folder, load_embeddings
 from paper.experiments.frequency import BY_CLASS, by_class
 from paper.experiments.one_flow import Predictor, Sample, choose, find_sources, predicted, split
-from paper.experiments.preset import LIBRARY_PRESET, PAPER_PRIORS, PAPER_RIVALS, PAPER_STEPS, fit_paper, fit_paper_rival
+from paper.experiments.preset import PAPER_PRIORS, PAPER_RIVALS, PAPER_STEPS, fit_paper, fit_paper_rival
 from paper.experiments.table_one import RIVALS, fit_rival
 from paper.statistics import difference, observations, signed, table, values
 
@@ -103,7 +103,7 @@ def run_cell(*, part: str, seed: int, n_classes: int | None, method: str = SUBJE
         fitted = fit_rival(method, data.X_train, data.y_train, seed, device="cpu", n_noise=PAPER_NOISE)
     log_proba = fitted.predict_log_proba(data.X_test)
     runs = {method: _score(log_proba, data, fitted.class_prior)}
-    return {"runs": runs, "data": _source(), LIBRARY_PRESET: part == "paper"}
+    return {"runs": runs, "data": _source()}
 
 
 # --- data ---------------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ from paper.experiments.one_flow import (
     split,
     the_device,
 )
-from paper.experiments.preset import LIBRARY_PRESET, paper_flow, preset_runs
+from paper.experiments.preset import paper_flow, preset_runs
 from paper.experiments.table_one import fit_rival
 from paper.statistics import observations, table
 
@@ -424,7 +424,7 @@ def run_preset(*, method: str, network: str, n_rare: int, seed: int, n_majority:
         either = {key: value for key, value in _score(balanced, data, "balanced").items() if key.endswith("_prior")}
         prior = "balanced" if own is balanced else "training"
         found[name.replace("ECRT", method, 1)] = _score(own, data, "balanced") | either | {"prior": prior}
-    return {"runs": found, LIBRARY_PRESET: True}
+    return {"runs": found}
 
 
 # --- what two features allow --------------------------------------------------------------------------------------

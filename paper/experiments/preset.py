@@ -19,7 +19,7 @@ from ecrt.stages import Augmentation, Flow, MLPHead, NoAugmentation, NoDemixing,
 from paper.experiments.one_flow import Predictor, Sample, balanced_log_proba, find_sources
 
 __all__ = [
-    "LIBRARY_PRESET", "PAPER_EPOCHS", "PAPER_PRIORS", "PAPER_RIVALS", "PAPER_STEPS", "STEPS", "Oracle", "fit_paper",
+    "PAPER_EPOCHS", "PAPER_PRIORS", "PAPER_RIVALS", "PAPER_STEPS", "STEPS", "Oracle", "fit_paper",
     "fit_paper_rival", "own_log_proba", "paper_flow", "paper_head", "preset_runs",
 ]  # fmt: skip
 
@@ -27,9 +27,6 @@ Row = dict[str, Any]
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Prior = Literal["shared", "per-class"]
-
-LIBRARY_PRESET = "library_preset"
-"""Marks results of the library's preset; those without it were made by an earlier one of the recipes."""
 
 PAPER_EPOCHS = 20
 PAPER_PRIORS: dict[str, Prior] = {"ECRT-1P, paper preset": "shared", "ECRT-MP, paper preset": "per-class"}

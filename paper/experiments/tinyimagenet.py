@@ -18,7 +18,7 @@ from ecrt.metrics import prediction_metrics, single_numbers
 from ecrt.stages import Flow
 from paper.data import load_embeddings
 from paper.experiments.frequency import BY_CLASS, by_class
-from paper.experiments.preset import LIBRARY_PRESET, PAPER_PRIORS, PAPER_RIVALS, PAPER_STEPS, fit_paper, fit_paper_rival
+from paper.experiments.preset import PAPER_PRIORS, PAPER_RIVALS, PAPER_STEPS, fit_paper, fit_paper_rival
 from paper.experiments.table_one import ECRT_PARTS, RIVALS, fit_rival
 from paper.statistics import observations, table
 
@@ -76,7 +76,6 @@ def run_cell(*, method: str, seed: int, max_train: int | None) -> Row:
     figures = prediction_metrics(log_proba, y_test, clf.class_counts_, prior=clf.class_prior)
     return single_numbers(figures) | {
         "setting": clf.history_.get("head_setting"),  # a network that was trained with its encoder has none
-        LIBRARY_PRESET: method in PAPER_METHODS,
         BY_CLASS: by_class(figures),
     }
 
