@@ -244,7 +244,7 @@ def summarise(rows: list[Row]) -> list[Row]:
     for (encoder, protocol), mine in groups(observations(rows), "encoder", "protocol").items():
         wanted = {"encoder": encoder, "protocol": protocol}
         runs = [entry for entry in mine if "epoch" not in entry]
-        lines += table(runs, ("what", *wanted), ("top1", "top5", "nll", "macro_f1"))
+        lines += table(runs, ("what", *wanted), ("top1", "top5", "nll", "macro_f1"), means=("top1_balanced_prior",))
         for what, sides in GAINS.items():
             ours, theirs = (values(runs, "top1", what=name) for name in sides)
             if ours and theirs:
