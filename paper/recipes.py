@@ -90,6 +90,12 @@ RECIPES: dict[str, Recipe] = {
         summarise=extreme.summarise_few,
     ),
     "extreme-sizes": _of(extreme, "Extreme classification over sizes and numbers of classes."),
+    "extreme-tuning": Recipe(
+        "Settings of the paper's preset on 1,000 classes, by the loss on held-out rows.",
+        extreme.tuning_cells,
+        extreme.run_tuning,
+        extreme.summarise_tuning,
+    ),
     "extreme-preset": _of(extreme, "From the paper's preset to ours on 1,000 classes.", cells=extreme.preset_cells),
     "ablations": _of(ablations, "What each part of the method is worth, on the toy and on 200 classes."),
     "ablations-naive": _of(
@@ -97,6 +103,12 @@ RECIPES: dict[str, Recipe] = {
     ),
     "inversion": _of(inversion, "What the inverse of a flow costs, and where it fails."),
     "mnist": _of(mnist, "The table and the figures on MNIST."),
+    "mnist-preset": _of(
+        mnist,
+        "From the paper's preset to ours on MNIST.",
+        cells=mnist.preset_cells,
+        run_cell=mnist.run_preset,
+    ),
     "mnist-ceiling": _of(
         mnist,
         "What the features of an encoder on five digits allow at best.",
@@ -140,6 +152,12 @@ RECIPES: dict[str, Recipe] = {
         cells=inaturalist.preset_cells,
     ),
     "arxiv": _of(arxiv, "Table 1 on arXiv abstracts, with several labels per row.", forgotten=arxiv.PER_ROW),
+    "arxiv-preset": _of(
+        arxiv,
+        "From the paper's preset to ours on arXiv abstracts, and rivals in its network.",
+        cells=arxiv.preset_cells,
+        forgotten=arxiv.PER_ROW,
+    ),
     "plankton": _of(
         plankton,
         "Does selection serve the rarest classes of plankton?",

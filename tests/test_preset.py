@@ -166,6 +166,16 @@ def test_the_trained_priors_are_kept_and_sampled_from(table, tmp_path):
             np.testing.assert_allclose(mine.std(axis=0), spread, rtol=0.06)
 
 
+@pytest.mark.parametrize("linear_first", [False, True])
+def test_priors_start_at_the_standard_gaussian_or_at_moments_of_whitened_features(table, linear_first):
+    X, y = table
+    clf = quick(ECRTClassifier.paper("mnist", encoder="identity", random_state=0), demixing__linear_first=linear_first)
+    clf.set_params(demixing__learning_rate=1e-12).fit(X, y)
+    prior = clf.demixer_.prior
+    from_standard = prior.mean_md[:4].abs().max() < 1e-4 and (prior.variance_md[:4] - 1).abs().max() < 2e-3
+    assert from_standard == (not linear_first)
+
+
 @pytest.mark.parametrize(
     "demixing", ["auto", "linear", NoDemixing(), Flow(source_prior="shared"), [Flow(), Flow(source_prior="shared")]]
 )

@@ -16,6 +16,7 @@ head, linear or Gaussian: the two differ by at most 0.004 in NLL there, so that 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,13 @@ from ecrt.metrics import PriorName
 from ecrt.nn import make_head
 from ecrt.randomness import seeded
 from ecrt.rivals import BaselineClassifier, FlowAugmentation
-from ecrt.stages import DEMIXING, Linear, Parametric, augment_classes, demix, encode, head_outputs
+from ecrt.stages import DEMIXING, Flow, Linear, Parametric, augment_classes, demix, encode, head_outputs
 from ecrt.training import IndexBatches, TrainingConfig, train
 from paper.data.images import CifarProtocol, ImageSplit
 from paper.experiments.cifar_training import (
     ADAM,
     MIXUP,
+    SGD,
     encoder_of,
     figures,
     image_features,
@@ -48,7 +50,7 @@ from paper.experiments.one_flow import (
     split,
     the_device,
 )
-from paper.experiments.preset import LIBRARY_PRESET, PAPER_RIVALS, fit_paper_rival, preset_runs
+from paper.experiments.preset import PAPER_RIVALS, fit_paper_rival, preset_runs
 from paper.experiments.table_one import ECRT_PARTS
 from paper.statistics import difference, figure, groups, observations, table, values
 
@@ -73,67 +75,99 @@ RIVALS: dict[str, tuple[Row, str]] = {
 
 GAINS = {"augmentation": (AUGMENTED, BARE), "sources": (AUGMENTED, ON_FEATURES)}
 PAPER_FEATURES = 32
+WITH_FLOW, FLOW_SOURCES = "ECRT with a flow", 32
+"""Ours with a flow, on as many leading sources as the paper has."""
+
+CHANGED: dict[str, tuple[int, Row]] = {
+    "paper, 128 features": (128, ADAM),
+    "paper, encoder by SGD": (PAPER_FEATURES, SGD),
+}
+"""Encoders on the majority that differ from the paper's in one thing: features, and how they are trained."""
 LOSSES = {"erm": "cross-entropy", "weighted": "weighted", "focal": "focal", "ldam": "ldam"}
 IN_NETWORK = {name: LOSSES.get(str(options["method"])) for name, options in PAPER_RIVALS.items()}
 """The loss that a rival trains encoder and decoder with; none for those that act on the features of ERM."""
 
 
 def cells(smoke: bool) -> Iterable[Row]:
-    """Encoders on the majority under every protocol, on all classes and by the paper under the first; three seeds."""
+    """Encoders on the majority under every protocol, and on all classes under the first; three seeds."""
     size: Row = {"n_classes": 6, "width": 4, "epochs": 1} if smoke else {"n_classes": 100, "width": 64, "epochs": 60}
-    kinds = [("majority", "500/50"), ("paper", "500/50"), ("majority", "500/5"), ("majority", "exponential-100")]
-    for encoder, protocol in kinds[:2] if smoke else [*kinds, ("all", "500/50")]:
+    kinds = [("majority", "500/50"), ("majority", "500/5"), ("majority", "exponential-100"), ("all", "500/50")]
+    for encoder, protocol in kinds[:1] if smoke else kinds:
         for seed in range(1 if smoke else 3):
             yield {"encoder": encoder, "protocol": protocol, "seed": seed, **size}
 
 
 def preset_cells(smoke: bool) -> Iterable[Row]:
-    """The preset with an encoder on the majority and on all classes, and rivals in its network; three seeds."""
+    """The preset with an encoder on the majority and on all classes, rivals in its network, and ours; three seeds."""
     size: Row = {"n_classes": 6, "width": 4, "epochs": 1} if smoke else {"n_classes": 100, "width": 64, "epochs": 60}
-    for encoder in ("paper on all", next(iter(IN_NETWORK))) if smoke else ("paper", "paper on all", *IN_NETWORK):
-        for seed in range(1 if smoke else 3):
+    trained = [name for name, loss in IN_NETWORK.items() if loss not in (None, "cross-entropy")]
+    encoders = ("paper", "paper on all", *trained, *CHANGED, WITH_FLOW)
+    for seed in range(1 if smoke else 3):
+        for encoder in ("paper on all", trained[0], WITH_FLOW) if smoke else encoders:
             yield {"encoder": encoder, "protocol": "500/50", "seed": seed, **size}
 
 
 def run_cell(*, encoder: str, protocol: CifarProtocol, seed: int, n_classes: int, width: int, epochs: int) -> Row:
     """Train the encoder, then everything on its features."""
     data = load(protocol, n_classes)
-    in_network = encoder in IN_NETWORK
-    roles = roles_of(data, "majority" if encoder in ("majority", "paper") else "all")
-    shared: Row = {"rng": np.random.default_rng(seed), "device": the_device()}
+    if encoder.startswith("paper") or encoder in IN_NETWORK:
+        return _in_paper_network(encoder, data, seed, width, epochs)
+    roles = roles_of(data, "all" if encoder == "all" else "majority")
     with seeded(seed):
-        if encoder.startswith("paper") or in_network:
-            to_features = network(data, width, PAPER_FEATURES)
-            whole = nn.Sequential(to_features, nn.Linear(PAPER_FEATURES, 256), nn.ReLU())
-            loss = IN_NETWORK.get(encoder) or "cross-entropy"
-            config = encoder_of(whole, epochs, ADAM, holdout=0.2, loss=loss)
-            encoded = encode(items_of(data), data.y_train, roles, config, **shared)
-            to_features = encoded.encoder[0]  # type: ignore[index]
-            if in_network and IN_NETWORK[encoder] is not None and encoded.head is not None:
-                logits = head_outputs(encoded.head, image_features(encoded.encoder, data.X_test))
-                return {"runs": {encoder: figures(logits, data, _prior_of(encoder))}, LIBRARY_PRESET: True}
-        else:
-            config = encoder_of(network(data, width), epochs, holdout=0.2, **MIXUP)
-            encoded = encode(items_of(data), data.y_train, roles, config, **shared)
-            to_features, unseen = encoded.encoder, encoded.unseen
-        z, z_test = (image_features(to_features, images) for images in (data.X_train, data.X_test))
-    if in_network:  # acts on the features of ERM
-        rival = fit_paper_rival(encoder, "cifar100", z, data.y_train, seed=seed, encoded=False)
-        run = figures(rival.decision_function(z_test), data, _prior_of(encoder))
-        return {"runs": {encoder: run}, LIBRARY_PRESET: True}
-    if encoder.startswith("paper"):
-        return {"runs": _paper(z, z_test, data, roles, seed, epochs), LIBRARY_PRESET: True}
-    z, y = z[unseen], data.y_train[unseen]
+        config = encoder_of(network(data, width), epochs, holdout=0.2, **MIXUP)
+        encoded = encode(
+            items_of(data), data.y_train, roles, config, rng=np.random.default_rng(seed), device=the_device()
+        )
+        z, z_test = (image_features(encoded.encoder, images) for images in (data.X_train, data.X_test))
+    z, y = z[encoded.unseen], data.y_train[encoded.unseen]
     minority = np.flatnonzero(roles.minority)
     runs: Row = {}
-    for name, options in OURS.items():
+    ours = {ECRT: OURS[ECRT], WITH_FLOW: ECRT_PARTS | {"demixing": Flow(n_sources=FLOW_SOURCES)}}
+    for name, options in (ours if encoder == WITH_FLOW else OURS).items():
         clf = ECRTClassifier(minority=minority, random_state=seed, **options).fit(z, y)
         runs[name] = figures(clf.decision_function(z_test), data)
+    if encoder == WITH_FLOW:
+        return {"runs": runs}
     runs[AUGMENTED] = runs[ECRT]
     for name, (options, prior) in RIVALS.items() if epochs > 1 else list(RIVALS.items())[-1:]:
         rival = BaselineClassifier(minority=minority, random_state=seed, **options).fit(z, y)
         runs[name] = figures(rival.decision_function(z_test), data, prior)  # type: ignore[arg-type]
     return {"runs": runs, "top1_by_epoch": _dynamics(z, y, z_test, data.y_test, roles, seed, 2 if epochs == 1 else 30)}
+
+
+def _in_paper_network(encoder: str, data: ImageSplit, seed: int, width: int, epochs: int) -> Row:
+    """The paper's encoder, or one that differs in one thing, and the preset on its features; or a rival in its network.
+
+    ERM and the rivals that act on its features stand beside the preset with an encoder on all classes, which is theirs.
+    """
+    on_all = encoder == "paper on all"
+    roles = roles_of(data, "all" if on_all or encoder in IN_NETWORK else "majority")
+    n_features, optimizer = CHANGED.get(encoder, (PAPER_FEATURES, ADAM))
+    with seeded(seed):
+        whole = nn.Sequential(network(data, width, n_features), nn.Linear(n_features, 256), nn.ReLU())
+        loss = IN_NETWORK.get(encoder) or "cross-entropy"
+        encoded = encode(
+            items_of(data), data.y_train, roles, encoder_of(whole, epochs, optimizer, holdout=0.2, loss=loss),
+            rng=np.random.default_rng(seed), device=the_device(),
+        )  # fmt: skip
+        whole_again: Any = encoded.encoder
+        z, z_test = (image_features(whole_again[0], images) for images in (data.X_train, data.X_test))
+        last = image_features(whole_again, data.X_test)
+    runs: Row = {}
+    rivals = [name for name, loss in IN_NETWORK.items() if loss in (None, "cross-entropy")] if on_all else [encoder]
+    for name in rivals if on_all or encoder in IN_NETWORK else ():
+        if IN_NETWORK[name] is None:  # acts on the features of ERM
+            rival = fit_paper_rival(name, "cifar100", z, data.y_train, seed=seed, encoded=False)
+            runs[name] = figures(rival.decision_function(z_test), data, _prior_of(name))
+        elif encoded.head is not None:
+            runs[name] = figures(head_outputs(encoded.head, last), data, _prior_of(name))
+    if encoder in IN_NETWORK:
+        return {"runs": runs}
+    runs |= _paper(z, z_test, data, slice(None), seed, epochs)
+    if encoder == "paper":
+        unseen = _paper(z, z_test, data, encoded.unseen, seed, epochs, priors=("per-class",), steps=False)
+        runs |= {f"{name}, on images that the encoder has not seen": run for name, run in unseen.items()}
+    return {"runs": runs}
 
 
 def _prior_of(rival: str) -> PriorName:
@@ -187,12 +221,15 @@ def _accuracies(
     return found
 
 
-def _paper(z: Array, z_test: Array, data: ImageSplit, roles: ClassRoles, seed: int, epochs: int) -> dict[str, Row]:
-    """The supplement's flow and decoder on all training rows, for one prior (1P) and many (MP)."""
+def _paper(
+    z: Array, z_test: Array, data: ImageSplit, rows: Any, seed: int, epochs: int, **options: Any
+) -> dict[str, Row]:
+    """The supplement's flow and decoder on such training rows, for one prior (1P) and many (MP)."""
     most = min(30, 2 * epochs)
+    roles = roles_of(replace(data, X_train=data.X_train[rows], y_train=data.y_train[rows]), "majority")
     runs = preset_runs(
-        "cifar100", split(z, data.y_train, seed), roles, z_test, seed, flow={"epochs": most, "patience": most},
-        head={"epochs": most, "batch_size": 256},
+        "cifar100", split(z[rows], data.y_train[rows], seed), roles, z_test, seed,
+        flow={"epochs": most, "patience": most}, head={"epochs": most, "batch_size": 256}, **options,
     )  # fmt: skip
     found = {}
     for name, (own, balanced) in runs.items():
@@ -207,7 +244,7 @@ def summarise(rows: list[Row]) -> list[Row]:
     for (encoder, protocol), mine in groups(observations(rows), "encoder", "protocol").items():
         wanted = {"encoder": encoder, "protocol": protocol}
         runs = [entry for entry in mine if "epoch" not in entry]
-        lines += table(runs, ("what", *wanted), ("top1", "top5", "nll", "macro_f1"))
+        lines += table(runs, ("what", *wanted), ("top1", "top5", "nll", "macro_f1"), means=("top1_balanced_prior",))
         for what, sides in GAINS.items():
             ours, theirs = (values(runs, "top1", what=name) for name in sides)
             if ours and theirs:

@@ -27,6 +27,7 @@ from paper.experiments.one_flow import the_device
 __all__ = [
     "ADAM",
     "MIXUP",
+    "SGD",
     "encoder_of",
     "figures",
     "image_features",

@@ -3,13 +3,16 @@
 Classes are equal, so importance weights and logit adjustment change nothing and their rows are that of ERM. Of Table
 1's methods GAN and SMOTE are left out: with 1,000 classes as large as each other there is nothing to fill up.
 
-Two recipes of their own: one has the paper's preset, and the steps from there to ours; the supplement gives no network
-for this data, so that of MNIST is taken, which has two features too. The other fits ``ECRTClassifier`` with more
-restarts on five samples a class.
+Recipes of their own have the paper's preset, and the steps from there to ours. The supplement gives this data no
+network and no weights, and does not say which prior and which augmentation it has; what it tunes, it tunes by the loss
+on held-out rows. So does a recipe here, on a draw of its own (``results/extreme-tuning.json``), and ``TUNED`` is what
+it chose, for one prior (1P) and for many (MP) by the number of samples. Another recipe fits ``ECRTClassifier`` with
+more restarts on five samples a class.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -24,7 +27,18 @@ from ecrt.data.minority import ClassRoles
 from ecrt.diagnostics import mean_correlation_coefficient
 from ecrt.estimators import ECRTClassifier
 from ecrt.rivals import VAT, Rival
-from ecrt.stages import AUGMENTATION, DemixResult, Flow, GaussianHead, MLPHead, NoDemixing
+from ecrt.stages import (
+    AUGMENTATION,
+    Augmentation,
+    DemixResult,
+    Flow,
+    GaussianHead,
+    MLPHead,
+    NoAugmentation,
+    NoDemixing,
+    Parametric,
+    Permutation,
+)
 from paper.data.synthetic import extreme_sources
 from paper.experiments.one_flow import (
     Predictor,
@@ -36,8 +50,8 @@ from paper.experiments.one_flow import (
     score,
     split,
 )
-from paper.experiments.preset import LIBRARY_PRESET, STEPS, paper_flow, paper_head
-from paper.statistics import observations, table
+from paper.experiments.preset import STEPS, paper_flow, paper_head
+from paper.statistics import groups, observations, table
 
 __all__ = [
     "METHODS",
@@ -47,8 +61,12 @@ __all__ = [
     "preset_cells",
     "run_cell",
     "run_few",
+    "run_tuning",
     "summarise",
     "summarise_few",
+    "summarise_tuning",
+    "tuned_for",
+    "tuning_cells",
 ]
 
 Row = dict[str, Any]
@@ -57,9 +75,19 @@ DRAWS = (6, 7, 8, 9, 10)
 """Draws that nobody looked at while settings were made."""
 STEPPED = (5,)
 """Samples of a class with which the steps from the preset to ours are taken."""
-PRESET_SIZES = (5,)
-"""Samples of a class with which the preset has been run."""
 METRICS = ("top1", "top5", "nll")
+TUNED: dict[int, dict[str, Row]] = {
+    5: {
+        "1p": {"rho": 1.0, "rate": 4e-3, "hidden": [32, 32], "head_steps": 1 / 6, "drawn": "permutation",
+               "weight": 1e-4},
+        "mp": {"rho": 1.0, "rate": 1e-3, "hidden": [32, 32], "head_steps": 1 / 6, "drawn": "prior", "weight": 1e-4},
+    },
+    20: {
+        "1p": {"rho": 0.1, "rate": 4e-3, "hidden": [32, 32], "head_steps": 1.0, "drawn": "moments", "weight": 1e-2},
+        "mp": {"rho": 0.1, "rate": 4e-3, "hidden": [32, 32], "head_steps": 1.0, "drawn": "moments", "weight": 1e-2},
+    },
+}  # fmt: skip
+"""Settings of the preset by samples of a class, for 1P and MP; other sizes have those of the nearest."""
 METHODS = {
     "erm": "ERM, a trained MLP",
     "la": "IW and LA (equal classes: ERM itself)",
@@ -105,7 +133,7 @@ def cells(smoke: bool) -> Iterable[Row]:
 def preset_cells(smoke: bool) -> Iterable[Row]:
     """The paper's preset on three draws of each size."""
     size: Row = {"n_classes": 20, "steps": 15} if smoke else {"n_classes": 1000, "steps": 7500}
-    for n in (5,) if smoke else PRESET_SIZES:
+    for n in (5,) if smoke else SIZES:
         for draw in (1,) if smoke else DRAWS[:3]:
             yield {"preset": "paper", "draw": draw, "n_per_class": n, **size}
 
@@ -136,9 +164,9 @@ def _limits(data: SyntheticData, test: SyntheticData, truth: GaussianSources) ->
     }
 
 
-def _training(n_rows: int, steps: int, batch_size: int, **options: Any) -> Row:
-    """So many steps, whatever the number of rows."""
-    return {"epochs": int(np.clip(steps * batch_size / n_rows, 2, 200)), "batch_size": batch_size, **options}
+def _training(n_rows: int, steps: int, batch_size: int, *, most: int = 200, **options: Any) -> Row:
+    """So many steps, whatever the number of rows, but no more epochs than ``most``."""
+    return {"epochs": int(np.clip(steps * batch_size / n_rows, 2, most)), "batch_size": batch_size, **options}
 
 
 def _ours(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, steps: int) -> Row:
@@ -168,35 +196,65 @@ def _ours(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, ste
     return {**rivals, "la": rivals["erm"], **found, "ecrt": found[best], "chosen": best, "mcc": mcc}
 
 
+def tuned_for(size: int) -> dict[str, Row]:
+    """Settings of the preset with so many samples, for 1P and MP."""
+    return TUNED[min(TUNED, key=lambda tuned: abs(np.log(tuned / size)))]
+
+
+def _flow_of(prior: Any, n_rows: int, steps: int, setting: Row, **options: Any) -> Any:
+    """The preset's flow under a setting, for so many steps, of which held-out rows choose one."""
+    own = {"likelihood_weight": setting["rho"], "learning_rate": setting["rate"]}
+    training = _training(n_rows, steps, 256, most=2000, **own)
+    return paper_flow("mnist", prior, patience=training["epochs"], **training, **options)
+
+
+def _head_of(setting: Row, n_rows: int, steps: int, **options: Any) -> Predictor:
+    """A decoder on the sources, and what is drawn for it: ``"none"`` for nothing."""
+    training = _training(n_rows, round(steps * setting["head_steps"]), 256, most=2000, learning_rate=4e-3)
+    predictor = paper_head("mnist", hidden=tuple(setting["hidden"]), **training, **options)
+    return replace(predictor, augmentation=_drawn(setting["drawn"], setting.get("weight", 0.0)))
+
+
+def _drawn(kind: str, weight: float) -> Augmentation:
+    """One of the paper's augmentations, added to the rows with this weight for each class (Algorithm 1)."""
+    if kind == "none":
+        return NoAugmentation()
+    if kind == "permutation":
+        return Permutation(weight=weight, weighting="added")
+    source: Any = "samples" if kind == "moments" else "prior"
+    return Parametric(source=source, pseudo_samples=0.0, weight=weight, weighting="added")
+
+
 def _paper(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, steps: int) -> Row:
-    """The preset with the settings of MNIST, for as many steps, and its network on the features.
+    """The preset under the settings that held-out rows of other draws chose, and its network on the features.
 
     The steps towards ours are taken where classes have few samples.
     """
-    n = len(sample.train_rows)
-    training = _training(n, steps // 6, 256, learning_rate=4e-3)
-    found: Row = {LIBRARY_PRESET: True, "mcc": {}}
+    n, size = len(sample.train_rows), int(roles.counts[0])
+    settings = tuned_for(size)
+    found: Row = {"mcc": {}}
 
-    def flow(name: str, prior: Any = "per-class", **options: Any) -> DemixResult:
-        config = paper_flow("mnist", prior, **_training(n, steps, 256), **options)
-        demixed = find_sources(sample, roles, config, seed)
+    def flow(name: str, prior: Any, setting: Row, **options: Any) -> DemixResult:
+        demixed = find_sources(sample, roles, _flow_of(prior, n, steps, setting, **options), seed)
         found["mcc"][name] = mean_correlation_coefficient(test.s, demixed.sources(test.z))
         return demixed
 
-    def run(name: str, demixed: DemixResult, prior: Any = "per-class", *, augmented: bool = True) -> None:
-        predictor = paper_head("mnist", prior, augmented=augmented, **training)
+    def run(name: str, demixed: DemixResult, setting: Row) -> None:
+        predictor = _head_of(setting, n, steps)
         log_proba = balanced_log_proba(demixed, sample, roles, predictor, test.z, seed)
         found[name] = score(log_proba, test.y, roles.counts)
 
-    run("network", find_sources(sample, roles, NoDemixing(), seed), augmented=False)
     for name, prior in (("1p", "shared"), ("mp", "per-class")):
-        demixed = flow(name, prior)
-        for augmented in (False, True):
-            run(f"{name}_{'with' if augmented else 'without'}", demixed, prior, augmented=augmented)
-    if roles.counts[0] in STEPPED:
+        setting = settings[name]
+        if name == "mp":
+            run("network", find_sources(sample, roles, NoDemixing(), seed), setting | {"drawn": "none"})
+        demixed = flow(name, prior, setting)
+        run(f"{name}_without", demixed, setting | {"drawn": "none"})
+        run(f"{name}_with", demixed, setting)
+    if size in STEPPED:
         found["step 1"] = found["mp_with"]  # classes are equal
-        run("step 2", replace(demixed, weighted=True))
-        run("step 3", flow("step 3", linear_first=True, signal_weights=True))
+        run("step 2", replace(demixed, weighted=True), setting)
+        run("step 3", flow("step 3", prior, setting, linear_first=True, signal_weights=True), setting)
     return found
 
 
@@ -227,6 +285,68 @@ def summarise(rows: list[Row]) -> list[Row]:
             line |= {f"{name}_of_oracle": line[name] / oracle[name] for name in ("top1", "top5")}
             line["nll_above_oracle"] = line["nll"] - oracle["nll"]
     return [line | {"what": METHODS[line["what"]], "method": line["what"]} for line in lines]
+
+
+# --- settings that the supplement does not give -------------------------------------------------------------------
+
+PRIORS, RHOS, RATES = ("shared", "per-class"), (1e-2, 1e-1, 1.0), (1e-3, 4e-3)
+"""Of the flow: prior, weight of the likelihood, and learning rate. The first weight is that of other data of the
+supplement, the first rate Adam's own."""
+
+HEADS_TRIED = [{"hidden": hidden, "head_steps": steps} for hidden in ((32, 32), (512,)) for steps in (1 / 6, 1.0)]
+"""Decoders of MNIST and of Tiny-ImageNet; steps of training as a share of the flow's."""
+
+DRAWN = [(kind, weight) for kind in ("permutation", "moments", "prior") for weight in (1e-4, 1e-3, 1e-2)]
+"""What is added to the rows: coordinates permuted, Gaussians of the moments of a class, or its trained prior."""
+
+
+def tuning_cells(smoke: bool) -> Iterable[Row]:
+    """Every setting of the flow on a draw that nothing is reported on, with few samples and with some."""
+    size: Row = {"n_classes": 20 if smoke else 1000, "steps": 15 if smoke else 7500}
+    most = 1 if smoke else None
+    for n in (5, 20)[:most]:
+        for prior in PRIORS[:most]:
+            for rho in RHOS[:most]:
+                for rate in RATES[:most]:
+                    yield {"draw": 1, "n_per_class": n, "prior": prior, "rho": rho, "rate": rate, **size}
+
+
+def run_tuning(*, draw: int, n_classes: int, n_per_class: int, prior: str, rho: float, rate: float, steps: int) -> Row:
+    """The loss on held-out rows of decoders on the sources of one flow; then of what may be added for the best."""
+    truth = extreme_sources(n_classes, np.random.default_rng(draw))
+    data = truth.draw([n_per_class] * n_classes, np.random.default_rng([draw, n_per_class]))
+    roles = assign_roles(np.bincount(data.y), np.arange(n_classes), minority="all", demix_on="all", encode_on="all")
+    sample, started = split(data.z, data.y, draw), time.perf_counter()
+    setting: Row = {"rho": rho, "rate": rate}
+    demixed = find_sources(sample, roles, _flow_of(prior, len(sample.train_rows), steps, setting), draw)
+    took = time.perf_counter() - started
+
+    def loss(head: Row) -> float:
+        predictor = _head_of(head, len(sample.train_rows), steps)
+        return min(choose(demixed, sample, roles, predictor, draw).candidates.values())
+
+    tried = [setting | head | {"drawn": "none"} for head in HEADS_TRIED]
+    losses = [loss(head) for head in tried]
+    best = tried[int(np.argmin(losses))]
+    drawn = [best | {"drawn": kind, "weight": weight} for kind, weight in DRAWN if kind != "prior" or prior != "shared"]
+    losses += [loss(head) for head in drawn]
+    mcc = mean_correlation_coefficient(data.s, demixed.sources(data.z))
+    return {
+        "tried": [head | {"held_out_nll": loss} for head, loss in zip(tried + drawn, losses, strict=True)],
+        "flow_seconds": took, "match": mcc,
+    }  # fmt: skip
+
+
+def summarise_tuning(rows: list[Row]) -> list[Row]:
+    """The best setting of each prior and size, with augmentation; and its loss without."""
+    lines = []
+    for (size, prior), mine in groups([row["cell"] | row for row in rows], "n_per_class", "prior").items():
+        tried = [(one, row) for row in mine for one in row["tried"]]
+        best, row = min((entry for entry in tried if entry[0]["drawn"] != "none"), key=lambda e: e[0]["held_out_nll"])
+        plain = min(one["held_out_nll"] for one in row["tried"] if one["drawn"] == "none")
+        name = "ECRT-1P" if prior == "shared" else "ECRT-MP"
+        lines.append({"what": name, "n_per_class": size, **best, "held_out_nll_without": plain, "match": row["match"]})
+    return lines
 
 
 # --- five samples a class -----------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ give every class the same weight.
 
 Equal budget: all methods learn a linear head on the same features, 96 principal components of the training rows, and
 choose its weight decay (VAT: radius and epochs; GAN: its steps too) on a held-out fifth of them. ECRT de-mixes on
-classes with 120 training rows or more, the paper's limit, and augments the others with the default strength. ECRT-1P
-and ECRT-MP are the paper's preset, the supplement's encoder, flow and decoder. A recipe of its own takes the steps from
-there to ours, with rivals in the paper's network, and ours with a flow on the 32 leading sources.
+classes with 120 training rows or more, the paper's limit, and augments the others with the default strength. A recipe
+of its own has the paper's preset, the supplement's encoder, flow and decoder, the steps from there to ours, rivals in
+the paper's network, and ours with a flow on the 32 leading sources.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ecrt.stages import DemixResult, Flow, Linear, LinearHead, Parametric, Permu
 from paper.data import data_folder, load_embeddings
 from paper.experiments.frequency import BY_CLASS, by_class
 from paper.experiments.one_flow import Predictor, Sample, choose, find_sources, predicted, split
-from paper.experiments.preset import LIBRARY_PRESET, PAPER_PRIORS, PAPER_RIVALS, PAPER_STEPS, fit_paper, fit_paper_rival
+from paper.experiments.preset import PAPER_PRIORS, PAPER_RIVALS, PAPER_STEPS, fit_paper, fit_paper_rival
 from paper.experiments.table_one import RIVALS, fit_rival
 from paper.statistics import difference, observations, signed, table, values
 
@@ -66,14 +66,12 @@ SHOWN_CLASSES, SHOWN_POINTS = 8, 60
 
 
 def cells(smoke: bool) -> Iterable[Row]:
-    """Every rival, ECRT and the paper's preset on each seed, and the picture."""
+    """Every rival and ECRT on each seed, and the picture."""
     size: Row = {"n_classes": 8 if smoke else None}
     for seed in SEEDS[:1] if smoke else SEEDS:
         yield {"part": "ECRT", "seed": seed, **size}
         for method in ("ERM",) if smoke else RIVALS:
             yield {"part": "rival", "method": method, "seed": seed, **size}
-        for method in () if smoke else PAPER_PRIORS:
-            yield {"part": "paper", "method": method, "seed": seed, **size}
     yield {"part": "picture", "seed": SEEDS[0], **size}
 
 
@@ -98,16 +96,14 @@ def run_cell(*, part: str, seed: int, n_classes: int | None, method: str = SUBJE
     if part == "flow":
         return {"runs": {WITH_FLOW: _with_flow(data, seed)}, "data": _source()}
     if part == "paper":
-        fitted: Any = fit_paper(
-            method, "inaturalist", data.X_train, data.y_train, minority=MINORITY, seed=seed, device="cpu"
-        )
+        fitted: Any = fit_paper(method, "inaturalist", data.X_train, data.y_train, minority=MINORITY, seed=seed)
     elif part == "network":
-        fitted = fit_paper_rival(method, "inaturalist", data.X_train, data.y_train, seed=seed, device="cpu")
+        fitted = fit_paper_rival(method, "inaturalist", data.X_train, data.y_train, seed=seed)
     else:
         fitted = fit_rival(method, data.X_train, data.y_train, seed, device="cpu", n_noise=PAPER_NOISE)
     log_proba = fitted.predict_log_proba(data.X_test)
     runs = {method: _score(log_proba, data, fitted.class_prior)}
-    return {"runs": runs, "data": _source(), LIBRARY_PRESET: part == "paper"}
+    return {"runs": runs, "data": _source()}
 
 
 # --- data ---------------------------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ from ecrt.data import ClassRoles
 from ecrt.errors import ECRTWarning
 from ecrt.estimators import ECRTClassifier
 from ecrt.rivals import BaselineClassifier, ConditionalGAN
-from ecrt.stages import Augmentation, Flow, MLPHead, NoAugmentation, Permutation
+from ecrt.stages import Augmentation, Flow, MLPHead, NoAugmentation, NoDemixing, Permutation
 from paper.experiments.one_flow import Predictor, Sample, balanced_log_proba, find_sources
 
 __all__ = [
-    "LIBRARY_PRESET", "PAPER_EPOCHS", "PAPER_PRIORS", "PAPER_RIVALS", "PAPER_STEPS", "STEPS", "Oracle", "fit_paper",
+    "PAPER_EPOCHS", "PAPER_PRIORS", "PAPER_RIVALS", "PAPER_STEPS", "STEPS", "Oracle", "fit_paper",
     "fit_paper_rival", "own_log_proba", "paper_flow", "paper_head", "preset_runs",
 ]  # fmt: skip
 
@@ -27,9 +27,6 @@ Row = dict[str, Any]
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Prior = Literal["shared", "per-class"]
-
-LIBRARY_PRESET = "library_preset"
-"""Marks results of the library's preset; those without it were made by an earlier one of the recipes."""
 
 PAPER_EPOCHS = 20
 PAPER_PRIORS: dict[str, Prior] = {"ECRT-1P, paper preset": "shared", "ECRT-MP, paper preset": "per-class"}
@@ -162,13 +159,17 @@ def own_log_proba(balanced: Array, counts: Labels, augmentation: Augmentation, a
 
 
 def preset_runs(
-    data: str, sample: Sample, roles: ClassRoles, z_test: Array, seed: int, *, flow: Row, head: Row
-) -> dict[str, tuple[Array, Array]]:
+    data: str, sample: Sample, roles: ClassRoles, z_test: Array, seed: int, *, flow: Row, head: Row,
+    priors: tuple[Prior, ...] = ("shared", "per-class"), steps: bool = True,
+) -> dict[str, tuple[Array, Array]]:  # fmt: skip
     """The preset on features that are there already, for one prior (1P) and many (MP), and the steps from MP to ours.
+
+    Its decoder on the features, without a flow, comes first.
 
     Parameters
     ----------
     flow, head : options in place of the preset's, such as epochs.
+    priors, steps : which priors, of which MP is the last, and whether the steps are taken.
 
     Returns
     -------
@@ -182,11 +183,15 @@ def preset_runs(
         own = own_log_proba(balanced, roles.counts, predictor.augmentation, roles.augmented) if plain else balanced
         runs[f"ECRT, paper preset {name}"] = own, balanced
 
-    priors: dict[Prior, str] = {"shared": "1P", "per-class": "MP"}
-    for prior, name in priors.items():
+    plain = paper_head(data, augmented=False, **head)
+    run("without a flow", find_sources(sample, roles, NoDemixing(scaling="one"), seed), plain)
+    for prior in priors:
+        name = "1P" if prior == "shared" else "MP"
         demixed = find_sources(sample, roles, paper_flow(data, prior, **flow), seed)
         run(name, demixed, paper_head(data, prior, **head))
         run(f"{name}, no augmentation", demixed, paper_head(data, prior, augmented=False, **head))
+    if not steps:
+        return runs
     adjusted = paper_head(data, loss="logit-adjusted", **head)
     names = [f"MP{step}" for step in STEPS]
     run(names[0], demixed, adjusted)

@@ -30,7 +30,7 @@ from paper.experiments.one_flow import (
     score,
     split,
 )
-from paper.experiments.preset import LIBRARY_PRESET, STEPS, own_log_proba, paper_flow, paper_head
+from paper.experiments.preset import STEPS, own_log_proba, paper_flow, paper_head
 from paper.statistics import difference, figure, groups, observations, table, values
 
 __all__ = [
@@ -158,7 +158,7 @@ def _preset(
     run(second, replace(demixed, weighted=True), stepped, loss="logit-adjusted")
     whitened = flow(third, linear_first=True, signal_weights=True)
     run(third, whitened, stepped, loss="logit-adjusted")
-    return {"mcc_by_flow": mcc, "runs": runs, LIBRARY_PRESET: True}
+    return {"mcc_by_flow": mcc, "runs": runs}
 
 
 def _longer(
@@ -179,7 +179,7 @@ def _longer(
             predictor = paper_head("mnist", "shared", augmented=augmented, epochs=epochs, batch_size=256)
             found = _measure(demixed, _sized(sample, size), test, predictor, seed)
             runs.append({"what": what, "n_minority": size, **found})
-    return {"runs": runs, LIBRARY_PRESET: True}
+    return {"runs": runs}
 
 
 def _violated(*, seed: int, rho: float, n_majority: int, epochs: int, n_test: int) -> Row:
@@ -195,7 +195,7 @@ def _violated(*, seed: int, rho: float, n_majority: int, epochs: int, n_test: in
     demixed = find_sources(sample, roles, flow, seed)
     predictor = paper_head("mnist", "shared", augmented=False, epochs=epochs, batch_size=256)
     found = _measure(demixed, sample, SyntheticData(z=z_test, y=test.y, s=test.s), predictor, seed)
-    return found | {"filled_share": _filled_share(demixed.sources(z_test)), LIBRARY_PRESET: True}
+    return found | {"filled_share": _filled_share(demixed.sources(z_test))}
 
 
 def _own_bends(data: SyntheticData) -> Array:

@@ -56,8 +56,6 @@ class PaperPage:
     figures: tuple[FigureBlock, ...]
     trials: tuple[str, ...]
     """Experiments that only a trial run is there of."""
-    earlier: tuple[str, ...]
-    """Experiments whose rows of the paper's preset come from an earlier version of it."""
     missing: tuple[str, ...]
     """Experiments that there are no results of."""
 
@@ -89,7 +87,6 @@ def summarise_paper(results: PaperResults) -> PaperPage:
         tables=tuple(beside_tables(results)),
         figures=tuple(paper_figures(results)),
         trials=tuple(results.trials),
-        earlier=tuple(results.earlier_presets),
         missing=tuple(name for name in RECIPES if name not in results.files),
     )
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ecrt.errors import InputError
-from paper.experiments.preset import LIBRARY_PRESET
 from paper.statistics import observations
 
 __all__ = ["PaperResults", "number", "plus_minus"]
@@ -43,16 +42,6 @@ class PaperResults:
                 if not with_trials:
                     continue
             self.files[name] = content
-
-    @property
-    def earlier_presets(self) -> list[str]:
-        """Experiments with rows of the paper's preset, none of which the library's preset has made."""
-        return [
-            name
-            for name, content in self.files.items()
-            if "paper preset" in str(content["summary"]) or '"preset": "paper"' in json.dumps(content["summary"])
-            if not any(row.get(LIBRARY_PRESET) for row in content["rows"])
-        ]
 
     def summary(self, name: str, **wanted: Any) -> list[Row]:
         """Lines of an experiment's table that have these entries; none where it has not been run."""

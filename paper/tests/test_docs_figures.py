@@ -55,6 +55,19 @@ def method_line(line):
     )
 
 
+SHOWN_OF_PRESET = [f"ECRT, paper preset {rest}" for rest in ("without a flow", "MP, no augmentation", "1P", "MP")] + [
+    f"{name} in the paper's network" for name in ("ERM", "IW", "FOCAL", "LDAM", "VAT", "GAN", "SMOTE")
+] + ["ECRT, paper preset MP, on images that the encoder has not seen"]  # fmt: skip
+
+
+def preset_line(line):
+    encoder = "all" if "network" in line["what"] else line["encoder"].replace("paper on ", "")
+    return (
+        f"| {line['what']} | {encoder} | {percent(line, 'top1')} | {100 * line['top1_balanced_prior']:.1f} | "
+        f"{line['top5']:.3f} | {line['nll']:.3f} | {line['macro_f1']:.3f} |"
+    )
+
+
 def mnist_line(line):
     return f"| {line['what']} | {line['top1']:.4f} ± {line['top1_half_width']:.4f} | {line['nll']:.4f} |"
 
@@ -72,6 +85,9 @@ def lines_of_tables():
     for line in summary_of("cifar100-sources"):
         if "top1" in line:
             yield f"### {line['protocol']}, {line['encoder']}", method_line(line)
+    for line in summary_of("cifar100-preset"):
+        if line["what"] in SHOWN_OF_PRESET and not line["encoder"].startswith("ECRT"):
+            yield "### 500/50, the paper's preset", preset_line(line)
     for line in summary_of("mnist"):
         if line.get("n_rare") in (0, 5) and line.get("network") == "cnn" and "paper" not in line["what"]:
             yield "## MNIST", mnist_line(line)
@@ -284,12 +300,13 @@ def test_figures_are_those_of_the_results():
 FEW: dict[str, Any] = {"preset": "paper", "n_classes": 1000, "n_per_class": 5}
 FIVE = {"part": "efficiency, paper preset", "n_minority": 5}
 STEPS = [f"ECRT-MP, paper preset{step}" for step in ("", *PAPER_STEPS)]
+UNSEEN = "on images that the encoder has not seen"
 
 
-def worth(file, metric, ours, theirs, other=None):
+def worth(file, metric, ours, theirs, other=None, other_file=None):
     """What one run has more than another, paired by seed."""
-    entries = observations(results_of(file)["rows"])
-    ours, theirs = values(entries, metric, **ours), values(entries, other or metric, **theirs)
+    ours = values(observations(results_of(file)["rows"]), metric, **ours)
+    theirs = values(observations(results_of(other_file or file)["rows"]), other or metric, **theirs)
     assert ours
     return signed(difference(ours, theirs)).replace("-", "−")
 
@@ -300,16 +317,35 @@ def ablation(what, data):
     return f"{line['top1_gain']:+.4f} ± {line['top1_gain_half_width']:.4f}".replace("-", "−")
 
 
+WITH_FLOWS = (
+    ("cifar100-preset", "cifar100-preset", "top1"), ("tinyimagenet", "tinyimagenet-preset", "top1"),
+    ("inaturalist", "inaturalist-preset", "top1"), ("arxiv", "arxiv-preset", "accuracy"),
+)  # fmt: skip
+"""Ours by linear de-mixing and ours with a flow, where either is."""
+
+
+def steps_on_real_data(place):
+    """What a step from the preset towards ours is worth on CIFAR-100, Tiny-ImageNet and plankton."""
+    for file in ("cifar100-preset", "tinyimagenet-preset", "inaturalist-preset"):
+        names = [step.replace("ECRT-MP, paper preset", "ECRT, paper preset MP") for step in STEPS]
+        names, where = (names, {"encoder": "paper"}) if file == "cifar100-preset" else (STEPS, {})
+        yield worth(file, "top1", {"what": names[place], **where}, {"what": names[place - 1], **where})
+
+
 def figures_of_departures():
     """Every figure of the table, in its order."""
     for file in ("tinyimagenet", "inaturalist"):
         yield worth(file, "top1", {"what": "ECRT without augmentation"}, {"what": "LA"})
+    for file, other, metric in WITH_FLOWS:
+        yield worth(file, metric, {"what": "ECRT"}, {"what": "ECRT with a flow"}, other_file=other)
     for place in (3, 2):
         yield worth("extreme-preset", "top1", FEW | {"what": f"step {place}"}, FEW | {"what": f"step {place - 1}"})
         yield worth("toy-preset", "top1", FIVE | {"what": STEPS[place]}, FIVE | {"what": STEPS[place - 1]})
+        yield from steps_on_real_data(place)
     for file in ("tinyimagenet", "inaturalist"):
         yield worth(file, "top1", {"what": "LA"}, {"what": "ERM"})
     yield worth("toy-preset", "top1", FIVE | {"what": STEPS[1]}, FIVE | {"what": STEPS[0]}, "top1_training_prior")
+    yield from steps_on_real_data(1)
     for variant in ("four blocks", "cosine critic", "FDV, labels of the batch", "likelihood weight 0"):
         yield from (ablation(variant, data) for data in ("toy", "extreme"))
     sized = {"preset": "ours", "n_classes": 1000}
@@ -319,8 +355,36 @@ def figures_of_departures():
             yield worth("extreme-sizes", metric, *sides)
     for file in ("tinyimagenet", "inaturalist"):
         yield worth(file, "top1", {"what": "ECRT"}, {"what": "ECRT without augmentation"})
+    preset = ({"encoder": "paper", "what": f"ECRT, paper preset MP{rest}"} for rest in ("", ", no augmentation"))
+    yield worth("cifar100-preset", "top1", *preset)
     mmd = {"part": "mmd", "bandwidth": 0.5, "size": 5}
     yield worth("toy-figures", "mmd", mmd | {"kind": "parametric, shrunk variance"}, mmd | {"kind": "parametric"})
+    unseen = ({"encoder": "paper", "what": f"ECRT, paper preset MP{rest}"} for rest in (f", {UNSEEN}", ""))
+    yield worth("cifar100-preset", "top1", *unseen)
+
+
+def changes_of_the_preset():
+    """On CIFAR-100: what one change is worth, paired by seed."""
+    mp, plain = "ECRT, paper preset MP", "ECRT, paper preset MP, no augmentation"
+    base, either = {"what": mp, "encoder": "paper"}, "top1_balanced_prior"
+    yield worth("cifar100-preset", "top1", base | {"encoder": "paper, encoder by SGD"}, base)
+    yield worth("cifar100-preset", "top1", base | {"encoder": "paper on all"}, base)
+    yield worth("cifar100-preset", either, base, base, "top1")
+    yield worth("cifar100-preset", "top1", base | {"what": f"{mp}, {UNSEEN}"}, base)
+    yield worth("cifar100-preset", "top1", base | {"encoder": "paper, 128 features"}, base)
+    flowless = base | {"what": "ECRT, paper preset without a flow"}
+    yield worth("cifar100-preset", "top1", base | {"what": plain}, flowless)
+    for metric in ("top1", either):
+        yield worth("cifar100-preset", metric, base, base | {"what": plain})
+
+
+def test_what_keeps_the_preset_from_the_papers_level_is_what_the_results_say():
+    section = IMAGES.partition("one thing changed at a time")[2].partition("\n## ")[0]
+    assert re.findall(r"[+−][\d.]+ ± [\d.]+\d", section) == list(changes_of_the_preset())
+    means = {
+        line["what"]: line["top1"] for line in summary_of("cifar100-preset") if line["encoder"] == "ECRT with a flow"
+    }
+    assert [f"{100 * means[name]:.1f}" in section for name in ("ECRT", "ECRT with a flow")] == [True, True]
 
 
 def test_what_departures_are_worth_is_what_the_results_say():

@@ -17,7 +17,7 @@ from ecrt.errors import ECRTWarning, InputError
 from ecrt.estimators import ECRTClassifier
 from ecrt.stages import LinearHead, MLPHead, NoDemixing, Permutation
 from ecrt.training import TrainingConfig
-from paper.experiments import diagnose, regression, table_one, toy
+from paper.experiments import diagnose, extreme, regression, table_one, toy
 from paper.experiments.arxiv import METHODS, TUNED
 from paper.experiments.preset import PAPER_RIVALS, STEPS, Oracle, fit_paper, fit_paper_rival
 from paper.experiments.regression_rivals import RIVALS
@@ -29,14 +29,6 @@ from paper.recipes import RECIPES, run
 RESULTS = Path(__file__).parent.parent / "results"
 GOLDEN = json.loads(Path(__file__).with_name("smoke_summaries.json").read_text(encoding="utf-8"))
 """Summaries of trial runs, but of those that end by the clock. Whoever changes a recipe on purpose writes them anew."""
-
-
-NOT_YET_RUN = (
-    "ablations-naive",
-    "cifar100-preset",
-    "inaturalist-preset",
-    "tinyimagenet-preset",
-)
 
 
 @pytest.mark.slow
@@ -60,6 +52,7 @@ def test_toy_regret_to_the_bayes_classifier():
 def test_smoke_runs_end_and_sum_up(name, tmp_path):
     if name in (
         "arxiv",
+        "arxiv-preset",
         "cifar100",
         "cifar100-preset",
         "cifar100-protocols",
@@ -68,6 +61,7 @@ def test_smoke_runs_end_and_sum_up(name, tmp_path):
         "inaturalist-preset",
         "mnist",
         "mnist-ceiling",
+        "mnist-preset",
         "tinyimagenet",
         "tinyimagenet-preset",
         "tinyimagenet-rivals",
@@ -110,9 +104,6 @@ def test_journals_survive_torn_and_doubled_lines_and_a_second_interruption(tmp_p
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_results_are_of_the_whole_recipe(name):
     """Every cell was run and no other; the summary is that of the rows, where no row has been shortened."""
-    if name in NOT_YET_RUN:
-        assert not (RESULTS / f"{name}.json").exists()
-        pytest.skip("there are no results yet, and no page shows any")
     recipe = RECIPES[name]
     result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert result["command"] == f"python -m paper {name}"
@@ -211,6 +202,14 @@ def test_arxiv_methods_were_tuned_alike():
         assert all(row["cell"]["max_train"] is None for row in mine)
         best = min(mine, key=lambda row: row["held_out_bce"])["options"]
         assert TUNED[method] == {name.removeprefix("head_").removeprefix("augmentation_"): best[name] for name in best}
+
+
+def test_the_preset_on_very_many_classes_has_the_settings_that_held_out_rows_chose():
+    for line in extreme.summarise_tuning(json.loads((RESULTS / "extreme-tuning.json").read_text("utf-8"))["rows"]):
+        setting = extreme.TUNED[line["n_per_class"]]["1p" if line["what"] == "ECRT-1P" else "mp"]
+        assert setting == {name: pytest.approx(line[name]) if name == "head_steps" else line[name] for name in setting}
+    reported = {cell["draw"] for cells in (extreme.cells, extreme.preset_cells) for cell in cells(smoke=False)}
+    assert reported.isdisjoint(cell["draw"] for cell in extreme.tuning_cells(smoke=False))
 
 
 @pytest.mark.slow

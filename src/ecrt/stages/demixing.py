@@ -202,7 +202,7 @@ class Flow(Demixing):
         Epochs without a better held-out loss after which training stops.
     signal_weights, learn_from, source_prior, pseudo_samples
         As in ``Linear``; the prior is also part of the likelihood. That of the classes the flow learns from is trained
-        with it.
+        with it, from the moments of whitened features on, or from the standard Gaussian where there is no linear map.
     """
 
     kind = "flow"
@@ -680,7 +680,8 @@ def train_flow(
         ClassPrior(len(classes), n_sources) if config.source_prior == "per-class" else SharedPrior(),
         config,
     ).to(device)
-    model.start_at(signal[row_train], y_train)
+    if config.linear_first:  # the moments of features as they are would hold the flow where it begins
+        model.start_at(signal[row_train], y_train)
     if many_classes(len(classes)) and config.critic == "additive" and config.objective != "gcl":
         keep_own_rows(model.critic, "embedding")
         if isinstance(model.prior, ClassPrior):
