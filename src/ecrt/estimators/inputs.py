@@ -35,6 +35,9 @@ MOST_COPIES = 100_000
 FEW_COPIES = 0.05
 """So many copies, as a share of the rows, are learned from like other rows."""
 
+FEW_DIFFERENT = 20
+"""Fewer different rows than this are taken for a table of counts."""
+
 LARGEST_TOTAL = 1e15
 """Beyond, one more row would no longer count."""
 
@@ -374,8 +377,8 @@ def weighted_rows(X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Wei
     most = np.inf if sample_weight is None else max(MOST_COPIES, 2 * len(rows))
     # A table of counts has a line for each class beside the same values.
     same_values = len(rows) - len(np.unique(row_hashes(_as_rows(X))[rows]))
-    many = copies.sum() > (1 + FEW_COPIES) * len(rows) and same_values <= FEW_COPIES * len(rows)
-    if many or copies.sum() > most:
+    counted = len(rows) < FEW_DIFFERENT or same_values > FEW_COPIES * len(rows)
+    if copies.sum() > most or (not counted and copies.sum() > (1 + FEW_COPIES) * len(rows)):
         return WeightedRows(*_taken(rows, X, y), copies.astype(np.float64), most)
     return WeightedRows(*_taken(np.repeat(rows, copies), X, y))
 
