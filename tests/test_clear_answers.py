@@ -90,12 +90,6 @@ class OneItem(IterableDataset):
         return iter([(torch.zeros(3), 0)])
 
 
-def test_rows_read_block_by_block_are_not_shared_between_processes(monkeypatch):
-    monkeypatch.setattr("ecrt.estimators.base.launched", lambda: True)
-    with pytest.raises(InputError, match="not shared between processes"):
-        ECRTClassifier(**LINEAR).fit(OneItem())
-
-
 @pytest.mark.parametrize("source", ["shards", "shards/*.parquet"])
 def test_predictions_are_not_written_over_a_file_of_the_folder_that_is_read(tmp_path, monkeypatch, source):
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
