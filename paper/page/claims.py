@@ -610,7 +610,8 @@ ON_REAL_DATA = (
                          lower=metric == "nll", ours=_on_cifar(MP, "paper on all"),
                          theirs={"what": "ERM in the paper's network"}) for metric in ("top1", "nll")),
             *(Comparison(label=f"MNIST, {network}, {n_rare} rare, MP, {encoder[6:]}, {metric}", file=MNIST_PRESET,
-                         metric=metric, lower=metric == "nll", ours=_mnist(f"{encoder}, paper preset MP", n_rare, network),
+                         metric=metric, lower=metric == "nll",
+                         ours=_mnist(f"{encoder}, paper preset MP", n_rare, network),
                          theirs=_mnist("ERM", n_rare, network), other_file="mnist")
               for encoder in (ON_MAJORITY, ON_ALL) for network in ("mlp", "cnn") for n_rare in (1, 5)
               for metric in ("top1", "nll")),
