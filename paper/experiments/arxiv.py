@@ -196,7 +196,7 @@ def _fitted(method: str, X: NDArray[Any], y: NDArray[Any], seed: int, *, trial: 
     name = "ECRT" if method == WITH_FLOW else method
     options = METHODS[name] | TUNED[name] | ({"epochs": 2, "hidden": [64]} if trial else {})
     if method == WITH_FLOW:
-        options |= {"demixing": Flow(n_sources=FLOW_SOURCES, **({"epochs": 2} if trial else {}))}
+        options |= {"demixing": Flow(n_sources=FLOW_SOURCES, epochs=2 if trial else None)}
     if method in RIVALS:
         return LabelRival(method, options, seed).fit(X, y)
     return ECRTClassifier(random_state=seed, **COMMON, **parts_of(options)).fit(X, y)

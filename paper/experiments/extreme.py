@@ -293,7 +293,7 @@ PRIORS, RHOS, RATES = ("shared", "per-class"), (1e-2, 1e-1, 1.0), (1e-3, 4e-3)
 """Of the flow: prior, weight of the likelihood, and learning rate. The first weight is that of other data of the
 supplement, the first rate Adam's own."""
 
-HEADS_TRIED = [{"hidden": hidden, "head_steps": steps} for hidden in ((32, 32), (512,)) for steps in (1 / 6, 1.0)]
+HEADS_TRIED = [{"hidden": hidden, "head_steps": steps} for hidden in ([32, 32], [512]) for steps in (1 / 6, 1.0)]
 """Decoders of MNIST and of Tiny-ImageNet; steps of training as a share of the flow's."""
 
 DRAWN = [(kind, weight) for kind in ("permutation", "moments", "prior") for weight in (1e-4, 1e-3, 1e-2)]
