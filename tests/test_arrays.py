@@ -171,8 +171,9 @@ class Held(BaseEstimator):
 
 
 for name in ("classifier", "rival", "transformer", "regressor"):
-    for values in (False, True):  # types and shapes, then values; of float64 they are compared above
-        check_array_api_input(name, Held(MODELS[name]), "torch", "cpu", "float32", check_values=values)
+    for values in (False, True):
+        for dtype in ("float32", "float64"):
+            check_array_api_input(name, Held(MODELS[name]), "torch", "cpu", dtype, check_values=values)
 print("all is well")
 '''  # fmt: skip
 

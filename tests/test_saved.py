@@ -615,7 +615,7 @@ def killed_at(step, clf, folder, *, after):
 @needs_fork
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_any_step_of_a_first_save(rivals, table, tmp_path, after):
-    for step in range(1, 100, 3 if after else 1):  # after a step is nearly before the next one
+    for step in range(1, 100):
         folder = tmp_path / str(step)
         killed = killed_at(step, rivals[0], folder, after=after)
         if (folder / "model.json").exists():
@@ -632,7 +632,7 @@ def test_killed_at_any_step_of_a_first_save(rivals, table, tmp_path, after):
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_any_step_of_a_save_over_another_model(rivals, table, tmp_path, after):
     seen = []
-    for step in range(1, 100, 3 if after else 1):  # after a step is nearly before the next one
+    for step in range(1, 100):
         save_estimator(rivals[0], tmp_path)
         killed = killed_at(step, rivals[1], tmp_path, after=after)
         seen.append(which(tmp_path, rivals, table[0]))
@@ -656,7 +656,7 @@ def test_killed_at_random_moments(rivals, table, tmp_path):
         for number in range(10**6):
             save_estimator(rivals[number % 2], tmp_path)
 
-    for _ in range(15):
+    for _ in range(30):
         child = in_child(keep_saving)
         time.sleep(rng.uniform(0, 4 * one_save))
         os.kill(child, signal.SIGKILL)
@@ -719,11 +719,11 @@ def models(tmp_path_factory) -> list[Original]:
 @pytest.mark.slow
 def test_mutated_files_give_our_error_alone(models, tmp_path):
     with memory_limit(512 * 2**20):
-        found = try_many(models, tmp_path / "mutated", range(1000))
+        found = try_many(models, tmp_path / "mutated", range(2000))
     assert found.faults == []
     assert found.slowest < 5
     refused = sum(times for outcome, times in found.outcomes.items() if outcome.endswith("refused"))
-    assert 750 < refused < 975  # most are refused; some changes, of a number say, make another model
+    assert 1500 < refused < 1950  # most are refused; some changes, of a number say, make another model
 
 
 @dataclass(frozen=True)

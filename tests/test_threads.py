@@ -177,14 +177,14 @@ def test_fits_in_threads_give_what_one_gives_alone_and_the_caller_draws_as_if_th
             drawn.append(torch.rand(3))
             done.wait(0.001)
 
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(4) as pool:
         busy = pool.submit(caller)
         try:
-            found = list(pool.map(digest, [name] * 2))
+            found = list(pool.map(digest, [name] * 3))
         finally:
             done.set()
         busy.result()
-    assert found == [expected] * 2
+    assert found == [expected] * 3
     torch.set_rng_state(state)
     assert all(torch.equal(values, torch.rand(3)) for values in drawn)
     torch.set_rng_state(state)
@@ -193,14 +193,9 @@ def test_fits_in_threads_give_what_one_gives_alone_and_the_caller_draws_as_if_th
 
 @pytest.mark.filterwarnings("ignore")
 def test_fits_in_other_processes_with_more_threads_give_what_one_gives_alone():
-    names = [
-        "flow", "MLP encoder with mixup", "data set of the user", "selection", "several labels", "regression",
-        "samples", "many rows", "rival vat", "rival ldam-drw", "rival cgan", "rival gradient-boosting",
-        "rival balanced-forest",
-    ]  # fmt: skip
     with joblib.parallel_config(backend="loky", inner_max_num_threads=2):
-        found = joblib.Parallel(n_jobs=2)(joblib.delayed(quietly)(name) for name in names)
-    assert [name for name, value in zip(names, found, strict=True) if value != alone(name)] == []
+        found = joblib.Parallel(n_jobs=2)(joblib.delayed(quietly)(name) for name in FITS)
+    assert [name for name, value in zip(FITS, found, strict=True) if value != alone(name)] == []
 
 
 def quietly(name: str) -> str:
