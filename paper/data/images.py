@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ecrt.data.imbalance import step_imbalance, thin_out
+from ecrt.data import step_imbalance, thin_out
 from ecrt.errors import InputError
 from paper.data.loaders import data_folder
 

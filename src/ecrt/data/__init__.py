@@ -2,8 +2,8 @@
 
 A table on disk goes through ``files`` (what stands in the file), ``column_decisions`` (what each column holds, at the
 first reading) and ``columns`` (cells to values), and ``tables`` turns it into numbers without gaps. ``streams`` reads
-rows block by block that need not fit in memory. ``minority`` and ``imbalance`` hold the rules for rare classes, rare
-targets and splits.
+rows block by block that need not fit in memory. ``minority`` holds the rules for rare classes, rare targets and splits;
+``imbalance`` makes data imbalanced.
 """
 
 from ecrt.data.columns import HEADINGS, ColumnReading, ColumnRow, ReadOptions, column_rows
@@ -12,15 +12,20 @@ from ecrt.data.images import ImageList, Images, open_image, read_image_list
 from ecrt.data.imbalance import (
     exponential_imbalance,
     imbalanced_digits,
-    indicator_of,
     rare_feature_data,
     step_imbalance,
+    toy_sources,
+)
+from ecrt.data.minority import (
+    ClassRoles,
+    MinorityRule,
+    assign_roles,
+    indicator_of,
+    minority_mask,
     stratified_holdout,
     thin_out,
-    toy_sources,
     with_lost_groups,
 )
-from ecrt.data.minority import ClassRoles, MinorityRule, assign_roles, minority_mask
 from ecrt.data.tables import TableEncoder
 
 __all__ = [
