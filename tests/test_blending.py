@@ -28,8 +28,8 @@ from ecrt.nn import ROWS_IN_TREES, BalancedHead, ClassGaussians
 from ecrt.runs.config import Target
 from ecrt.runs.evaluation import measure
 from ecrt.stages import NoAugmentation, NoDemixing, blending, sources_of
-from ecrt.stages.blending import DOUBT, LEAST_WEIGHT, SHRINKAGE, TRUST, UNKNOWN, _blended, _Candidate, _Trial
-from ecrt.stages.choosing import HeadChoice
+from ecrt.stages.blending import DOUBT, LEAST_WEIGHT, SHRINKAGE, TRUST, UNKNOWN, _blended, _Trial
+from ecrt.stages.choosing import Candidate, HeadChoice
 from ecrt.stages.demixing import Linear
 from ecrt.stages.heads import HeadSample, LinearFitter, TreesFitter, tree_arrays
 from ecrt.stages.scoring import _lines, predict_together
@@ -102,7 +102,7 @@ def candidate(logits, y, head=None, demixing=None):
         logits=lambda: logits, trial=lambda: (logits.numpy(), np.arange(len(y))),
     )  # fmt: skip
     demixed = SimpleNamespace(demixer=None, signal_weight=None, within_variance=None, head_scale=None)
-    return _Candidate(demixing or NoDemixing(), NoAugmentation(), demixed, choice)
+    return Candidate(demixing or NoDemixing(), NoAugmentation(), demixed, choice)
 
 
 def some_candidates(seed, n=120, n_classes=3, noise=(0.5, 1.5, 3.0)):

@@ -26,7 +26,7 @@ from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.flows import Demixer
 from ecrt.randomness import own_draws_only
 from ecrt.stages.augmenting import Augmentation
-from ecrt.stages.choosing import Draw, HeadChoice, fit_head, try_heads
+from ecrt.stages.choosing import Candidate, Draw, HeadChoice, fit_head, member_name, try_heads
 from ecrt.stages.demixing import Demixing, DemixResult, sources_of
 from ecrt.stages.heads import Head, LinearHead, MLPHead, NetworkHead, head_outputs
 from ecrt.stages.holdout import better_under_weights
@@ -116,16 +116,12 @@ class Member:
     @property
     def name(self) -> str:
         """Its de-mixing and its head, such as ``"linear, gaussian"``."""
-        return _name(self.demixing, self.head, self.taught)
+        return member_name(self.demixing, self.head, self.taught)
 
     @property
     def transfers(self) -> bool:
         """Whether it predicts from sources, not from plain features."""
         return self.demixing.kind != "none"
-
-
-def _name(demixing: Demixing, head: Head, taught: bool) -> str:
-    return f"{demixing.title}, {head.kind}" + (", unlabelled rows" if taught else "")
 
 
 class Worth(NamedTuple):
@@ -175,28 +171,6 @@ class Blend:
     worth: Worth | None = None
     unlabelled: Worth | None = None
     alike: bool = True
-
-
-class _Candidate(NamedTuple):
-    """A head on one de-mixing, as held-out rows know it."""
-
-    demixing: Demixing
-    augmentation: Augmentation
-    demixed: DemixResult
-    choice: HeadChoice
-    taught: bool = False
-
-    @property
-    def name(self) -> str:
-        return _name(self.demixing, self.choice.head, self.taught)
-
-    @property
-    def transfers(self) -> bool:
-        return self.demixing.kind != "none"
-
-    def member(self, weight: float, *, fit: bool) -> Member:
-        """The member, its head fitted on all rows; or without a head, if it is to be fitted on other rows."""
-        return member_of(self, self.choice, weight, self.choice.fit() if fit else nn.Identity())
 
 
 def transfer(
@@ -308,10 +282,10 @@ def _tried(
     fresh: Mask | None,
     draw_from: Callable[[Array, Labels, Labels, Labels], Draw] | None,
     progress: Progress,
-) -> list[_Candidate]:
+) -> list[Candidate]:
     """Every head on every de-mixing, as far as there is time."""
 
-    def try_one(attempt: Attempt, train_rows: Labels, held_out_rows: Labels) -> list[_Candidate]:
+    def try_one(attempt: Attempt, train_rows: Labels, held_out_rows: Labels) -> list[Candidate]:
         demixing, heads, augmentation, _ = attempt
         rows = replace(target, augmentation=augmentation)
         demixed = rows.demix(z, train_rows, held_out_rows, demixing, progress)
@@ -320,7 +294,7 @@ def _tried(
             rows, demixed, heads, train_rows=train_rows, held_out_rows=held_out_rows, progress=progress, draw=draw,
             fresh=fresh, folds=found[0].choice.folds if found and train_rows is split[0] else (),
         )  # fmt: skip
-        return [_Candidate(demixing, augmentation, demixed, choice) for choice in choices]
+        return [Candidate(demixing, augmentation, demixed, choice) for choice in choices]
 
     def promises(attempt: Attempt) -> bool:
         if not _curved(found, target):
@@ -328,7 +302,7 @@ def _tried(
         quick = try_one(_quick(attempt), _some(target.strata, split[0], QUICK_ROWS, target.rng), split[1])
         return _adds(quick, found, target)
 
-    found: list[_Candidate] = []
+    found: list[Candidate] = []
     progress.start("trying members", len(attempts))
     try:
         for attempt in attempts:
@@ -391,14 +365,14 @@ def _taught(
 
 def _with_unlabelled(
     z: Array,
-    found: Sequence[_Candidate],
+    found: Sequence[Candidate],
     target: RowTarget,
     unlabelled: Unlabelled,
     split: tuple[Labels, Labels],
     fresh: Mask | None,
     draw_from: Callable[[Array, Labels, Labels, Labels], Draw] | None,
     progress: Progress | None,
-) -> tuple[list[_Candidate], Worth]:
+) -> tuple[list[Candidate], Worth]:
     """Heads that have a weight, fitted on the same folds with unlabelled rows as well, and what these are worth.
 
     They join those that have learned from labelled rows alone. Gaussians and trees are not taught: they gain from being
@@ -423,7 +397,7 @@ def _with_unlabelled(
             known[key] = _taught(ways, target, unlabelled, np.sort(learn), progress)
         return known[key]
 
-    again: list[_Candidate] = []
+    again: list[Candidate] = []
     pupils = [one for one, _ in teachers if isinstance(one.choice.head, NetworkHead)]
     for _, group in groupby(pupils, key=lambda one: id(one.demixed)):
         same = list(group)
@@ -458,7 +432,7 @@ def _some(strata: Labels, rows: Labels, most: int, rng: np.random.Generator) -> 
     return np.sort(rows[np.argsort(place, kind="stable")[:most]])
 
 
-def _adds(new: Sequence[_Candidate], found: Sequence[_Candidate], target: RowTarget) -> bool:
+def _adds(new: Sequence[Candidate], found: Sequence[Candidate], target: RowTarget) -> bool:
     """Whether held-out rows are predicted better with the new candidates than without, beyond noise."""
     worth = _Trial([*found, *new], target).worth(np.arange(len(found) + len(new)) < len(found))
     return worth.gain > worth.error
@@ -500,39 +474,31 @@ def transfer_again(
     again = []
     for one in members:
         rows, result = replace(target, augmentation=one.augmentation), demixed[id(one.demixer)]
-        again.append(
-            replace(
-                one,
-                demixer=result.demixer,
-                signal_weight=result.signal_weight,
-                within_variance=result.within_variance,
-                scale=result.head_scale,
-                network=fit_head(
-                    rows,
-                    result,
-                    one.head,
-                    one.setting,
-                    one.temperature,
-                    progress,
-                    soft=soft if one.taught else None,
-                ),
-            )
-        )
+        taught = soft if one.taught else None
+        network = fit_head(rows, result, one.head, one.setting, one.temperature, progress, soft=taught)
+        again.append(replace(one, network=network, **_kept_of(result)))
     return demixed[id(members[0].demixer)], tuple(again)
 
 
-def member_of(made: _Candidate, choice: HeadChoice, weight: float, network: nn.Module) -> Member:
-    """A head on its de-mixing, without the rows that both were learned from."""
-    demixed = made.demixed
+def _kept_of(demixed: DemixResult) -> dict[str, Any]:
+    """What a member keeps of its de-mixing."""
+    return {
+        "demixer": demixed.demixer, "signal_weight": demixed.signal_weight,
+        "within_variance": demixed.within_variance, "scale": demixed.head_scale,
+    }  # fmt: skip
+
+
+def _member(made: Candidate, weight: float, *, fit: bool) -> Member:
+    """The member, its head fitted on all rows; or without a head, if it is to be fitted on other rows."""
+    choice = made.choice
     return Member(
         demixing=made.demixing, augmentation=made.augmentation, head=choice.head, setting=choice.setting,
         temperature=choice.temperature, held_out=choice.held_out, weight=weight, taught=made.taught,
-        demixer=demixed.demixer, signal_weight=demixed.signal_weight, within_variance=demixed.within_variance,
-        scale=demixed.head_scale, network=network,
+        network=choice.fit() if fit else nn.Identity(), **_kept_of(made.demixed),
     )  # fmt: skip
 
 
-def _curved(tried: Sequence[_Candidate], target: RowTarget) -> bool:
+def _curved(tried: Sequence[Candidate], target: RowTarget) -> bool:
     """Whether some head that is not linear does better than all that are, beyond noise."""
     linear = [one.choice for one in tried if isinstance(one.choice.head, LinearHead)]
     others = [one.choice for one in tried if not isinstance(one.choice.head, LinearHead)]
@@ -545,7 +511,7 @@ def _curved(tried: Sequence[_Candidate], target: RowTarget) -> bool:
     )
 
 
-def _blended(found: Sequence[_Candidate], target: RowTarget, *, fit: bool = True) -> Blend:
+def _blended(found: Sequence[Candidate], target: RowTarget, *, fit: bool = True) -> Blend:
     """Weigh the candidates, fit those that have a weight on all rows, and measure what transfer was worth."""
     tried: dict[str, float] = {}
     for one in found:
@@ -555,7 +521,7 @@ def _blended(found: Sequence[_Candidate], target: RowTarget, *, fit: bool = True
     main = min(moving, key=lambda one: one.choice.held_out)
     if len(found) == 1:
         return Blend(
-            members=(main.member(1.0, fit=fit),), demixed=main.demixed, choice=main.choice, tried=tried,
+            members=(_member(main, 1.0, fit=fit),), demixed=main.demixed, choice=main.choice, tried=tried,
             trial=main.choice.trial,
         )  # fmt: skip
     trial = _Trial(found, target)
@@ -563,7 +529,9 @@ def _blended(found: Sequence[_Candidate], target: RowTarget, *, fit: bool = True
     weights = trial.weights(members=weights >= LEAST_WEIGHT * weights.sum())
     order = sorted(range(len(found)), key=lambda place: (found[place] is not main, -weights[place]))
     members = tuple(
-        found[place].member(float(weights[place]), fit=fit) for place in order if weights[place] or found[place] is main
+        _member(found[place], float(weights[place]), fit=fit)
+        for place in order
+        if weights[place] or found[place] is main
     )
     plain = np.array([not one.transfers for one in found])
     worth = None if plain.all() or not plain.any() else trial.worth(plain)
@@ -576,7 +544,7 @@ def _blended(found: Sequence[_Candidate], target: RowTarget, *, fit: bool = True
 class _Trial:
     """Held-out logits of candidates on the rows that judge all of them."""
 
-    def __init__(self, tried: Sequence[_Candidate], target: RowTarget) -> None:
+    def __init__(self, tried: Sequence[Candidate], target: RowTarget) -> None:
         choices = [one.choice for one in tried]
         rows = choices[0].rows
         for choice in choices[1:]:

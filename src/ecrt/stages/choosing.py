@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from ecrt.errors import InputError, StoppedError
 from ecrt.machine import ask
 from ecrt.randomness import seeded
-from ecrt.stages.augmenting import Synthetic
-from ecrt.stages.demixing import DemixResult
+from ecrt.stages.augmenting import Augmentation, Synthetic
+from ecrt.stages.demixing import Demixing, DemixResult
 from ecrt.stages.heads import Head, HeadFitter
 from ecrt.stages.holdout import Watched, all_fresh, better_under_weights, halves, head_folds
 from ecrt.stages.targets import RowTarget, View
@@ -57,6 +57,31 @@ class HeadChoice:
     trial: Callable[[], tuple[Array, Labels]]
     temperature: float = 1.0
     folds: tuple[tuple[Labels, Labels], ...] = ()
+
+
+class Candidate(NamedTuple):
+    """A head on one de-mixing, as held-out rows know it; ``taught``: by unlabelled rows as well."""
+
+    demixing: Demixing
+    augmentation: Augmentation
+    demixed: DemixResult
+    choice: HeadChoice
+    taught: bool = False
+
+    @property
+    def name(self) -> str:
+        """That of the member that it may become."""
+        return member_name(self.demixing, self.choice.head, self.taught)
+
+    @property
+    def transfers(self) -> bool:
+        """Whether it predicts from sources, not from plain features."""
+        return self.demixing.kind != "none"
+
+
+def member_name(demixing: Demixing, head: Head, taught: bool) -> str:
+    """De-mixing and head, such as ``"linear, gaussian"``."""
+    return f"{demixing.title}, {head.kind}" + (", unlabelled rows" if taught else "")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,8 +36,7 @@ from ecrt.errors import InputError, StoppedError
 from ecrt.flows import ClassPrior
 from ecrt.moments import Moments
 from ecrt.randomness import own_draws_only, seeded
-from ecrt.stages.augmenting import Augmentation
-from ecrt.stages.choosing import HeadChoice
+from ecrt.stages.choosing import Candidate, HeadChoice
 from ecrt.stages.demixing import Demixing, DemixResult, Flow, demix_moments, sources_of
 from ecrt.stages.heads import (
     GaussianFitter,
@@ -146,28 +145,8 @@ def _unpacked(tensors: dict[str, Tensor]) -> Moments:
     return Moments(**{name: value.numpy() for name, value in tensors.items()})
 
 
-class Tried(Protocol):
-    """A head on a de-mixing, as the rows in memory know it."""
-
-    @property
-    def demixing(self) -> Demixing:
-        """How sources are found."""
-
-    @property
-    def augmentation(self) -> Augmentation:
-        """How synthetic ones are made."""
-
-    @property
-    def demixed(self) -> DemixResult:
-        """The sources."""
-
-    @property
-    def choice(self) -> HeadChoice:
-        """The head, under its setting."""
-
-
 def learn_from_stream(
-    tried: Sequence[Tried], z: Array, target: ClassTarget, stream: FeatureStream, progress: Progress
+    tried: Sequence[Candidate], z: Array, target: ClassTarget, stream: FeatureStream, progress: Progress
 ) -> list[tuple[DemixResult, HeadChoice]]:
     """What was tried on rows in memory, learned from all rows: de-mixings, and heads with their held-out losses.
 
@@ -183,7 +162,7 @@ def learn_from_stream(
 
 
 def _learned(
-    tried: Sequence[Tried], z: Array, target: ClassTarget, stream: FeatureStream, progress: Progress
+    tried: Sequence[Candidate], z: Array, target: ClassTarget, stream: FeatureStream, progress: Progress
 ) -> list[tuple[DemixResult, HeadChoice]]:
     n_classes = target.n_outputs
     moments = stream.moments(n_classes, target.demixed_on)
@@ -225,8 +204,8 @@ def _learned(
 
 
 def _read_for_heads(
-    tried: Sequence[Tried], heads: Sequence[StreamedHead | None], demixed: dict[int, DemixResult], target: ClassTarget,
-    stream: FeatureStream, known: dict[int, Moments],
+    tried: Sequence[Candidate], heads: Sequence[StreamedHead | None], demixed: dict[int, DemixResult],
+    target: ClassTarget, stream: FeatureStream, known: dict[int, Moments],
 ) -> dict[int, Moments]:  # fmt: skip
     """Let heads learn from all rows, once; moments of the sources of each de-mixing, if they are not known."""
     n_classes, found = target.n_outputs, dict(known)
