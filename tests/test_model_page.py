@@ -380,15 +380,10 @@ def test_findings_answer_each_question() -> None:
     far = dict(good.arrays, log_likelihood=np.where(good.arrays["minority"], -30.0, -3.0))
     assert _answers(replace(good, arrays=far))["likelihood"] == "no"
 
-    unused = {name: dict(one, weight=0.0) for name, one in good.facts["tried"].items()}
-    model = dict(good.facts, round_trip_error=0.3, enough_classes=False, smallest_singular_value=0.0, tried=unused)
+    model = dict(good.facts, round_trip_error=0.3, enough_classes=False, smallest_singular_value=0.0)
     bad = _answers(replace(good, facts=model))
     assert bad["round-trip"] == "no"
     assert bad["theory"] == "no"
-    assert bad["flow"] == "no"
-    for kept in (("none", "linear"), ("flow",)):
-        alone = {name: one for name, one in good.facts["tried"].items() if name.startswith(kept)}
-        assert _answers(replace(good, facts=dict(good.facts, tried=alone)))["flow"] == "cannot tell"
     shared = _answers(replace(good, facts=dict(good.facts, smallest_singular_value=0.0)))
     assert shared["theory"] == "no"
 
@@ -397,7 +392,6 @@ QUESTIONS = {
     "independence-unseen": "Are the sources independent in the classes that de-mixing never saw?",
     "independence-seen": "Are the sources independent in the classes that de-mixing learned from?",
     "likelihood": "Do the unseen classes fit the model as well as the others?",
-    "flow": "Is a flow worth its cost?",
     "round-trip": "Can sources be turned back into features?",
     "theory": "Do the conditions of the identification theorem hold?",
 }

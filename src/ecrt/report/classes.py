@@ -16,6 +16,7 @@ from scipy.stats import binom, binomtest
 from scipy.stats import t as student_t
 from sklearn.metrics import confusion_matrix
 
+from ecrt.diagnostics import SourceMap
 from ecrt.metrics import (
     PRIORS,
     class_scores,
@@ -24,13 +25,14 @@ from ecrt.metrics import (
     reliability_bins,
 )
 from ecrt.report import drawing
-from ecrt.report.drawing import DOTTED, GREY, INK, MINORITY, NAME, OTHERS, PALETTE, SMALL, svg
+from ecrt.report.drawing import DOTTED, GREY, INK, MINORITY, OTHERS, SMALL, svg
 from ecrt.report.rendering import (
     Plots,
     column_table,
     counted,
     short_label,
 )
+from ecrt.report.sources import Bounds, draw_classes
 from ecrt.runs.diagnosis import Answer, Finding, theory_finding
 from ecrt.runs.evaluation import Evaluation
 from ecrt.training import History
@@ -45,7 +47,7 @@ MOST_MATRIX_CLASSES, MOST_NUMBERED = 30, 12
 MOST_ROWS = 500
 """Classes in a table."""
 
-MOST_RARE_PANELS, MOST_CURVES, MOST_COLOURED = 5, 6, 20
+MOST_RARE_PANELS, MOST_CURVES = 5, 6
 BY_CHANCE = 0.05
 """How often independent sources are called dependent."""
 
@@ -54,8 +56,6 @@ STRONG, COPIES = 0.3, 0.95
 
 BLIND = 0.6
 """Where chance alone reaches such a correlation, few samples say nothing about independence."""
-
-AROUND = [(0, 0), (0, 9), (0, -9), (2, 0), (-2, 0), (2, 9), (-2, -9), (0, 18), (0, -18)]
 
 
 def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
@@ -164,18 +164,10 @@ def findings(evaluation: Evaluation) -> dict[str, Finding]:
     found["independence-seen"] = _independence(evaluation, seen)
     if (~seen).any():
         found["likelihood"] = _likelihood(evaluation, seen)
-    losses: dict[str, float] = {}
-    used = False
-    for name, one in model["tried"].items():
-        kind = name.partition(", ")[0]
-        losses[kind] = min(one["loss"], losses.get(kind, np.inf))
-        used |= kind == "flow" and one["weight"] > 0
-    flow: Answer = "cannot tell" if "flow" not in losses or len(losses) < 2 else "yes" if used else "no"
     error = model["round_trip_error"]
     back: Answer = "yes" if error <= 1e-3 else "partly" if error <= 0.05 else "no"
     n_classes = int(seen.sum())
     return found | {
-        "flow": Finding(flow, {"losses": losses}, harmless=True),
         "round-trip": Finding(back, {"error": error}),
         "theory": theory_finding(
             model["n_sources"], n_classes, model["enough_classes"], model["smallest_singular_value"]
@@ -334,37 +326,25 @@ def _reliability(upper: Axes, lower: Axes, evaluation: Evaluation, prior: str) -
 
 def source_panels(evaluation: Evaluation) -> list[str]:
     """Test rows of all classes, then for some rare classes their test rows and their synthetic samples."""
-    points = evaluation.arrays
-    real, synthetic = (_two_columns(part) for part in (points["real"], points["synthetic"]))
-    low, high = drawing.limits(np.concatenate([real, synthetic]))
-    names = [f"source {column + 1}" for column in points["sources"]] + ["spread at random, no meaning"]
-    around: dict[str, Any] = {"low": low, "high": high, "xlabel": names[0], "ylabel": names[1]}
-    panels = [svg(_all_sources, "sources", evaluation, real, around)]
-    if "map" in points:
-        low, high = drawing.limits(points["map"])
-        both = {"xlabel": "first principal component", "ylabel": "second principal component"}
-        panels.append(svg(_all_sources, "map", evaluation, points["map"], {"low": low, "high": high, **both}))
+    of = evaluation.arrays
+    real, synthetic = (_two_columns(part) for part in (of["real"], of["synthetic"]))
+    bounds = drawing.limits(np.concatenate([real, synthetic]))
+    x, y, *_ = [f"source {column + 1}" for column in of["sources"]] + ["spread at random, no meaning"]
+    panels = [svg(_all_sources, "sources", evaluation, real, bounds, (x, y))]
+    if "map" in of:
+        components = ("first principal component", "second principal component")
+        panels.append(svg(_all_sources, "map", evaluation, of["map"], drawing.limits(of["map"]), components))
+    around: dict[str, Any] = {"low": bounds[0], "high": bounds[1], "xlabel": x, "ylabel": y}
     for index in drawn_classes(evaluation).tolist():
-        drawn = synthetic[points["synthetic_y"] == index]
+        drawn = synthetic[of["synthetic_y"] == index]
         panels.append(svg(_class_sources, f"sources{index}", evaluation, real, drawn, index, around))
     return panels
 
 
-def _all_sources(axes: Axes, evaluation: Evaluation, real: Array, around: dict[str, Any]) -> None:
-    classes, y = evaluation.arrays, evaluation.arrays["real_y"]
-    present = np.unique(y)
-    named = len(present) <= MOST_COLOURED
-    if named:
-        order = np.argsort(classes["counts"], kind="stable").tolist()  # red for the rarest
-        colours = {index: PALETTE[rank % len(PALETTE)] for rank, index in enumerate(order)}
-    else:
-        colours = {index: MINORITY if rare else GREY for index, rare in enumerate(classes["minority"])}
-    drawing.class_cloud(axes, real, y, colours)
-    drawing.frame(axes, **around, title="All classes, test rows")
-    if named:
-        middles = np.array([np.median(real[y == index], axis=0) for index in present])
-        names = [short_label(str(label), 12) for label in classes["labels"][present]]
-        drawing.place_labels(axes, middles, names, AROUND, fontsize=9, **NAME)
+def _all_sources(axes: Axes, evaluation: Evaluation, real: Array, bounds: Bounds, names: tuple[str, str]) -> None:
+    of = evaluation.arrays
+    points = SourceMap(real, of["real_y"], real[:0], of["real_y"][:0], names)
+    named = draw_classes(axes, points, of["labels"], of["minority"], of["counts"], bounds, "All classes, test rows")
     words = "each name stands at the middle of its class" if named else "red: rare classes"
     axes.text(0.5, -0.23, words, transform=axes.transAxes, ha="center", fontsize=9)
 

@@ -1,9 +1,8 @@
-"""A picture of the sources that a classifier has found, to look at in a notebook."""
+"""A picture of sources: classes in colours, on the page of a classifier and to look at in a notebook."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
@@ -11,44 +10,57 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ecrt.report.drawing import GREY, MINORITY, NAME, PALETTE, STYLE, class_cloud, frame, inked, legend_below, limits
+from ecrt.diagnostics import SourceMap
+from ecrt.report import drawing
+from ecrt.report.drawing import GREY, MINORITY, NAME, PALETTE
 from ecrt.report.rendering import short_label
 
-if TYPE_CHECKING:
-    from ecrt.diagnostics import SourceMap
+Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
 
-MOST_NAMED = len(PALETTE)
+MOST_COLOURED = 20
+AROUND = [(0, 0), (0, 9), (0, -9), (2, 0), (-2, 0), (2, 9), (-2, -9), (0, 18), (0, -18)]
+
+
+def draw_classes(
+    axes: Axes, points: SourceMap, names: NDArray[np.str_], rare: NDArray[np.bool_], counts: NDArray[np.int64],
+    bounds: Bounds, title: str,
+) -> bool:  # fmt: skip
+    """Rows as dots and synthetic samples as crosses, in the colours of their classes; whether classes are named.
+
+    Few classes have their own colours, the rarest by ``counts`` red, and their names; of many the ``rare`` are red.
+    """
+    present = np.unique(points.real_y)
+    named = len(present) <= MOST_COLOURED
+    if named:
+        order = np.argsort(counts, kind="stable").tolist()
+        colours = {index: PALETTE[rank % len(PALETTE)] for rank, index in enumerate(order)}
+    else:
+        colours = {index: MINORITY if is_rare else GREY for index, is_rare in enumerate(rare)}
+    drawing.class_cloud(axes, points.real, points.real_y, colours)
+    if len(points.synthetic):
+        shown = [colours[index] for index in points.synthetic_y.tolist()]
+        x, y = points.synthetic.T
+        axes.scatter(x, y, s=12, color=shown, alpha=0.6, marker="x", linewidths=0.8, label="synthetic")
+    drawing.frame(axes, *bounds, title=title, xlabel=points.names[0], ylabel=points.names[1])
+    if named:
+        middles = np.array([np.median(points.real[points.real_y == index], axis=0) for index in present])
+        drawing.place_labels(axes, middles, [short_label(str(names[index]), 12) for index in present], AROUND, **NAME)
+    return named
 
 
 def plot_source_map(points: SourceMap, classes: NDArray[np.str_], minority: Sequence[int], axes: Axes | None) -> Axes:
-    """Rows as dots, synthetic samples as crosses, in the colours of their classes, the rarest first.
+    """A picture to look at, on these axes or on those of a new figure.
 
     Parameters
     ----------
-    points : places and class indices.
     classes : names of the classes.
-    minority : indices of the minority classes; if there are more classes than colours, these are red.
-    axes : to draw on; ``None`` for a new figure.
+    minority : indices of the minority classes.
     """
-    present = np.unique(np.concatenate([points.real_y, points.synthetic_y])).tolist()
-    named = len(present) <= MOST_NAMED
-    order = sorted(present, key=lambda index: int((points.real_y == index).sum()))
-    colours = dict(zip(order, PALETTE, strict=False))
-    if not named:
-        colours = {index: MINORITY if index in minority else GREY for index in present}
-    with mpl.rc_context(STYLE | inked("#222222")):
+    counts = np.bincount(points.real_y, minlength=len(classes))
+    bounds = drawing.limits(np.concatenate([points.real, points.synthetic]))
+    with mpl.rc_context(drawing.STYLE | drawing.inked("#222222")):
         if axes is None:
             axes = Figure(figsize=(6.4, 5.4), layout="constrained").subplots()
-        class_cloud(axes, points.real, points.real_y, colours)
-        if len(points.synthetic):
-            shown = [colours[index] for index in points.synthetic_y.tolist()]
-            x, height = points.synthetic.T
-            axes.scatter(x, height, s=12, color=shown, alpha=0.6, marker="x", linewidths=0.8, label="synthetic")
-        if named:
-            for index in np.unique(points.real_y).tolist():
-                middle = tuple(np.median(points.real[points.real_y == index], axis=0))
-                axes.annotate(short_label(str(classes[index]), 12), middle, ha="center", va="center", **NAME)
-        bounds = limits(np.concatenate([points.real, points.synthetic]))
-        frame(axes, *bounds, title="Sources", xlabel=points.names[0], ylabel=points.names[1])
-        legend_below(axes)
+        draw_classes(axes, points, classes, np.isin(np.arange(len(classes)), minority), counts, bounds, "Sources")
+        drawing.legend_below(axes)
     return axes
