@@ -6,16 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
+from ecrt.arrays import Array
 from ecrt.data.minority import TargetRegions
 from ecrt.errors import InputError
 from ecrt.flows import class_moments
-
-Array = NDArray[np.float64]
 
 ROWS_AT_ONCE = 512
 LEAST_WIDTH = 1e-6

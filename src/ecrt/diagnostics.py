@@ -23,14 +23,12 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import jarque_bera, kurtosis, norm, rankdata, skew
 
+from ecrt.arrays import Array, Labels
 from ecrt.data import thin_out
 from ecrt.flows import ClassPrior, Demixer
 from ecrt.metrics import LEVEL, half_width, holm
 from ecrt.moments import within_class_residuals
 from ecrt.nn import column_spread
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 FEWEST_ROWS = 6
 """With fewer, centred kernels have nothing left to compare."""

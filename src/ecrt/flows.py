@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from zuko.flows import MAF
 from zuko.transforms import MonotonicAffineTransform
 
+from ecrt.arrays import Array
 from ecrt.distributed import active, gathered, own_rows, part_of_table, rows_of, summed
 from ecrt.errors import InputError
 from ecrt.machine import ask
@@ -32,7 +33,6 @@ from ecrt.nn import Standardise, column_spread, steady_linear
 
 Rotation = Literal["none", "symmetric", "discriminant", "triangular"]
 SourcePrior = Literal["shared", "per-class"]
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 RIDGE = 3e-2

@@ -15,13 +15,11 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
+from ecrt.arrays import Array
 from ecrt.errors import InputError
-
-Array = NDArray[np.float64]
 
 ClassLoss = Callable[..., Tensor]
 """Logits, labels and the share of training that lies behind (1 if left out) to one loss for each sample."""

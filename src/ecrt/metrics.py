@@ -18,12 +18,11 @@ from scipy.special import log_softmax
 from scipy.stats import t as student_t
 from sklearn.metrics import average_precision_score, f1_score, precision_recall_fscore_support, roc_auc_score
 
+from ecrt.arrays import Array, Labels
 from ecrt.data.minority import TargetRegions
 from ecrt.disk import read_arrays, write_arrays
 from ecrt.errors import InputError
 
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 Indicator = NDArray[np.bool_]
 PriorName = Literal["balanced", "training"]
 

@@ -13,15 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from ecrt.arrays import Array, Labels, Mask
 from ecrt.distributed import all_least, all_summed
 from ecrt.nn import ROUNDING_STEPS
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 def _sums(values: Array, y: Labels, n_classes: int) -> Array:

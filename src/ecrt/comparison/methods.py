@@ -9,9 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import StackingClassifier, VotingClassifier
@@ -20,6 +18,7 @@ from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from ecrt.arrays import Array
 from ecrt.data import TableEncoder
 from ecrt.errors import InputError
 from ecrt.estimators import ECRTClassifier
@@ -28,7 +27,6 @@ from ecrt.rivals import BaselineClassifier, Rival, known_rivals
 from ecrt.rivals.base import Choice, Number, Space
 from ecrt.stages import LinearHead, MLPHead, Parametric
 
-Array = NDArray[np.float64]
 Parameters = Mapping[str, Any]
 Prior = Literal["balanced", "training"]
 

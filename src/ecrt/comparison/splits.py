@@ -11,11 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold
 
+from ecrt.arrays import Labels
 from ecrt.data import stratified_holdout
 from ecrt.errors import InputError
 
 Rows = NDArray[np.int64]
-Labels = NDArray[np.int64]
 
 HARDLY_IMBALANCED = 2.0
 """Below this ratio of the largest class to the smallest there is little imbalance to speak of."""

@@ -23,9 +23,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype, is_timedelta64_dtype
 
+from ecrt.arrays import Array
 from ecrt.errors import InputError
 
-Array = NDArray[np.float64]
 Words = NDArray[np.object_]
 
 # --- numbers -------------------------------------------------------------------------------------------------------

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from sklearn.model_selection import train_test_split
 
+from ecrt.arrays import Array
 from ecrt.data.minority import thin_out
-
-Array = NDArray[np.float64]
 
 
 def step_imbalance(

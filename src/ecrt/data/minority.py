@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ecrt.arrays import Array, Labels
 from ecrt.errors import InputError, warn_user
 
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 MinorityRule = str | int | Iterable[Any] | Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 LearnOn = Literal["majority", "all"]
 

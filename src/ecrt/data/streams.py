@@ -20,12 +20,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ecrt.arrays import Labels, Mask
 from ecrt.data.tables import Hashes, mixed, row_hashes
 from ecrt.errors import InputError
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 STREAMED_CELLS = 2**27
 """A memory-mapped array, or a file, of more cells is read block by block: as float64 they would take 1 GiB."""

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import is_datetime64_any_dtype, is_integer_dtype, is_numeric_dtype, is_timedelta64_dtype
 
+from ecrt.arrays import Array
 from ecrt.data.column_decisions import ROWS_TO_JUDGE, WORDS_IN_TEXT
 from ecrt.data.columns import YEAR_FIRST, ColumnReading, ColumnRow, as_text, column_rows, parse
 from ecrt.errors import InputError, warn_user
@@ -23,7 +24,6 @@ Hashes = NDArray[np.uint64]
 ROWS_AT_ONCE = 8192
 """Of an array, when hashes are made."""
 
-Array = NDArray[np.float64]
 Kind = Literal["number", "category", "date", "left out"]
 
 MOST_LEVELS = 40

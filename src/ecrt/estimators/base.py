@@ -34,6 +34,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
+from ecrt.arrays import Array
 from ecrt.checkpoints import digest_of, kept_in, registered
 from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.streams import Block, ItemRows, MarkedRows, RowStream, held_out_rows, release
@@ -91,7 +92,6 @@ from ecrt.stages.streaming import FeatureBlock, FeatureStream
 from ecrt.stages.unlabelled import estimated_prior
 from ecrt.training import BarProgress, Progress
 
-Array = NDArray[np.float64]
 Minority = Annotated[
     MinorityRule, StrOptions({"auto", "all"}), Interval(Integral, 1, None, closed="left"), "array-like", callable
 ]

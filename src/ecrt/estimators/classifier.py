@@ -15,6 +15,7 @@ from sklearn.utils import Tags, check_array, check_consistent_length, column_or_
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset, Subset, TensorDataset
 
+from ecrt.arrays import Array, Labels
 from ecrt.data import ClassRoles, assign_roles, minority_mask, thin_out
 from ecrt.data.minority import augmented_mask
 from ecrt.data.streams import ArrayRows, RowStream
@@ -86,9 +87,6 @@ from ecrt.stages.parts import Positive, Rule, changed_options
 from ecrt.stages.streaming import FeatureStream, refuse_too_many
 from ecrt.stages.targets import row_target
 from ecrt.workers import Workers
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 NETWORKS = 4
 """An MLP of the default is the mean of so many networks, which share its hidden units out among them."""

@@ -11,11 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from ecrt.arrays import Array, Labels
 from ecrt.errors import InputError
 from ecrt.estimators.inputs import in_pandas
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 FOLDS = 5
 SWEEPS = 5

@@ -18,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+from ecrt.arrays import Array
 from ecrt.data import Images, streams
 from ecrt.data.streams import ArrayRows, ItemRows, RowStream
 from ecrt.data.tables import LARGEST, Hashes, mixed, row_hashes
@@ -26,8 +27,6 @@ from ecrt.errors import InputError, warn_user
 from ecrt.randomness import seeded
 from ecrt.stages import Labelled
 from ecrt.stages.encoding import RESIDENT_BYTES
-
-Array = NDArray[np.float64]
 
 MOST_COPIES = 100_000
 """Rows that whole weights may make of fewer."""

@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin, _fit_context
 from sklearn.utils import Tags, check_array, check_consistent_length
 from torch.utils.data import Dataset
 
+from ecrt.arrays import Array
 from ecrt.augmentation import draw_from_donors
 from ecrt.data import indicator_of
 from ecrt.data.minority import TargetRegions, quantile_bins, target_roles
@@ -62,8 +63,6 @@ from ecrt.stages import (
 )
 from ecrt.stages.parts import Count, Rule, Share
 from ecrt.stages.regression import NumberTarget
-
-Array = NDArray[np.float64]
 
 MOST_EXAMPLES = 5000
 """Sources kept to sample from and to measure independence on."""

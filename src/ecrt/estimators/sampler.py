@@ -18,6 +18,7 @@ from scipy import sparse
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from ecrt.arrays import Array, Labels
 from ecrt.data import TableEncoder
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.base import FitBase, Minority
@@ -35,9 +36,6 @@ from ecrt.estimators.synthesis import (
 )
 from ecrt.machine import ask
 from ecrt.stages import Augmentation, Demixing
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 Strategy = Annotated[
     float | str | Mapping[Any, int] | Callable[[Any], Mapping[Any, int]],

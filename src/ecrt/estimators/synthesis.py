@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
+from ecrt.arrays import Array, Labels, Mask
 from ecrt.augmentation import MOST_ROWS, NEIGHBOURS, ClassSources
 from ecrt.data import ClassRoles, assign_roles, stratified_holdout
 from ecrt.data.minority import MinorityRule
@@ -38,10 +39,6 @@ from ecrt.stages import (
 )
 from ecrt.stages.parts import Rule, changed_options
 from ecrt.training import torch_generator
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 DEMIXING = Role((NoDemixing, Linear, Flow), others=("auto",))
 AUGMENTATION = Role(

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from torch.utils.data import Dataset
 
+from ecrt.arrays import Array
 from ecrt.data import assign_roles, stratified_holdout
 from ecrt.diagnostics import SourceRows, diagnose_sources
 from ecrt.errors import InputError
@@ -26,8 +27,6 @@ from ecrt.stages.demixing import Incidences
 from ecrt.stages.parts import Rule, changed_options
 from ecrt.stages.scoring import Way
 from ecrt.stages.streaming import demix_all
-
-Array = NDArray[np.float64]
 
 DEMIXING = Role((NoDemixing, Linear, Flow))
 

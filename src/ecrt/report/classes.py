@@ -16,6 +16,7 @@ from scipy.stats import binom, binomtest
 from scipy.stats import t as student_t
 from sklearn.metrics import confusion_matrix
 
+from ecrt.arrays import Array, Labels, Mask
 from ecrt.diagnostics import SourceMap
 from ecrt.metrics import (
     PRIORS,
@@ -36,10 +37,6 @@ from ecrt.report.sources import Bounds, draw_classes
 from ecrt.runs.diagnosis import Answer, Finding, theory_finding
 from ecrt.runs.evaluation import Evaluation
 from ecrt.training import History
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 MOST_MATRIX_CLASSES, MOST_NUMBERED = 30, 12
 """Classes of a confusion matrix, and of one with numbers in it."""

@@ -17,9 +17,8 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
+from ecrt.arrays import Array
 from ecrt.report.rendering import short_label
-
-Array = NDArray[np.float64]
 
 PALETTE = ("#EE6677", "#4477AA", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#999999")
 """Paul Tol's bright scheme: distinct with any colour vision, on white and on black."""

@@ -15,6 +15,7 @@ from sklearn.base import _fit_context, clone
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from ecrt.arrays import Array, Labels
 from ecrt.data import ClassRoles
 from ecrt.data.minority import minority_mask
 from ecrt.errors import InputError
@@ -51,9 +52,6 @@ from ecrt.stages.parts import Rule, changed_options, known_parts, refuse_idle
 from ecrt.stages.scoring import Way
 from ecrt.stages.targets import ClassTarget, temperature_of, without_prior
 from ecrt.training import Progress
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
+from ecrt.arrays import Labels
 from ecrt.errors import InputError
 from ecrt.losses import LossRule, loss_rule, make_class_loss
 from ecrt.metrics import nll_per_sample
 from ecrt.nn import BalancedHead
 from ecrt.randomness import generator_on
-from ecrt.rivals.base import Choice, Labels, Number, Rival, Space
+from ecrt.rivals.base import Choice, Number, Rival, Space
 from ecrt.stages import Encoder, EncodeResult, head_outputs
 from ecrt.stages.heads import (
     WEIGHT_DECAYS,

@@ -16,9 +16,10 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticD
 from sklearn.utils._param_validation import Interval
 from torch import nn
 
+from ecrt.arrays import Array, Labels
 from ecrt.errors import InputError
 from ecrt.nn import Forest
-from ecrt.rivals.base import Array, Choice, Labels, Number, Rival, Space
+from ecrt.rivals.base import Choice, Number, Rival, Space
 from ecrt.stages.heads import tree_arrays
 from ecrt.stages.parts import Count, NonNegative, Positive, Share
 

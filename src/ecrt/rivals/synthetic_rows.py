@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
+from ecrt.arrays import Array, Labels
 from ecrt.data import ClassRoles
 from ecrt.errors import InputError
 from ecrt.estimators.base import Session
@@ -19,7 +20,7 @@ from ecrt.estimators.inputs import array_items
 from ecrt.machine import ask
 from ecrt.nn import MLP
 from ecrt.randomness import generator_on, seeded
-from ecrt.rivals.base import Array, Choice, Labels, Number, Rival, Space
+from ecrt.rivals.base import Choice, Number, Rival, Space
 from ecrt.stages import (
     AUGMENTATION,
     Augmentation,

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, column_or_1d
 
+from ecrt.arrays import Array, Labels, Mask
 from ecrt.data import ColumnReading, TableEncoder, column_rows, stratified_holdout, thin_out
 from ecrt.diagnostics import (
     Gaussianity,
@@ -39,10 +40,6 @@ from ecrt.metrics import LEVEL, nll_per_sample
 from ecrt.selection import PLAIN, PseudoMinority, Selection
 from ecrt.stages import sources_of
 from ecrt.training import BarProgress, Progress
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 DIAGNOSIS_FILE = "diagnosis.json"
 FORMAT = 1

@@ -13,6 +13,7 @@ from scipy.special import expit
 from sklearn.utils import _safe_indexing, column_or_1d
 from torch.utils.data import Dataset, Subset
 
+from ecrt.arrays import Array, Labels
 from ecrt.data import thin_out
 from ecrt.diagnostics import map_sources
 from ecrt.disk import write_arrays, write_json
@@ -40,11 +41,6 @@ from ecrt.metrics import (
 )
 from ecrt.rivals import BaselineClassifier
 from ecrt.runs.config import Target, TaskName
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
 
 COUNT_UNKNOWN = {"top1", "top5", "macro_f1", "accuracy", "micro_f1", "subset_accuracy", "precision", "false_alarm_rate"}
 """Figures in which a label that the model does not know is an error; the others know classes of the model alone."""

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ecrt.arrays import Labels, Mask
 from ecrt.data import stratified_holdout, thin_out
-
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 MOST_ROWS = 8000
 """Rows that a problem may have to learn from. Whole classes are left out beyond; where these are too few to choose

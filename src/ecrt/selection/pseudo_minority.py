@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval
 
+from ecrt.arrays import Array
 from ecrt.errors import DivergenceError, StoppedError, hide_warnings
 from ecrt.metrics import half_width, nll_per_sample
 from ecrt.selection.problems import Problem, cross_validation_problem, pseudo_minority_problem
@@ -21,7 +22,6 @@ from ecrt.stages.parts import Composed, Positive, Rule, changed_options
 from ecrt.training import Progress, stop_requested, stopped_at
 from ecrt.workers import Workers
 
-Array = NDArray[np.float64]
 Options = dict[str, Any]
 Losses = tuple[Array, Array]
 """Mean loss of each class that was checked, and the classes' weights."""

@@ -14,6 +14,7 @@ from scipy import sparse
 from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
+from ecrt.arrays import Array, Labels, Mask
 from ecrt.augmentation import WIDTHS, ClassSources, borrowed, gaussian, kernel, pairs, permutation
 from ecrt.errors import InputError
 from ecrt.flows import ClassPrior
@@ -21,10 +22,6 @@ from ecrt.machine import ask
 from ecrt.moments import within_class_residuals
 from ecrt.stages.parts import Count, NonNegative, Part, Role, Share
 from ecrt.training import torch_generator
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 LEAST_SYNTHETIC = 20
 

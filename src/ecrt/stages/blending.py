@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import softmax
 from sklearn.base import clone
 from torch import Tensor, nn
 
+from ecrt.arrays import Array, Labels, Mask
 from ecrt.data import ClassRoles
 from ecrt.errors import DivergenceError, InputError, StoppedError, warn_user
 from ecrt.flows import Demixer
@@ -35,10 +35,6 @@ from ecrt.stages.streaming import FeatureStream, learn_from_stream
 from ecrt.stages.targets import ClassTarget, Labelled, RowTarget, row_target
 from ecrt.stages.unlabelled import SoftRows, Unlabelled
 from ecrt.training import Progress, stop_requested, stopped_at
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 SHRINKAGE = 10.0
 """How many rows the weights that members earn alone count for, against the rows that choose the weights."""

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.arrays import Array, Labels, Mask
 from ecrt.errors import InputError, StoppedError
 from ecrt.machine import ask
 from ecrt.randomness import seeded
@@ -22,10 +22,6 @@ from ecrt.stages.holdout import Watched, all_fresh, better_under_weights, halves
 from ecrt.stages.targets import RowTarget, View
 from ecrt.stages.unlabelled import SoftRows
 from ecrt.training import Progress, stop_requested
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.arrays import Array, Labels, Mask
 from ecrt.distributed import (
     Span,
     by_rows,
@@ -59,10 +60,6 @@ from ecrt.training import (
     torch_generator,
     train,
 )
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 VARIANCE_SHARE = 0.1
 """Least within-class variance of a source, as a share of the mean over sources."""

@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset, TensorDataset
 
+from ecrt.arrays import Labels
 from ecrt.checkpoints import Tally
 from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.data.images import crop_and_flip
@@ -54,7 +55,6 @@ from ecrt.training import (
 )
 
 Items = Dataset[Any]
-Labels = NDArray[np.int64]
 
 RESIDENT_BYTES = 8 * 2**30
 """Rows in memory up to this size are kept on the device while an encoder learns from them."""

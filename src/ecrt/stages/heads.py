@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar, Protocol, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
+from ecrt.arrays import Array
 from ecrt.checkpoints import Tally
 from ecrt.distributed import end_step, many_classes, mine, own_rows, share_out, summed
 from ecrt.errors import InputError
@@ -53,8 +53,6 @@ from ecrt.training import (
     torch_generator,
     train,
 )
-
-Array = NDArray[np.float64]
 
 threshold_backward = torch.ops.aten.threshold_backward.grad_input
 

@@ -8,16 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.arrays import Array, Labels, Mask
 from ecrt.checkpoints import registered
 from ecrt.data import stratified_holdout
 from ecrt.distributed import by_rows, rows_to_compute
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 FEW_ROWS = 20_000
 """With more rows than this, one held-out part is to be enough to choose heads by."""

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.arrays import Array, Labels
 from ecrt.augmentation import DonorDraws, draw_from_donors, draw_targets, rows_between
 from ecrt.data import ClassRoles, stratified_holdout
 from ecrt.data.minority import TargetRegions
@@ -40,9 +41,6 @@ from ecrt.stages.heads import (
 from ecrt.stages.holdout import Watched, across_halves, better_under_weights, halves
 from ecrt.stages.parts import Part
 from ecrt.training import Progress, stop_requested
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 FEW_ROWS = 2000
 """Up to this many rows four folds are held out in turn: one would hold too few rare rows to decide by."""

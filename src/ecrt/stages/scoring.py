@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.arrays import Array
 from ecrt.flows import Demixer, LinearDemixing, LowRank
 from ecrt.machine import ask
 from ecrt.nn import MLP, BalancedHead, ClassGaussians, Standardise, Trees, steady_linear
 from ecrt.stages.blending import Member
 from ecrt.stages.demixing import sources_of
 
-Array = NDArray[np.float64]
 Map = Callable[[Tensor], Tensor]
 
 ROWS_AT_ONCE = 1024

@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.arrays import Array, Labels, Mask
 from ecrt.checkpoints import begin_training, end_if_asked
 from ecrt.distributed import active, mine, own_rows, summed
 from ecrt.errors import InputError, StoppedError
@@ -49,10 +49,6 @@ from ecrt.stages.heads import (
 from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.targets import ClassTarget, View
 from ecrt.training import Progress, restore_optimizer, stop_requested, watched_steps
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 PASSES = 2
 """Over all rows, for the heads."""

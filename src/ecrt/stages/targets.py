@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
+from ecrt.arrays import Array, Labels, Mask
 from ecrt.augmentation import ClassSources
 from ecrt.data import ClassRoles, stratified_holdout, with_lost_groups
 from ecrt.errors import InputError
@@ -61,10 +62,6 @@ from ecrt.stages.heads import (
 from ecrt.stages.holdout import halves
 from ecrt.stages.unlabelled import SoftRows
 from ecrt.training import Progress
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 LABEL_LOSSES = ("logit-adjusted", "cross-entropy", "focal", "ldam")
 

@@ -14,14 +14,11 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.special import softmax
 
+from ecrt.arrays import Array, Labels
 from ecrt.nn import column_spread
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 MOST_ROUNDS = 1000
 """Of expectation and maximisation; they mostly end far earlier."""
