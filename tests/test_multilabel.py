@@ -49,7 +49,8 @@ from ecrt.metrics import (
     top_k_accuracy,
 )
 from ecrt.moments import within_class_residuals
-from ecrt.stages import Labelled, NoDemixing, Permutation, demix, draw_classes, label_sources
+from ecrt.stages import Labelled, NoDemixing, Permutation, demix
+from ecrt.stages.augmenting import draw_classes, label_sources
 from ecrt.stages.targets import LabelTarget, View
 
 RNG = np.random.default_rng(0)

@@ -42,7 +42,8 @@ from ecrt.estimators.classifier import _by_weight
 from ecrt.estimators.inputs import weighted_rows
 from ecrt.flows import class_moments
 from ecrt.nn import column_spread
-from ecrt.stages import GaussianHead, NoAugmentation, NoDemixing, TreesHead, fit_head
+from ecrt.stages import GaussianHead, NoAugmentation, NoDemixing, TreesHead
+from ecrt.stages.choosing import fit_head
 from ecrt.stages.targets import ClassTarget, temperature_of
 
 

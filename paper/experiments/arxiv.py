@@ -47,10 +47,9 @@ from ecrt.stages import (
     NoDemixing,
     Parametric,
     Synthetic,
-    choose_head,
     head_outputs,
 )
-from ecrt.stages.choosing import Draw
+from ecrt.stages.choosing import Draw, try_heads
 from ecrt.stages.heads import NetworkHead
 from ecrt.training import Progress
 from paper.data import load_arxiv
@@ -280,10 +279,11 @@ class LabelRival:
 
             return draw
 
-        return choose_head(
+        (choice,) = try_heads(
             LabelTarget(labelled, roles, augmentation, rng, device), self.demixed, [head],
             train_rows=rows[0], held_out_rows=rows[1], draw=Draw(made_from) if self.method == GAN else None,
         )  # fmt: skip
+        return choice
 
     def set_params(self, class_prior: str) -> LabelRival:
         """The prior that log-odds assume from now on."""

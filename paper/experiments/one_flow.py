@@ -20,10 +20,10 @@ from ecrt.stages import (
     Head,
     HeadChoice,
     NoAugmentation,
-    choose_head,
     demix,
     head_outputs,
 )
+from ecrt.stages.choosing import try_heads
 
 __all__ = [
     "Predictor",
@@ -84,10 +84,11 @@ def choose(demixed: DemixResult, sample: Sample, roles: ClassRoles, config: Pred
         target = ClassTarget(
             sample.y, roles, config.augmentation, np.random.default_rng([seed, 3]), the_device()
         )  # fmt: skip
-        return choose_head(
+        (choice,) = try_heads(
             target, replace(demixed, learned=demixed.sources(sample.z)), [config.head],
             train_rows=sample.train_rows, held_out_rows=sample.held_out_rows,
         )  # fmt: skip
+        return choice
 
 
 def predicted(demixed: DemixResult, choice: HeadChoice, z_test: Array, seed: int) -> Array:

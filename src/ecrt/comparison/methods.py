@@ -292,13 +292,10 @@ def _balances(sampler: Any) -> bool:
 def _built(given: Any, parameters: Parameters, seed: int) -> Any:
     """A copy with seeds where none were set; what is neither a pipeline nor ours reads a table as numbers."""
     model = clone(given)
-    seeds = {path: seed for path, value in model.get_params().items() if _is_seed(path) and value is None}
-    model.set_params(**seeds)
+    options = model.get_params()
+    unset = [path for path in options if path.rpartition("__")[2] == "random_state" and options[path] is None]
+    model.set_params(**dict.fromkeys(unset, seed))
     return model if isinstance(model, Pipeline | FitBase) else make_pipeline(TableReader(), model)
-
-
-def _is_seed(path: str) -> bool:
-    return path.rpartition("__")[2] == "random_state"
 
 
 def _shown(estimator: Any) -> str:

@@ -937,11 +937,6 @@ class ECRTPredictor(ECRTBase):
         """Share of signal in each source."""
         return self.members_[0].signal_weight
 
-    @property
-    def within_variance_(self) -> Array:
-        """Mean variance of each source within the classes that de-mixing learned from."""
-        return self.members_[0].within_variance
-
     def _check_heads(self, target: Target) -> None:
         """Refuse heads that cannot learn such a target, before an encoder is trained."""
         for head in self._parts("head"):

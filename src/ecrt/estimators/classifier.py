@@ -55,10 +55,7 @@ from ecrt.metrics import best_thresholds
 from ecrt.selection import SELECTION, Problem, PseudoMinority
 from ecrt.stages import (
     AUGMENTATION,
-    HEAD,
-    Attempt,
     Augmentation,
-    Blend,
     Borrowed,
     ClassTarget,
     DemixResult,
@@ -77,12 +74,11 @@ from ecrt.stages import (
     Parametric,
     TreesHead,
     augment_classes,
-    fit_head,
     sources_of,
-    transfer,
-    transfer_again,
 )
-from ecrt.stages.blending import Worth
+from ecrt.stages.blending import Attempt, Blend, Worth, transfer, transfer_again
+from ecrt.stages.choosing import fit_head
+from ecrt.stages.heads import HEAD
 from ecrt.stages.parts import Positive, Rule, changed_options
 from ecrt.stages.streaming import FeatureStream, refuse_too_many
 from ecrt.stages.targets import row_target

@@ -45,8 +45,6 @@ from ecrt.estimators.inputs import (
 from ecrt.estimators.preset import paper_options
 from ecrt.flows import SourcePrior
 from ecrt.stages import (
-    TARGET_AUGMENTATION,
-    TARGET_HEAD,
     Demixing,
     Donors,
     Flow,
@@ -58,11 +56,12 @@ from ecrt.stages import (
     NoAugmentation,
     NoDemixing,
     Part,
-    regress,
     sources_of,
 )
+from ecrt.stages.augmenting import TARGET_AUGMENTATION
+from ecrt.stages.heads import TARGET_HEAD
 from ecrt.stages.parts import Count, Rule, Share
-from ecrt.stages.regression import NumberTarget
+from ecrt.stages.regression import NumberTarget, regress
 
 MOST_EXAMPLES = 5000
 """Sources kept to sample from and to measure independence on."""

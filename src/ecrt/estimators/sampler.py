@@ -22,7 +22,7 @@ from ecrt.arrays import Array, Labels
 from ecrt.data import TableEncoder
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.base import FitBase, Minority
-from ecrt.estimators.inputs import check_class_counts, class_indices, plain_labels
+from ecrt.estimators.inputs import check_class_counts, class_indices, in_pandas, plain_labels
 from ecrt.estimators.synthesis import (
     AUGMENTATION,
     DEMIXING,
@@ -126,7 +126,7 @@ class ECRTSampler(FitBase, BaseOverSampler):
             and real rows are what they were.
         y : labels.
         """
-        X_more, y_more = super().fit_resample(_pandas_of(X), plain_labels(_pandas_of(y)))
+        X_more, y_more = super().fit_resample(in_pandas(X), plain_labels(in_pandas(y)))
         return _like(X, X_more), _like(y, y_more)
 
     def _check_X_y(self, X: Any, y: Any) -> tuple[Any, NDArray[Any], bool]:  # noqa: N802
@@ -340,18 +340,9 @@ def _takes_numbers(column: pd.Series[Any]) -> bool:
 # --- data frames of others -------------------------------------------------------------------------------------------
 
 
-def _is_foreign(given: Any) -> bool:
-    return hasattr(given, "to_pandas")
-
-
-def _pandas_of(given: Any) -> Any:
-    """A data frame or column of polars or pyarrow as one of pandas; everything else as it is."""
-    return given.to_pandas() if _is_foreign(given) else given
-
-
 def _like(given: Any, more: Any) -> Any:
     """What was given, with the new rows of its copy in pandas after its own."""
-    if not _is_foreign(given):
+    if not hasattr(given, "to_pandas"):
         return more
     library: Any = import_module(type(given).__module__.partition(".")[0])
     new = more.iloc[len(given) :]

@@ -34,9 +34,9 @@ from ecrt.stages import (
     Parametric,
     Permutation,
     Role,
-    class_sources,
     demix,
 )
+from ecrt.stages.augmenting import class_sources
 from ecrt.stages.parts import Rule, changed_options
 from ecrt.training import torch_generator
 

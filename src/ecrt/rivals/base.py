@@ -30,7 +30,6 @@ from ecrt.metrics import shift_prior
 from ecrt.nn import BalancedHead
 from ecrt.stages import (
     ENCODER,
-    Attempt,
     Augmentation,
     Encoder,
     EncodeResult,
@@ -44,8 +43,8 @@ from ecrt.stages import (
     demix,
     head_outputs,
     sources_of,
-    transfer,
 )
+from ecrt.stages.blending import Attempt, transfer
 from ecrt.stages.choosing import Draw
 from ecrt.stages.heads import BatchRisk, HeadFitter, HeadLoss, NetworkHead, Target, plain_risk
 from ecrt.stages.parts import Rule, changed_options, known_parts, refuse_idle

@@ -8,7 +8,6 @@ from importlib import import_module
 
 from ecrt.stages.augmenting import (
     AUGMENTATION,
-    TARGET_AUGMENTATION,
     Augmentation,
     Borrowed,
     ByFunction,
@@ -21,12 +20,9 @@ from ecrt.stages.augmenting import (
     Permutation,
     Synthetic,
     augment_classes,
-    class_sources,
-    draw_classes,
-    label_sources,
 )
-from ecrt.stages.blending import Attempt, Blend, Member, transfer, transfer_again
-from ecrt.stages.choosing import HeadChoice, choose_head, fit_head
+from ecrt.stages.blending import Member
+from ecrt.stages.choosing import HeadChoice
 from ecrt.stages.demixing import (
     DEMIXING,
     Demixing,
@@ -40,8 +36,6 @@ from ecrt.stages.demixing import (
 )
 from ecrt.stages.encoding import ENCODER, Encoder, EncodeResult, encode, features_of
 from ecrt.stages.heads import (
-    HEAD,
-    TARGET_HEAD,
     GaussianHead,
     Head,
     LinearHead,
@@ -50,19 +44,13 @@ from ecrt.stages.heads import (
     head_outputs,
 )
 from ecrt.stages.parts import Part, Role
-from ecrt.stages.regression import regress
 from ecrt.stages.targets import ClassTarget, Labelled, LabelTarget
 
 __all__ = [
     "AUGMENTATION",
     "DEMIXING",
     "ENCODER",
-    "HEAD",
-    "TARGET_AUGMENTATION",
-    "TARGET_HEAD",
-    "Attempt",
     "Augmentation",
-    "Blend",
     "Borrowed",
     "ByFunction",
     "ClassTarget",
@@ -94,19 +82,11 @@ __all__ = [
     "Synthetic",
     "TreesHead",
     "augment_classes",
-    "choose_head",
-    "class_sources",
     "demix",
-    "draw_classes",
     "encode",
     "features_of",
-    "fit_head",
     "head_outputs",
-    "label_sources",
-    "regress",
     "sources_of",
-    "transfer",
-    "transfer_again",
 ]
 
 for _module in pkgutil.iter_modules(__path__):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from ecrt.randomness import seeded
 from ecrt.stages.augmenting import Augmentation, Synthetic
 from ecrt.stages.demixing import Demixing, DemixResult
 from ecrt.stages.heads import Head, HeadFitter
-from ecrt.stages.holdout import Watched, all_fresh, better_under_weights, halves, head_folds
+from ecrt.stages.holdout import Watched, all_fresh, halves, head_folds
 from ecrt.stages.targets import RowTarget, View
 from ecrt.stages.unlabelled import SoftRows
 from ecrt.training import Progress, stop_requested
@@ -158,15 +158,6 @@ def try_heads(
     if not found:
         raise InputError("No head to choose from: give at least one.")
     return found
-
-
-def choose_head(target: RowTarget, demixed: DemixResult, heads: Sequence[Head], **options: Any) -> HeadChoice:
-    """The first of some heads that none after it beats beyond noise; ``options`` of ``try_heads``."""
-    best, *others = try_heads(target, demixed, heads, **options)
-    for other in others:
-        better = better_under_weights(other.held_out_losses, best.held_out_losses, target.weights(best.rows))
-        best = other if better else best
-    return best
 
 
 def fit_head(
