@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from ecrt import ECRTClassifier, Flow, LinearHead, Parametric, PseudoMinority
 from ecrt.augmentation import ClassSources, borrowed
 from ecrt.errors import DivergenceError, ECRTWarning, InputError
-from ecrt.selection import PLAIN
-from ecrt.selection.problems import MOST_ROWS, cross_validation_problem, pseudo_minority_problem
-from ecrt.selection.pseudo_minority import answers
+from ecrt.selection import MOST_ROWS, PLAIN, answers, cross_validation_problem, pseudo_minority_problem
 from ecrt.training import Progress, stop_requested, stopped_at
 from ecrt.workers import Workers
 
@@ -197,7 +195,7 @@ def test_trials_bound_the_fits_and_fix_the_result():
 
 def test_a_budget_ends_in_time(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("ecrt.selection.pseudo_minority.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("ecrt.selection.time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def quality(options):  # asked once a fit, which takes a second
         clock[0] += 1.0
@@ -211,7 +209,7 @@ def test_a_budget_ends_in_time(monkeypatch):
 
 def test_a_budget_too_small_for_anything_leaves_plain_logit_adjustment(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("ecrt.selection.pseudo_minority.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("ecrt.selection.time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def quality(options):
         clock[0] += 5.0
@@ -225,7 +223,7 @@ def test_a_budget_too_small_for_anything_leaves_plain_logit_adjustment(monkeypat
 
 def test_a_slow_candidate_does_not_stop_the_others(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("ecrt.selection.pseudo_minority.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("ecrt.selection.time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def quality(options):  # a flow would take all the time there is
         clock[0] += 60.0 if options["demixing"] == "flow" else 1.0
