@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 
 from ecrt.disk import plain, write_json
 from ecrt.errors import InputError
-from ecrt.metrics import (
-    PRIORS,
-    Estimate,
-    Pair,
-    PriorName,
-    corrected_estimate,
-    paired,
-)
+from ecrt.metrics import PRIORS, Estimate, Pair, PriorName, corrected_estimate, paired
 
 
 @dataclass(frozen=True)

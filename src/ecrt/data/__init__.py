@@ -9,13 +9,7 @@ rows block by block that need not fit in memory. ``minority`` holds the rules fo
 from ecrt.data.columns import HEADINGS, ColumnReading, ColumnRow, ReadOptions, column_rows
 from ecrt.data.files import LABEL_SEPARATOR, DataFile, read_data
 from ecrt.data.images import ImageList, Images, open_image, read_image_list
-from ecrt.data.imbalance import (
-    exponential_imbalance,
-    imbalanced_digits,
-    rare_feature_data,
-    step_imbalance,
-    toy_sources,
-)
+from ecrt.data.imbalance import exponential_imbalance, imbalanced_digits, rare_feature_data, step_imbalance, toy_sources
 from ecrt.data.minority import (
     ClassRoles,
     MinorityRule,

@@ -21,14 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.special import log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
-from sklearn.utils import (
-    Tags,
-    TransformerTags,
-    check_array,
-    check_consistent_length,
-    check_random_state,
-    column_or_1d,
-)
+from sklearn.utils import Tags, TransformerTags, check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
@@ -40,14 +33,7 @@ from ecrt.data import ClassRoles, MinorityRule, TableEncoder
 from ecrt.data.streams import Block, ItemRows, MarkedRows, RowStream, held_out_rows, release
 from ecrt.data.tables import MOST_NAMED, NOT_AS_FITTED, refuse_extremes
 from ecrt.diagnostics import SourceDiagnostics, SourceRows, diagnose_sources
-from ecrt.distributed import (
-    active,
-    from_first,
-    joined,
-    processes,
-    rank,
-    refuse_differences,
-)
+from ecrt.distributed import active, from_first, joined, processes, rank, refuse_differences
 from ecrt.errors import InputError, NotEnoughMemoryError, hide_warnings, warn_user
 from ecrt.estimators.decisions import Decision, Saving, choose_offsets, cost_matrix, cut_sentence, lowest_cost
 from ecrt.estimators.export import ClassOutcome, LabelOutcome, ServedModel, write_onnx

@@ -172,10 +172,7 @@ class _FlowBlock(nn.Module):
         layers: list[nn.Module] = []
         for layer in network:
             if isinstance(layer, nn.Linear):
-                layers += [
-                    _linear((layer.get_buffer("mask") * layer.weight).to(dtype), layer.bias.to(dtype)),
-                    _SiLU(),
-                ]
+                layers += [_linear((layer.get_buffer("mask") * layer.weight).to(dtype), layer.bias.to(dtype)), _SiLU()]
         self.network = nn.Sequential(*layers[:-1])
 
     def forward(self, z_nd: Tensor) -> Tensor:

@@ -18,21 +18,10 @@ from sklearn.metrics import confusion_matrix
 
 from ecrt.arrays import Array, Labels, Mask
 from ecrt.diagnostics import SourceMap
-from ecrt.metrics import (
-    PRIORS,
-    class_scores,
-    confused_pairs,
-    frequency_group,
-    reliability_bins,
-)
+from ecrt.metrics import PRIORS, class_scores, confused_pairs, frequency_group, reliability_bins
 from ecrt.report import drawing
 from ecrt.report.drawing import DOTTED, GREY, INK, MINORITY, OTHERS, SMALL, svg
-from ecrt.report.rendering import (
-    Plots,
-    column_table,
-    counted,
-    short_label,
-)
+from ecrt.report.rendering import Plots, column_table, counted, short_label
 from ecrt.report.sources import Bounds, draw_classes
 from ecrt.runs.diagnosis import Answer, Finding, theory_finding
 from ecrt.runs.evaluation import Evaluation

@@ -153,10 +153,7 @@ class DistributionCalibration(Rival):
 
     kind = "distribution-calibration"
     label = "Distribution calibration"
-    tuned: ClassVar[Space | None] = {
-        "spread": Number(0.01, 1.0, log=True),
-        "n_nearest": Number(1, 3),
-    }
+    tuned: ClassVar[Space | None] = {"spread": Number(0.01, 1.0, log=True), "n_nearest": Number(1, 3)}
 
     power: NonNegative = 0.5
     n_nearest: Count = 2

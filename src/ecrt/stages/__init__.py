@@ -23,26 +23,9 @@ from ecrt.stages.augmenting import (
 )
 from ecrt.stages.blending import Member
 from ecrt.stages.choosing import HeadChoice
-from ecrt.stages.demixing import (
-    DEMIXING,
-    Demixing,
-    DemixResult,
-    Flow,
-    Linear,
-    NoDemixing,
-    Restart,
-    demix,
-    sources_of,
-)
+from ecrt.stages.demixing import DEMIXING, Demixing, DemixResult, Flow, Linear, NoDemixing, Restart, demix, sources_of
 from ecrt.stages.encoding import ENCODER, Encoder, EncodeResult, encode, features_of
-from ecrt.stages.heads import (
-    GaussianHead,
-    Head,
-    LinearHead,
-    MLPHead,
-    TreesHead,
-    head_outputs,
-)
+from ecrt.stages.heads import GaussianHead, Head, LinearHead, MLPHead, TreesHead, head_outputs
 from ecrt.stages.parts import Part, Role
 from ecrt.stages.targets import ClassTarget, Labelled, LabelTarget
 

@@ -43,16 +43,7 @@ from ecrt.stages.parts import (
     Sizes,
     whole_numbers,
 )
-from ecrt.training import (
-    Divide,
-    History,
-    IndexBatches,
-    Progress,
-    TrainingConfig,
-    divide_rows,
-    torch_generator,
-    train,
-)
+from ecrt.training import Divide, History, IndexBatches, Progress, TrainingConfig, divide_rows, torch_generator, train
 
 Items = Dataset[Any]
 

@@ -38,14 +38,7 @@ from ecrt.moments import Moments
 from ecrt.randomness import own_draws_only, seeded
 from ecrt.stages.choosing import Candidate, HeadChoice
 from ecrt.stages.demixing import Demixing, DemixResult, Flow, demix_moments, sources_of
-from ecrt.stages.heads import (
-    GaussianFitter,
-    Head,
-    HeadSample,
-    LinearFitter,
-    MLPFitter,
-    SoftmaxGradients,
-)
+from ecrt.stages.heads import GaussianFitter, Head, HeadSample, LinearFitter, MLPFitter, SoftmaxGradients
 from ecrt.stages.holdout import better_under_weights
 from ecrt.stages.targets import ClassTarget, View
 from ecrt.training import Progress, restore_optimizer, stop_requested, watched_steps
