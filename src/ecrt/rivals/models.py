@@ -17,7 +17,6 @@ from sklearn.utils._param_validation import Interval
 from torch import nn
 
 from ecrt.arrays import Array, Labels
-from ecrt.errors import InputError
 from ecrt.nn import Forest
 from ecrt.rivals.base import Choice, Number, Rival, Space
 from ecrt.stages.heads import tree_arrays
@@ -102,8 +101,6 @@ class GradientBoosting(Rival):
     ----------
     learning_rate, max_iter, max_leaf_nodes, min_samples_leaf, l2_regularization : default=0.1, 100, 31, 20 and 0
         As in scikit-learn's ``HistGradientBoostingClassifier``.
-    options : dict or None, default=None
-        Further options of that class.
 
     References
     ----------
@@ -126,14 +123,13 @@ class GradientBoosting(Rival):
     max_leaf_nodes: Annotated[int, Interval(Integral, 2, None, closed="left")] | None = 31
     min_samples_leaf: Count = 20
     l2_regularization: NonNegative = 0.0
-    options: dict[str, Any] | None = None
 
     def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> nn.Module:
         """The fitted model as arrays; the weighted trees assume no prior."""
         from sklearn.ensemble import HistGradientBoostingClassifier  # slow to import
 
         model = HistGradientBoostingClassifier(class_weight="balanced", early_stopping=False, random_state=seed)
-        model = _with_options(model, self).fit(s, y)
+        model.set_params(**self.get_params(deep=False)).fit(s, y)
         return tree_arrays(model, model.n_iter_)
 
 
@@ -147,8 +143,6 @@ class BalancedForest(Rival):
     ----------
     n_estimators, max_features, min_samples_leaf : default=100, "sqrt" and 1
         As in imbalanced-learn's ``BalancedRandomForestClassifier``.
-    options : dict or None, default=None
-        Further options of that class.
 
     References
     ----------
@@ -167,7 +161,6 @@ class BalancedForest(Rival):
     n_estimators: Count = 100
     max_features: Literal["sqrt", "log2"] | Positive | None = "sqrt"
     min_samples_leaf: Positive = 1
-    options: dict[str, Any] | None = None
 
     def fit_model(self, s: Array, y: Labels, rng: np.random.Generator, seed: int) -> nn.Module:
         """The fitted model as arrays; the balanced trees assume no prior."""
@@ -176,7 +169,8 @@ class BalancedForest(Rival):
         model = BalancedRandomForestClassifier(
             sampling_strategy="all", replacement=True, bootstrap=False, random_state=seed
         )
-        return forest_arrays([tree.tree_ for tree in _with_options(model, self).fit(s, y).estimators_])
+        model.set_params(**self.get_params(deep=False)).fit(s, y)
+        return forest_arrays([tree.tree_ for tree in model.estimators_])
 
 
 def forest_arrays(trees: Sequence[Any]) -> Forest:
@@ -199,16 +193,6 @@ def forest_arrays(trees: Sequence[Any]) -> Forest:
         torch.from_numpy(first[:-1]),
         torch.tensor(max(tree.max_depth for tree in trees)),
     )
-
-
-def _with_options(model: Any, rival: GradientBoosting | BalancedForest) -> Any:
-    """The model with the options of a rival; one that its class does not have is refused."""
-    own = rival.get_params(deep=False)
-    further = own.pop("options") or {}
-    unknown = sorted(set(further) - set(model.get_params(deep=False)))
-    if unknown:
-        raise InputError(f"{type(rival).__name__}: {type(model).__name__} has no option {unknown[0]!r}.")
-    return model.set_params(**{**own, **further})
 
 
 class FlooredCovariance(BaseEstimator):
