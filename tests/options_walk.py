@@ -124,9 +124,7 @@ VALUES: dict[type, dict[str, list[Any]]] = {
 
 RIVALS = {name: kind for name, kind in known_rivals().items() if kind.__module__.startswith("ecrt.")}
 for rival in RIVALS.values():
-    VALUES[rival] = {
-        name: [] if name == "options" else [changed(value)] for name, value in rival().get_params(deep=False).items()
-    }
+    VALUES[rival] = {name: [changed(value)] for name, value in rival().get_params(deep=False).items()}
 VALUES[FlowAugmentation]["augmentation"] = ["permutation"]
 
 PARTS = [kind for kind in VALUES if issubclass(kind, Part)]
