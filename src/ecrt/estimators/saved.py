@@ -22,7 +22,7 @@ from ecrt.data.minority import TargetRegions
 from ecrt.diagnostics import ClassDiagnosis, SourceDiagnostics
 from ecrt.disk import typed
 from ecrt.errors import BadContentError, InputError
-from ecrt.estimators.base import EstimatorBase, SeenImages
+from ecrt.estimators.base import ClassProbabilities, EstimatorBase, SeenImages
 from ecrt.estimators.card import model_card
 from ecrt.estimators.classifier import ECRTClassifier
 from ecrt.estimators.decisions import Decision, Saving
@@ -238,10 +238,10 @@ def check_classes(clf: EstimatorBase) -> None:
     refuse("A class has no samples.", when=clf.class_counts_.min() <= 0)
 
 
-def check_decision(clf: Any) -> None:
+def check_decision(clf: ClassProbabilities) -> None:
     """Refuse costs that do not fit, and held-out figures that no fit could have had."""
     _ = clf.cost_matrix_
-    gain = clf.history_.get("costs")
+    gain: Any = clf.history_.get("costs")
     kinds = Saving.__annotations__
     fits = isinstance(gain, dict) and gain.keys() == kinds.keys() and hasattr(clf, "decision_")
     fits = fits and all(type(gain[name]) is (int if name == "rows" else float) for name in kinds)
