@@ -241,13 +241,15 @@ def check_classes(clf: EstimatorBase) -> None:
 def check_decision(clf: ClassProbabilities) -> None:
     """Refuse costs that do not fit, and held-out figures that no fit could have had."""
     _ = clf.cost_matrix_
-    gain: Any = clf.history_.get("costs")
-    kinds = Saving.__annotations__
-    fits = isinstance(gain, dict) and gain.keys() == kinds.keys() and hasattr(clf, "decision_")
-    fits = fits and all(type(gain[name]) is (int if name == "rows" else float) for name in kinds)
-    refuse(
-        "What was saved by moving cuts is not known.", when=not fits and (gain is not None or hasattr(clf, "decision_"))
-    )
+    gain, kinds = clf.history_.get("costs"), dict.fromkeys(Saving._fields, float) | {"rows": int}
+    fits = _are(gain, kinds) if hasattr(clf, "decision_") else gain is None
+    refuse("What was saved by moving cuts is not known.", when=not fits)
+
+
+def _are(figures: Any, kinds: Mapping[str, type]) -> bool:
+    """Whether figures have these names and types."""
+    same = isinstance(figures, dict) and figures.keys() == kinds.keys()
+    return same and all(type(figures[name]) is kind for name, kind in kinds.items())
 
 
 def _check_labels(clf: ECRTClassifier) -> None:
@@ -280,18 +282,12 @@ def _check_classifier(clf: ECRTClassifier) -> None:
     of_labels = [hasattr(clf, name) for name in ("sparse_output_", "label_log_odds_", "thresholds_")]
     refuse("It has some attributes of a model of several labels.", when=set(of_labels) != {clf.multilabel_})
     _check_choices(clf)
-    worth = clf.history_.get("transfer")
-    fits = worth is None or (isinstance(worth, dict) and worth.keys() == set(Worth._fields))
-    refuse(
-        "What transfer was worth is not known.",
-        when=not fits or not all(isinstance(one, float) for one in (worth or {}).values()),
-    )
-    tried, kinds = clf.history_.get("unlabelled", {"rows": 0, "alike": True}), {"rows": int, "alike": bool}
-    fits = isinstance(tried, dict) and tried.keys() in (set(kinds), {*kinds, *Worth._fields})
-    refuse(
-        "What unlabelled rows were worth is not known.",
-        when=not fits or not all(isinstance(tried[name], kinds.get(name, float)) for name in tried),
-    )
+    worth, tried = (clf.history_.get(name) for name in ("transfer", "unlabelled"))
+    figures = dict.fromkeys(Worth._fields, float)
+    refuse("What transfer was worth is not known.", when=worth is not None and not _are(worth, figures))
+    rows: dict[str, type] = {"rows": int, "alike": bool}
+    fits = tried is None or _are(tried, rows) or _are(tried, rows | figures)
+    refuse("What unlabelled rows were worth is not known.", when=not fits)
     _ = clf.log_class_prior_
     check_decision(clf)
 
