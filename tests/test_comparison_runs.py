@@ -241,7 +241,7 @@ def test_data_that_cannot_be_are_refused() -> None:
         ecrt.compare(X, np.zeros(len(X)))
     with pytest.raises(InputError, match="300 rows and y has 299"):
         ecrt.compare(X, y[1:])
-    with pytest.raises(InputError, match="1 rows have no label"):
+    with pytest.raises(InputError, match="row 0 has no label"):
         ecrt.compare(X, [None, *y[1:]])
     with pytest.raises(InputError, match="images cannot"):
         ecrt.compare(X[:, :, None], y)

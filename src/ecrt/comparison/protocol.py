@@ -32,7 +32,7 @@ from ecrt.comparison.splits import Split, make_splits, warnings_of
 from ecrt.data import ColumnReading, ColumnRow, TableEncoder, column_rows
 from ecrt.disk import locked, make_folder, plain, read_arrays, read_json, remove_litter, write_arrays, write_json
 from ecrt.errors import InputError, warn_user
-from ecrt.estimators.inputs import in_pandas
+from ecrt.estimators.inputs import check_class_counts, class_indices, in_pandas, plain_labels
 from ecrt.io.model_files import package_versions
 from ecrt.machine import one_thread
 from ecrt.metrics import PRIORS, Predictions, PriorName, class_prior_of, read_predictions, shift_prior
@@ -177,21 +177,15 @@ def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64], l
             raise InputError(f"X has the shape {values.shape}: tables can be compared, images cannot.")
         X = pd.DataFrame(values, columns=[f"x{place}" for place in range(values.shape[1])])
     X = X.reset_index(drop=True)
-    labels = pd.Series(np.asarray(y).ravel() if not isinstance(y, pd.Series) else y.to_numpy())
+    labels = np.asarray(plain_labels(y)).ravel()
     if len(labels) != len(X):
         raise InputError(f"X has {len(X)} rows and y has {len(labels)} labels.")
-    if labels.isna().any():
-        raise InputError(f"{int(labels.isna().sum())} rows have no label. Leave them out.")
-    try:
-        classes, codes = np.unique(labels.to_numpy(), return_inverse=True)
-    except TypeError as error:
-        raise InputError("y mixes labels of different kinds, such as text and numbers.") from error
-    if len(classes) < 2:
-        raise InputError(f"y holds one class only ({classes.tolist()}); at least 2 classes are needed.")
+    classes, codes = class_indices(labels)
+    check_class_counts(classes, codes)
     encoder = TableEncoder.learn(X)  # once, on all rows: every split and method then reads the same columns
     encoder.encode(X)  # raises before the work begins if no method could read a column
     rows = encoder.column_rows() if named else []
-    return encoder.typed(X), [str(label) for label in classes], codes.astype(np.int64), rows
+    return encoder.typed(X), [str(label) for label in classes], codes, rows
 
 
 def fingerprint(X: pd.DataFrame, *columns: ArrayLike | None) -> str:
