@@ -8,14 +8,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecrt.arrays import Array, Mask
 from ecrt.distributed import Span, all_rows, gathered, keep_own_rows, log_sum_exp, part_of_table, rows_of
 from ecrt.errors import InputError
 from ecrt.randomness import Dropout
-
-Array = NDArray[np.float64]
 
 CELLS_AT_ONCE = 2**20
 """Activations (coordinates x rows x units) held in one array on the CPU. Larger ones, each of dozens of mebibytes, come
@@ -209,7 +207,7 @@ def column_spread(z: Array, weight: Array | None = None) -> Array:
     return np.where(spread > ROUNDING_STEPS * np.finfo(np.float64).eps * largest, spread, 0.0)
 
 
-def varies_by_rounding(z: Array) -> NDArray[np.bool_]:
+def varies_by_rounding(z: Array) -> Mask:
     """Columns that vary, but by rounding alone: those whose ``column_spread`` is 0 and that are not constant."""
     low, high = column_extent(z)
     width = high - low

@@ -44,7 +44,9 @@ def draw_classes(
     drawing.frame(axes, *bounds, title=title, xlabel=points.names[0], ylabel=points.names[1])
     if named:
         middles = np.array([np.median(points.real[points.real_y == index], axis=0) for index in present])
-        drawing.place_labels(axes, middles, [short_label(str(names[index]), 12) for index in present], AROUND, **NAME)
+        drawing.place_labels(
+            axes, middles, [short_label(str(names[index]), 12) for index in present], AROUND, fontsize=9, **NAME
+        )
     return named
 
 
