@@ -32,7 +32,7 @@ from msgspec import Meta
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from scipy import sparse
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from ecrt.disk import canonical, locked, open_plain, read_json, remove_litter, replacing, write_json
@@ -430,7 +430,7 @@ def _check_same(folder: Path, before: dict[str, str], now: dict[str, str]) -> No
 
 
 def digest_of(value: Any) -> str:
-    """Shape and digest of data: arrays, sparse matrices, tables, texts; of a Dataset, its length."""
+    """Shape and digest of data: arrays, sparse matrices, tables, texts, networks; of a Dataset its length."""
     if hasattr(value, "to_pandas"):
         value = value.to_pandas()
     if isinstance(value, (pd.DataFrame, pd.Series)):
@@ -440,6 +440,10 @@ def digest_of(value: Any) -> str:
     if sparse.issparse(value):
         value = sparse.csr_array(value)  # type: ignore[call-overload]
         return f"{' x '.join(map(str, value.shape))} {_digest([value.data, value.indices, value.indptr])}"
+    if isinstance(value, nn.Module):
+        state = value.state_dict().items()
+        numbers = ([name.encode(), one.detach().cpu().reshape(-1).view(torch.uint8).numpy()] for name, one in state)
+        return f"{type(value).__name__} {_digest(part for both in numbers for part in both)}"
     if isinstance(value, Dataset):
         return f"{type(value).__name__} of {len(value)}"  # type: ignore[arg-type]
     array = np.asarray(value)

@@ -25,6 +25,7 @@ from safetensors.torch import load_file
 from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
+from ecrt.checkpoints import digest_of
 from ecrt.data import ImageList, open_image, read_data, read_image_list
 from ecrt.disk import check_writable, locked, read_json, remove_litter, write_arrays, write_bytes, write_json
 from ecrt.errors import InputError, warn_user
@@ -143,7 +144,7 @@ def _sentence_transformers(name: str, device: torch.device, weights: Path | None
         found = network.encode(list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
         return np.asarray(found, dtype=np.float32)
 
-    return Backbone(name=full, takes="text", identity=_state_digest(network), prepare=str, encode=encode)
+    return Backbone(name=full, takes="text", identity=digest_of(network), prepare=str, encode=encode)
 
 
 def _words(name: str, device: torch.device, weights: Path | None) -> Backbone:
@@ -187,7 +188,7 @@ def _of_network(name: str, network: nn.Module, transform: Callable[[Any], Tensor
             raise InputError(f"{name} gives {found.ndim - 1} axes of features an image, not one: choose another.")
         return found.float().cpu().numpy()
 
-    return Backbone(name=name, takes="image", identity=_state_digest(network), prepare=transform, encode=encode)
+    return Backbone(name=name, takes="image", identity=digest_of(network), prepare=transform, encode=encode)
 
 
 def _library(module: str, name: str, advice: str) -> Any:
@@ -238,14 +239,6 @@ def _remove_last_linear(network: nn.Module) -> None:
         raise InputError("its last layer is not a linear layer that could be left out")
     owner, _, last = places[-1][0].rpartition(".")
     setattr(network.get_submodule(owner), last, nn.Identity())
-
-
-def _state_digest(network: nn.Module) -> str:
-    content = hashlib.sha256()
-    for key, value in network.state_dict().items():
-        content.update(key.encode())
-        content.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return content.hexdigest()
 
 
 def _positive(family: str, text: str) -> int:

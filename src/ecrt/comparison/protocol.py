@@ -5,7 +5,6 @@ Settings are judged on inner validation rows alone. A comparison that was killed
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import signal
@@ -26,6 +25,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from ecrt.checkpoints import digest_of
 from ecrt.comparison.methods import METHODS, Asked, Method, choose_methods
 from ecrt.comparison.results import MEASURES, Comparison, MethodResult, choose_measure
 from ecrt.comparison.splits import Split, make_splits, warnings_of
@@ -141,7 +141,7 @@ def compare(
         "prior": prior, "seeds": seeds, "test_size": test_size, "budget": budget,
         "splits": "grouped" if groups is not None else "timed" if times is not None else "stratified",
         "trials": TRIALS if trials is None and budget is None else trials,
-        "data": fingerprint(table, codes, groups, times), "versions": package_versions(),
+        "data": ", ".join(map(digest_of, (table, codes, groups, times))), "versions": package_versions(),
     }  # fmt: skip
     own = {name: method.reference for name, method in compared.items() if METHODS.get(name) is not method}
     settings |= {"own": own} if own else {}  # the same folder is for the same estimators
@@ -186,19 +186,6 @@ def _read(X: Any, y: Any) -> tuple[pd.DataFrame, list[str], NDArray[np.int64], l
     encoder.encode(X)  # raises before the work begins if no method could read a column
     rows = encoder.column_rows() if named else []
     return encoder.typed(X), [str(label) for label in classes], codes, rows
-
-
-def fingerprint(X: pd.DataFrame, *columns: ArrayLike | None) -> str:
-    """A short text that differs when a cell, a column's name or kind, or one of the other columns differs."""
-    digest = hashlib.sha256()
-    for name, kind in zip(X.columns, X.dtypes, strict=True):
-        digest.update(f"{name}\0{kind}\0".encode())
-    digest.update(pd.util.hash_pandas_object(X, index=False).to_numpy().tobytes())
-    for column in columns:
-        digest.update(b"\1")
-        if column is not None:
-            digest.update(pd.util.hash_array(np.asarray(column, dtype=object)).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _run_all(
