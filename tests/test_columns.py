@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import warnings
 import zipfile
 from datetime import datetime
 from pathlib import Path
@@ -91,6 +92,11 @@ def test_numbers_as_people_write_them(writing):
         "%b %d, %Y",
         "%d-%b-%Y",
         "%Y%m%d",
+        "%d%m%Y",
+        "%d%b%Y:00:00:00",
+        "%d/%b/%Y",
+        "%Y年%m月%d日",
+        "%Y. %m. %d.",
         "%d.%m.%y",
     ],
 )
@@ -165,6 +171,11 @@ def test_times_of_dates_zones_and_languages():
     assert decide(german)[1].dt.month.tolist()[:3] == [3, 5, 12]
     french = ["14 juillet 2021", "1 août 2021", "2 févr. 2021"] * 20
     assert decide(french)[1].dt.month.tolist()[:3] == [7, 8, 2]
+    for others in (
+        ["2 maart 2021", "3 mei 2021", "4 okt. 2021"], ["2 marzo 2021", "3 maggio 2021", "4 ottobre 2021"],
+        ["2 de março de 2021", "3 de maio de 2021", "4 de outubro de 2021"],
+    ):  # fmt: skip
+        assert decide(others * 20)[1].dt.month.tolist()[:3] == [3, 5, 10]
     assert decide(["12:30", "23:59:30"] * 20)[1].tolist()[:2] == [45000, 86370]
     bad, typed = decide(["31.02.2021", *DAYS.dt.strftime("%d.%m.%Y")[1:]])
     assert bad.unreadable == 1
@@ -287,6 +298,53 @@ def test_words_among_numbers_are_missing_ones_and_said():
         decide(["red"] * 30, options=ReadOptions(types={"x": "number"}))
     with pytest.raises(InputError, match="holds text"):
         decide([f"This is the story of number {place}" for place in range(ROWS)] + ["again"] * 2)
+
+
+@pytest.mark.parametrize("form", ["₩{:,.2f}", "₺{:,.2f}", "Rs. {:,.2f}", "RUB {:,.2f}", "￥{:,.2f}"])
+@pytest.mark.parametrize("zero", ["0", "\uff10", "\u0660", "\u06f0", "\u0966"])
+def test_currencies_and_digits_of_other_scripts(form, zero):
+    digits = {ord("0") + digit: chr(ord(zero) + digit) for digit in range(10)}
+    reading, typed = decide([form.format(value).translate(digits) for value in AMOUNTS])
+    assert reading.kind == "number"
+    np.testing.assert_allclose(typed, AMOUNTS, atol=0.0051)
+    assert decide([f"No. {row % 30}" for row in range(ROWS)])[0].kind == "category"
+
+
+def test_numbers_with_both_decimal_signs_are_said():
+    words = ["5,014" if row % 2 else f"{row % 9 + 1}.{100 + row}" for row in range(ROWS)]
+    table = pd.DataFrame({"x": words, "settled": [f"{value:.1f}" for value in AMOUNTS]})
+    reading = decide_columns(table, ReadOptions())[0][0]
+    assert reading.note == "'1.100' is read as 1.1, yet '5,014' is read as 5014. Write all with one decimal sign."
+
+
+def test_dates_that_are_not_read_are_said():
+    for other in ("%d.%m.%Y", "no date"):
+        words = [f"{day:{'%Y-%m-%d' if row % 5 > 1 else other}}" for row, day in enumerate(DAYS[:30])]
+        reading, _ = decide(words * 2)
+        assert reading.kind == "category"
+        assert f"Most values hold dates, but not all in one way, as {words[2]!r} and {words[0]!r}" in reading.note
+    odd = [f"{day:%d}. Quintil {day:%Y}" for day in pd.date_range("2020-01-01", periods=ROWS)]
+    assert "If these are numbers or dates" in decide([f"{word}/{row}" for row, word in enumerate(odd)])[0].note
+    zero = ["0000-00-00" if row % 8 == 0 else f"{day:%Y-%m-%d}" for row, day in enumerate(DAYS)]
+    assert (decide(zero)[0].kind, decide(zero)[0].missing) == ("date", 8)
+
+
+def test_merged_cells_of_a_sheet_are_said(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in [("site", "x", "label"), *((f"S{row % 5}", AMOUNTS[row], "ab"[row % 2]) for row in range(ROWS))]:
+        book.active.append(row)
+    book.active.merge_cells("A1:B1")
+    book.save(tmp_path / "title.xlsx")
+    book.active.unmerge_cells("A1:B1")
+    book.active["B1"] = "x"
+    book.active.merge_cells("A2:A9")
+    book.save(tmp_path / "site.xlsx")
+    with pytest.warns(ECRTWarning, match="merged cells hold their value in the first row alone"):
+        read_data(tmp_path / "site.xlsx", target=["label"])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "merged")
+        read_data(tmp_path / "title.xlsx", target=["label"])
 
 
 INSIDE = "Most values hold numbers, but some cannot be read as such, as "

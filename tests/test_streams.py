@@ -304,14 +304,20 @@ def test_predictions_of_a_stream_are_those_of_its_rows(data, mapped, tmp_path):
 
 
 @pytest.mark.usefixtures("small")
-def test_a_stream_that_fits_in_memory_is_fitted_there(data):
-    X, y = data[0][:800], data[1][:800]
+@pytest.mark.parametrize("most_copies", [1, 3])
+def test_a_stream_that_fits_in_memory_is_fitted_there(data, most_copies):
+    rows = np.repeat(np.arange(800), 1 + np.arange(800) % most_copies)
+    X, y = data[0][rows], data[1][rows]
     scan = ItemRows(Items(X, y)).scan()
     assert scan.complete
     options = {"head": "linear", "random_state": 0}
     stream = ECRTClassifier(**options).fit(Items(X, y))
     memory = ECRTClassifier(**options).fit(scan.X, scan.y)
     assert np.array_equal(stream.predict_proba(X), memory.predict_proba(X))
+    options = {"demixing": Flow(epochs=2, hidden=(16,), n_restarts=1), "random_state": 0}
+    stream = ECRTTransformer(**options).fit(Items(X, y))
+    memory = ECRTTransformer(**options).fit(scan.X, scan.y)
+    assert np.array_equal(stream.transform(X), memory.transform(X))
 
 
 @pytest.mark.usefixtures("small")

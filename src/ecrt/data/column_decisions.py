@@ -74,8 +74,8 @@ ID_NAME = re.compile(
 REPEATED_ID = re.compile(r"(?:.*[\W_]|)(?:id|ID|Id)|.*[a-z](?:ID|Id)|index|idx|row|rowid|rownum|level_\d+|Unnamed: \d+")
 UNNAMED = re.compile(r"Unnamed: \d+")
 CODE_NAME = re.compile(
-    r"(?:.*[\W_]|)(?:zip|zip ?code|zip_code|post ?code|postal_?code|plz|phone|phone_?number|telephone|telefon|tel|fax|"
-    r"mobile|ssn|iban)"
+    r"(?:.*[\W_]|)(?:zip|zip ?code|zip_code|post ?code|postal_?code|plz|postleitzahl|code_?postal|postal|"
+    r"postnummer|postnr|pin_?code|phone|phone_?number|telephone|téléphone|telefon|telefono|teléfono|tel|fax|mobile|ssn|iban)"
 )
 LONG_WHOLE = re.compile("[+-]?[0-9]{16,}")
 DIGITS_AND_SIGNS = re.compile("[0-9 +()/-]+")
@@ -271,8 +271,10 @@ def _judge(name: str, cells: Cells, hints: _Hints, given: str | None, aside: boo
     if aside:
         return category, ""
     short = cells.n_present >= ROWS_TO_JUDGE and _mean_words(cells) < WORDS_IN_TEXT
-    if cells.all_differ and (short or _names_an_id(name, cells)):
-        return _with_notes(replace(category, kind="identifier", note=NAMES_ROWS), _nearly_numbers(cells)), ""
+    id_name = _names_an_id(name, cells)
+    if cells.all_differ and (short or id_name):
+        named = replace(category, kind="identifier", note=NAMES_ROWS)
+        return _with_notes(named, _nearly_numbers(cells) or ("" if id_name else _perhaps_amounts(cells.present))), ""
     return replace(category, note=_many_levels(name, cells, codes)), ""
 
 
@@ -296,17 +298,20 @@ def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Co
     scaled = len(set(numbers.units[readable & ~others])) > 1 and cells.count(readable & others) <= most
     unit = SCALED if scaled else unit
     point, comma = (cells.count(np.isfinite(numbers.read(sign, ",. '", unit))) for sign in ".,")
-    decimal, unsure = ("." if point > comma else ","), ""
+    decimal, unsure, mixed = ("." if point > comma else ","), "", SIZES_READ * scaled
     if point == comma:
         differs = np.flatnonzero(np.isfinite(numbers.values["."]) & (numbers.values["."] != numbers.values[","]))
         decimal = (hints.decimal or ".") if len(differs) else ""
-        for place in differs[:1]:
-            value = numbers.values[decimal][place]
-            unsure = f"{cells.text[place]!r} is read as {value:.15g}; use --decimal if that is wrong."
+        first = {numbers.marks[","][place] or numbers.marks["."][place]: place for place in differs[::-1]}
+        read = [f"{cells.text[one]!r} is read as {numbers.values[decimal][one]:.15g}" for one in first.values()]
+        if len(read) > 1:
+            mixed = f"{read[0]}, yet {read[1]}. Write all with one decimal sign."
+        elif read:
+            unsure = f"{read[0]}; use --decimal if that is wrong."
     marks = numbers.marks[decimal or "."][np.isfinite(numbers.values[decimal or "."])]
     reading = ColumnReading(
         name="", kind="number", unit=unit, decimal=decimal, thousands="".join(sorted(set(marks) - {""})),
-        note=SIZES_READ if scaled else "",
+        note=mixed,
     )  # fmt: skip
     otherwise = cells.count(readable & np.isnan(numbers.read(decimal, reading.thousands, unit)))
     return (None, "") if otherwise > most else (reading, unsure)
@@ -365,8 +370,9 @@ def _as_date(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Colu
     if cells.holds_dates:
         return ColumnReading(name="", kind="date", writing=YEAR_FIRST), ""
     unreadable = _unreadable(cells, DATES, needed)
-    if unreadable.get("yearmonthday") or len(cells.present) < 2:
-        unreadable.pop("yearmonthday", None)  # whole numbers, a few of which could be dates
+    for writing in ("yearmonthday", "daymonthyear"):
+        if unreadable.get(writing) or len(cells.present) < 2:
+            unreadable.pop(writing, None)  # whole numbers, a few of which could be dates
     writing = min(unreadable, key=lambda one: unreadable[one], default="")
     if not writing or unreadable[writing] > (1 - needed) * cells.n_present:
         return None, ""
@@ -487,10 +493,27 @@ def _many_levels(name: str, cells: Cells, codes: str) -> str:
             "both learned from and tested on. Use --id if it names persons or things."
         )
     if len(present) > MANY_LEVELS:
-        digits = sum(re.search("[0-9]", word) is not None for word in present) > len(present) / 2
-        hint = " If these are numbers or dates, use --na, --decimal or --types, or mend the file." if digits else ""
-        return f"It has {len(present)} levels, such as {present[0][:60]!r}.{hint}"
-    return _nearly_numbers(cells) or _capitals(present, "levels")
+        return f"It has {len(present)} levels, such as {present[0][:60]!r}. {_perhaps_amounts(present)}".strip()
+    return _nearly_numbers(cells) or _nearly_dates(cells) or _capitals(present, "levels")
+
+
+def _perhaps_amounts(present: NDArray[Any]) -> str:
+    """What to do if words that hold digits are numbers or dates after all."""
+    digits = sum(re.search(r"\d", word) is not None for word in present) > len(present) / 2
+    return "If these are numbers or dates, use --na, --decimal or --types, or mend the file." if digits else ""
+
+
+def _nearly_dates(cells: Cells) -> str:
+    """A note if most values are dates, but not in one way of writing."""
+    read = {writing: ~np.isnat(cells.parse(writing)) for writing in DATES}
+    most = max(read.values(), key=cells.count)
+    strange = ~cells.absent & ~most
+    if not strange.any() or cells.count(np.logical_or.reduce([*read.values()])) <= cells.n_present / 2:
+        return ""
+    return (
+        f"Most values hold dates, but not all in one way, as {cells.example(most)!r} and {cells.example(strange)!r}. "
+        "To learn from dates, mend the file, or use --na or --types so that the others count as missing."
+    )
 
 
 def _nearly_numbers(cells: Cells) -> str:

@@ -48,7 +48,8 @@ THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:[.,][0-9]{3})+")
 
 CURRENCIES = {
     "$", "€", "£", "¥", "₹", "us$", "usd", "eur", "gbp", "chf", "jpy", "cny", "inr", "fr.", "r$", "brl", "kr", "zł",
-    "pln", "czk", "sek", "nok", "dkk", "cad", "aud", "ca$", "a$",
+    "pln", "czk", "sek", "nok", "dkk", "cad", "aud", "ca$", "a$", "rub", "try", "krw", "mxn", "zar", "sgd", "hkd",
+    "nzd", "twd", "thb", "huf", "ron", "uah", "ils", "idr", "php", "rs", "rs.", "rp", "rp.", "rm",
 }  # fmt: skip
 SIZES = {
     "k": 1e3, "tsd": 1e3, "thousand": 1e3, "lakh": 1e5, "m": 1e6, "mn": 1e6, "mio": 1e6, "million": 1e6, "crore": 1e7,
@@ -69,7 +70,8 @@ PREFIXED = re.compile(
 """Units in which a small and a capital first letter differ: mW is not MW."""
 
 WITH_UNIT = re.compile(
-    r"(?P<open>\()?(?P<sign>[+-])?\s*(?P<prefix>[^\W\d_]{1,3}\.?|[^\W\d_]{0,3}[$€£¥₹]|)\s*(?P<inner>[+-])?"
+    r"(?P<open>\()?(?P<sign>[+-])?\s*"
+    r"(?P<prefix>[^\W\d_]{1,3}\.?|[^\W\d_]{0,3}[$£¥\u20a0-\u20bf]|)\s*(?P<inner>[+-])?"
     rf"(?P<number>[0-9.,](?:[0-9.,' ]*[0-9.,])?{EXPONENT})\s*"
     r"(?:(?<=[.,])(?:--?|\u2014)\s*)?(?P<suffix>[^\d\s+(),;:_-][^\d+(),;:_-]{0,11})?(?P<minus>-)?\)?"
 )
@@ -86,7 +88,12 @@ def _unit_key(unit: str) -> str:
     return unit[:1] + unit[1:].lower() if PREFIXED.fullmatch(unit) else unit.lower()
 
 
-SPELLINGS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'"})
+SPELLINGS = str.maketrans({
+    "\u2212": "-", "\u2013": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u066b": ".",
+    "\u066c": ",", "\uff0e": ".", "\uff0c": ",", "\uff0d": "-", "\uff0b": "+", "\uff05": "%", "\uffe5": "¥",
+    **{chr(zero + digit): str(digit) for zero in (0x660, 0x6F0, 0x966, 0xFF10) for digit in range(10)},
+})  # fmt: skip
+"""Signs and digits of other scripts and fonts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +127,7 @@ class WrittenNumbers:
         if found is None or (found["open"] is not None) != word.endswith(")"):
             return
         prefix = found["prefix"]
-        if prefix and prefix.lower() not in CURRENCIES and prefix[-1] not in "$€£¥₹":  # NT$ is one, too
+        if prefix and prefix.lower() not in CURRENCIES and prefix.rstrip(".").isalpha():  # NT$ is one, too
             return
         signs = [found["open"], found["sign"], found["inner"], found["minus"]]
         negative = (signs.count("-") + signs.count("(")) % 2
@@ -217,7 +224,7 @@ In a column of minutes and seconds, such as 42:16 or 3:13.5, values of three par
 """
 
 CLOCK = (
-    r"(?:(?:T|,?\s+)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
+    r"(?:(?:T|:|,?\s+)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
     r"(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?\s*(?P<zone>Z|(?:UTC|GMT)?(?:[+-]\d{1,2}(?::?\d{2})?)?))?"
 )
 ZONE = re.compile(r"([+-])(\d{1,2}):?(\d{2})?$")
@@ -225,14 +232,15 @@ YEAR = r"(?P<year>(?:19|20)\d{2})"
 DATES = {
     writing: re.compile(pattern)
     for writing, pattern in {
-        "year-month-day": r"(?P<year>\d{4})[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})" + CLOCK,
+        "year-month-day": r"(?P<year>\d{4})[-/.年]\s*(?P<month>\d{1,2})[-/.月]\s*(?P<day>\d{1,2})[.日]?" + CLOCK,
         "day.month.year": r"(?P<day>\d{1,2})(?P<mark>[./-])(?P<month>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})" + CLOCK,
         "month/day/year": r"(?P<month>\d{1,2})(?P<mark>[./-])(?P<day>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})" + CLOCK,
-        "day month year": r"(?:[^\W\d_]{2,}\.?,?\s+)?(?P<day>\d{1,2})(?:\.|st|nd|rd|th)?[\s-]*"
-        r"(?P<name>[^\W\d_]{3,})\.?[\s,-]*(?P<year>\d{4}|\d{2})" + CLOCK,
+        "day month year": r"(?:[^\W\d_]{2,}\.?,?\s+)?(?P<day>\d{1,2})(?:\.|st|nd|rd|th)?[\s/-]*(?:de\s+)?"
+        r"(?P<name>[^\W\d_]{3,})\.?[\s,/-]*(?:del?\s+)?(?P<year>\d{4}|\d{2})" + CLOCK,
         "month day year": r"(?:[^\W\d_]{3,},?\s+)?(?P<name>[^\W\d_]{3,})\.?\s*(?P<day>\d{1,2})(?:st|nd|rd|th)?,?\s+"
         r"(?P<year>\d{4})" + CLOCK,
         "yearmonthday": YEAR + r"(?P<month>0[1-9]|1[0-2])(?P<day>0[1-9]|[12]\d|3[01])",
+        "daymonthyear": r"(?P<day>0[1-9]|[12]\d|3[01])(?P<month>0[1-9]|1[0-2])" + YEAR,
         "year-month": YEAR + r"[-/](?P<month>\d{1,2})",
         "month/year": r"(?P<month>0[1-9]|1[0-2])[./]" + YEAR,
     }.items()
@@ -242,11 +250,11 @@ SHORT_YEARS = (DAY_FIRST, MONTH_FIRST, "day month year")
 """Ways of writing in which years may have two digits."""
 
 MONTHS = [
-    ("jan", "ene"), ("feb", "fév", "fev"), ("mar", "mär", "maer", "mrz"), ("apr", "avr", "abr"), ("may", "mai"),
-    ("jun", "juin"), ("jul", "juil"), ("aug", "aoû", "aou", "ago"), ("sep",), ("oct", "okt"), ("nov",),
-    ("dec", "dez", "déc", "dic"),
+    ("jan", "ene", "gen"), ("feb", "fév", "fev"), ("mar", "mär", "maer", "mrz", "maa", "mrt"), ("apr", "avr", "abr"),
+    ("may", "mai", "mei", "mag"), ("jun", "juin", "giu"), ("jul", "juil", "lug"), ("aug", "aoû", "aou", "ago"),
+    ("sep", "set"), ("oct", "okt", "out", "ott"), ("nov",), ("dec", "dez", "déc", "dic"),
 ]  # fmt: skip
-"""How names of months begin in English, German, French and Spanish."""
+"""How names of months begin in English, German, French, Spanish, Portuguese, Italian and Dutch."""
 
 FIRST_YEAR = 1969
 """Years of two digits are this one and the 99 after it, as in C and Python, unless a column says otherwise."""
@@ -296,6 +304,7 @@ TYPES = ("number", "category", "date")
 ABSENT = {
     "", "#n/a", "#n/a n/a", "#na", "-1.#ind", "-1.#qnan", "-nan", "1.#ind", "1.#qnan", "<na>", "n/a", "na", "null",
     "nan", "none", "?", "<null>", "-", "--", ".", "n.a.", "k.a.", "#div/0!", "#value!", "#ref!", "#name?", "#num!",
+    "#nv", "#wert!", "#bezug!", "#zahl!", "\\n", "(null)", "nat", "0000-00-00", "0000-00-00 00:00:00",
 }  # fmt: skip
 """Signs for a missing value in a column that is learned from, in small letters; capital letters mean the same."""
 

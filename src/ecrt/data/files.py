@@ -51,6 +51,9 @@ UNREADABLE = (
 )  # fmt: skip
 """What readers raise of a damaged file, or of one with a password."""
 
+MERGED = re.compile(rb'<mergeCell ref="[A-Z]+([0-9]+):[A-Z]+([0-9]+)"')
+"""The first and last row of merged cells in a sheet."""
+
 SEPARATORS = ";\t|,"
 """Signs between the values of a line; if two fit equally well, the first is taken."""
 
@@ -179,6 +182,10 @@ class TableFile:
         sheet = next(iter(filled.values()), pd.DataFrame())
         if sheet.empty:
             return sheet
+        with zipfile.ZipFile(io.BytesIO(content)) as book:
+            merged = [found for name in book.namelist() if "sheet" in name for found in MERGED.findall(book.read(name))]
+        if any(first != last for first, last in merged):
+            self._note("merged cells hold their value in the first row alone and count as missing below. Fill them in.")
         names = [name or f"Unnamed: {place}" for place, name in enumerate(as_text(sheet.iloc[0]))]
         return self._without_names(sheet.iloc[1:].set_axis(names, axis=1))
 

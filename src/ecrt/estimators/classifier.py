@@ -311,7 +311,10 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         scan = rows.scan()
         if plain and not scan.complete:
             refuse_too_many(scan.X.shape[1], len(scan.classes))
-        return self._fit_classes(scan.X, scan.classes[scan.y], stream=None if scan.complete else rows)
+        if scan.complete:
+            X, y, weight, _ = self._weighed(weighted_rows(scan.X, scan.classes[scan.y]), False, None)
+            return self._fit_classes(X, y, weight=weight)
+        return self._fit_classes(scan.X, scan.classes[scan.y], stream=rows)
 
     @all_or_nothing
     def refit(

@@ -347,7 +347,8 @@ def weighted_rows(X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Wei
     """Rows in an order that depends on what they hold alone, and what each counts for.
 
     Rows that are all different and weigh 1 stay as they are. The weights of equal rows are added up first; rows of
-    weight 0 are left out. Rows of which hardly any is a copy, and those of a table of counts, are repeated instead.
+    weight 0 are left out. Rows of which hardly any is a copy, and those of a table of counts, are repeated instead, or
+    stay as they are where weights are no whole numbers.
     """
     if isinstance(X, Dataset):
         if sample_weight is not None:
@@ -366,19 +367,20 @@ def weighted_rows(X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Wei
     order = np.lexsort((weight, hashes))
     order = order[weight[order] > 0]
     first = np.unique(hashes[order], return_index=True)[1]
-    copies = _as_copies(np.add.reduceat(weight[order], first))
-    if copies is None:
-        rows = np.flatnonzero(weight)
-        return WeightedRows(*_taken(rows, X, y), weight[rows])
-    rows = order[first]
-    if (copies == 1).all():
+    total, rows = np.add.reduceat(weight[order], first), order[first]
+    copies = _as_copies(total)
+    if copies is not None and (copies == 1).all():
         return WeightedRows(*_taken(np.sort(rows), X, y))
-    most = np.inf if sample_weight is None else max(MOST_COPIES, 2 * len(rows))
     # A table of counts has a line for each class beside the same values.
     same_values = len(rows) - len(np.unique(row_hashes(_as_rows(X))[rows]))
     counted = len(rows) < FEW_DIFFERENT or same_values > FEW_COPIES * len(rows)
-    if copies.sum() > most or (not counted and copies.sum() > (1 + FEW_COPIES) * len(rows)):
-        return WeightedRows(*_taken(rows, X, y), copies.astype(np.float64), most)
+    most = np.inf if sample_weight is None else max(MOST_COPIES, 2 * len(rows))
+    n_rows, total = (len(order), total) if copies is None else (copies.sum(), copies.astype(np.float64))
+    if n_rows > (most if counted else (1 + FEW_COPIES) * len(rows)):
+        return WeightedRows(*_taken(rows, X, y), total, most)
+    if copies is None:
+        rows = np.flatnonzero(weight)
+        return WeightedRows(*_taken(rows, X, y), weight[rows])
     return WeightedRows(*_taken(np.repeat(rows, copies), X, y))
 
 

@@ -88,7 +88,7 @@ class ECRTTransformer(ECRTBase):
             trained = {"An encoder that is trained": self._encoder.trains}
             self._refuse_beside_stream(sample_weight=sample_weight is not None, **trained)
             scan = stream.scan()
-            X, y = scan.X, scan.classes[scan.y]
+            X, y, stream = scan.X, scan.classes[scan.y], None if scan.complete else stream
         found = weighted_rows(X, y, sample_weight) if stream is None else WeightedRows(X, y)
         if self._encoder.trains:
             found = repeated_rows(found, "An encoder that is trained")
@@ -109,7 +109,7 @@ class ECRTTransformer(ECRTBase):
                 incidences=None if mine is None else Incidences(np.arange(len(z)), mine, counted=True), **vars(session),
             )  # fmt: skip
             config = self._parts("demixing")[0]
-            if stream is not None and not scan.complete and not isinstance(config, Flow):
+            if stream is not None and not isinstance(config, Flow):
                 result = demix_all(config, self._feature_stream(stream), z, y_rows, roles.demixed_on)
         self.class_counts_ = counts
         self.minority_classes_ = self.classes_[roles.minority]
