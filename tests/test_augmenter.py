@@ -136,7 +136,7 @@ def test_mistakes_are_said(rows):
         augmenter.fit(x, y[:3])
     with pytest.raises(InputError, match="whole numbers"):
         augmenter.fit(x, y.float())
-    with pytest.raises(InputError, match="floating-point numbers, not torch.int32"):
+    with pytest.raises(InputError, match=r"floating-point numbers, not torch\.int32"):
         augmenter.fit(x.int(), y)
     with pytest.raises(InputError, match="features must be a torch tensor, not ndarray"):
         augmenter.fit(x.numpy(), y)
