@@ -23,6 +23,7 @@ from sklearn.ensemble import (
     StackingClassifier,
     VotingClassifier,
 )
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV, TunedThresholdClassifierCV
 from sklearn.naive_bayes import GaussianNB
@@ -140,6 +141,8 @@ def test_probabilities_are_taken_for_what_the_classifier_makes_them(rows):
         ({"search": GridSearchCV(LogisticRegression(), {"class_weight": ["balanced"]})}, "'search' weighs"),
         ({"some": resampled(SMOTE(sampling_strategy="minority"), GaussianNB())}, "'some' weighs or resamples"),
         ({"clean": resampled(TomekLinks(), GaussianNB())}, "'clean' weighs or resamples"),
+        ({"frozen": FrozenEstimator(GaussianNB())}, "'frozen' holds a FrozenEstimator that is fitted already"),
+        ({"late": CalibratedClassifierCV(FrozenEstimator(GaussianNB()))}, "'late' holds a FrozenEstimator"),
         ({}, "No method is named"),
     ],
 )
