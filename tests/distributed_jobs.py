@@ -132,7 +132,7 @@ def linear_head(shift: torch.Tensor | None) -> Any:
         torch.zeros(n, dtype=torch.bool),
     )  # fmt: skip
     with distributed.joined():
-        head = LinearFitter(4, lambda outputs, y: cross_entropy(outputs, y), shift_m=shift).fit(rows, 0.1)
+        head = LinearFitter(4, lambda outputs, y, done: cross_entropy(outputs, y), shift_m=shift).fit(rows, 0.1)
     return head.get_parameter("weight").tolist()
 
 

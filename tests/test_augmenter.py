@@ -70,6 +70,14 @@ def test_evaluation_passes_features_through(rows):
     assert weights.sum() == pytest.approx(1.0)
 
 
+def test_weights_of_features_in_half_precision_are_not_rounded_away(rows):
+    x, y = rows
+    augmenter = ECRTAugmenter(random_state=0).fit(x, y)
+    for found in (augmenter(x.half(), y), augmenter.eval()(x.half().repeat(1000, 1), y.repeat(1000))):
+        assert (found[0].dtype, found[2].dtype) == (torch.float16, torch.float32)
+        assert float(found[2].sum()) == pytest.approx(1, abs=1e-4)
+
+
 def test_gradients_reach_the_batch_and_nothing_else(rows):
     x, y = rows
     encoder = nn.Linear(3, 2)
@@ -128,6 +136,8 @@ def test_mistakes_are_said(rows):
         augmenter.fit(x, y[:3])
     with pytest.raises(InputError, match="whole numbers"):
         augmenter.fit(x, y.float())
+    with pytest.raises(InputError, match=r"floating-point numbers, not torch\.int32"):
+        augmenter.fit(x.int(), y)
     with pytest.raises(InputError, match="features must be a torch tensor, not ndarray"):
         augmenter.fit(x.numpy(), y)
     with pytest.raises(InputError, match="labels must be a torch tensor, not list"):

@@ -23,6 +23,7 @@ from sklearn.ensemble import (
     StackingClassifier,
     VotingClassifier,
 )
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV, TunedThresholdClassifierCV
 from sklearn.naive_bayes import GaussianNB
@@ -34,6 +35,7 @@ import ecrt
 from ecrt import ByFunction, ECRTAugmenter, ECRTClassifier, ECRTSampler, Flow, InputError, LinearHead, MLPHead
 from ecrt.comparison import Method, TableReader, choose_methods
 from ecrt.losses import LossRule, cross_entropy, make_class_loss
+from ecrt.stages import Encoder
 
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.ECRTWarning")
 BALANCED = LogisticRegression(class_weight="balanced")
@@ -139,6 +141,8 @@ def test_probabilities_are_taken_for_what_the_classifier_makes_them(rows):
         ({"search": GridSearchCV(LogisticRegression(), {"class_weight": ["balanced"]})}, "'search' weighs"),
         ({"some": resampled(SMOTE(sampling_strategy="minority"), GaussianNB())}, "'some' weighs or resamples"),
         ({"clean": resampled(TomekLinks(), GaussianNB())}, "'clean' weighs or resamples"),
+        ({"frozen": FrozenEstimator(GaussianNB())}, "'frozen' holds a FrozenEstimator that is fitted already"),
+        ({"late": CalibratedClassifierCV(FrozenEstimator(GaussianNB()))}, "'late' holds a FrozenEstimator"),
         ({}, "No method is named"),
     ],
 )
@@ -229,6 +233,7 @@ def test_a_function_serves_several_labels(rows):
             r"gave numbers up to 1e\+30, where those of the class",
         ),
         (ByFunction(), "ByFunction needs function="),
+        (lambda sources: sources, r"<lambda>\(sources, n, rng\) raised TypeError: .* takes 1 positional"),
     ],
 )
 def test_what_a_function_must_give_is_said(rows, wrong, told):
@@ -279,6 +284,11 @@ class Quadratic(nn.Module):
         return scores_nm if labels_k is None else scores_nm[:, labels_k]
 
 
+class Detached(Quadratic):
+    def forward(self, s_nd, labels_k=None):
+        return super().forward(s_nd, labels_k).detach()
+
+
 @pytest.mark.parametrize("marginal", ["exact", "batch"])
 def test_a_critic_of_ones_own_trains_the_flow(rows, marginal):
     X, _ = rows
@@ -297,6 +307,9 @@ def test_a_critic_of_ones_own_trains_the_flow(rows, marginal):
             lambda n_sources, n_labels, width: Quadratic(n_sources, n_labels + 1, width),
             r"gave scores of shape \(2, 4\)",
         ),
+        (lambda n_sources, n_labels: nn.Linear(n_sources, n_labels), r"with 6, 3, 64 .* raised TypeError"),
+        (lambda n_sources, n_labels, width: nn.Linear(n_sources, n_labels), r"forward\(sources, labels\) .* TypeError"),
+        (lambda n_sources, n_labels, width: Detached(n_sources, n_labels, width), "its scores have no gradient"),
     ],
 )
 def test_a_critic_that_cannot_serve_is_refused_before_training(rows, critic, told):
@@ -324,9 +337,31 @@ def test_a_loss_of_ones_own_trains_the_head(rows):
         (lambda logits, y, done=1.0: logits, r"gave a tensor of shape \(2, 3\)"),
         (lambda logits, y, done=1.0: logits.detach().sum(1), "without a gradient"),
         (lambda logits, y, done=1.0: logits.detach().numpy().sum(1), "gave a ndarray"),
+        (lambda logits, y: cross_entropy(logits, y), r"loss\(logits, y, done\) of 2 rows raised TypeError: .* takes 2"),
     ],
 )
-@pytest.mark.parametrize("head", [LinearHead, MLPHead])
-def test_a_loss_that_cannot_serve_is_refused_before_training(rows, head, loss, told):
+@pytest.mark.parametrize("part", [LinearHead, MLPHead, Encoder])
+def test_a_loss_that_cannot_serve_is_refused_before_training(rows, part, loss, told):
+    rule = LossRule(bind=lambda counts: loss)
+    parts = {"encoder": Encoder("mlp", loss=rule)} if part is Encoder else {"head": part(loss=rule)}
     with pytest.raises(InputError, match=told):
-        ECRTClassifier(demixing="linear", head=head(loss=LossRule(bind=lambda counts: loss))).fit(*rows)
+        ECRTClassifier(demixing="linear", **parts).fit(*rows)
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ({"bind": lambda: cross_entropy}, "bind or prior of the class counts raised TypeError"),
+        ({"bind": smoothed, "prior": lambda counts: counts[:2]}, r"prior gave .* for each of 3 classes is needed"),
+        ({"bind": smoothed, "prior": lambda counts: -counts}, r"prior gave .* a positive number for each of 3"),
+    ],
+)
+def test_what_a_rule_makes_of_class_counts_is_looked_at(rows, rule, told):
+    with pytest.raises(InputError, match=told):
+        ECRTClassifier(demixing="linear", head=LinearHead(loss=LossRule(**rule))).fit(*rows)
+
+
+@pytest.mark.parametrize("head", [LinearHead, MLPHead])
+def test_a_loss_may_ask_how_far_training_is(rows, head):
+    rule = LossRule(bind=lambda counts: lambda logits, y, done: cross_entropy(logits, y))
+    assert fitted(rows, "none", head(loss=rule, epochs=20)).score(*rows) > 0.4

@@ -180,6 +180,15 @@ def test_rows_without_support_are_not_emitted_and_the_share_is_reported(rows):
     assert 0.4 < sampler.refused_[3] < 0.6
 
 
+@pytest.mark.parametrize("kind", ["category", "bool", "int8"])
+def test_a_class_in_which_every_row_has_copies_has_synthetic_rows(kind):
+    y = np.repeat([0, 1, 2, 3], [100, 80, 60, 20])
+    X = pd.DataFrame(np.random.default_rng(0).random((len(y), 2)) < 0.2 + 0.15 * y[:, None], columns=["a", "b"])
+    resampled, labels = ECRTSampler(random_state=0).fit_resample(X.astype(kind), y)
+    assert Counter(labels.tolist()) == dict.fromkeys(range(4), 100)
+    assert not set(map(tuple, resampled[260:].to_numpy())) - set(map(tuple, X.astype(kind).to_numpy()))
+
+
 def test_what_cannot_be_drawn_is_said(rows):
     X, y = rows
     sampler = ECRTSampler(augmentation=Lost(), sampling_strategy={3: 40}, random_state=0)

@@ -93,6 +93,15 @@ class BadContentError(Exception):
         return ModelFileError(path, self.problem, *self.advice)
 
 
+@contextmanager
+def code_of_user(call: str) -> Iterator[None]:
+    """What goes wrong in a function of the user's own is told with the call that it was given."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(f"{call} raised {type(error).__name__}: {error}") from error
+
+
 class ECRTWarning(UserWarning):
     """Something was handled by a documented rule that the user should know about."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from ecrt.arrays import Array
-from ecrt.errors import InputError
+from ecrt.errors import InputError, code_of_user
 
 ClassLoss = Callable[..., Tensor]
 """Logits, labels and the share of training that lies behind (1 if left out) to one loss for each sample."""
@@ -375,6 +375,26 @@ class LossRule:
         for name in ("bind", "prior"):
             if not callable(getattr(self, name)):
                 raise InputError(f"LossRule: {name} must be a function of class counts; got {getattr(self, name)!r}.")
+
+    def tried(self, counts_m: Tensor) -> ClassLoss:
+        """The loss with the class counts in it, tried on two rows: trouble is better found here than in training."""
+        who = f"loss={getattr(self.bind, '__name__', self.bind)}"
+        logits_2m = torch.zeros(2, len(counts_m), device=counts_m.device)
+        with code_of_user(f"{who}: bind or prior of the class counts"):
+            loss, prior_m = self.bind(counts_m), torch.as_tensor(self.prior(counts_m))
+        if prior_m.shape != counts_m.shape or not ((prior_m > 0) & prior_m.isfinite()).all():
+            raise InputError(
+                f"{who}: prior gave {prior_m}; a positive number for each of {len(counts_m)} classes is needed."
+            )
+        with torch.enable_grad(), code_of_user(f"{who}: loss(logits, y, done) of 2 rows"):
+            y = torch.tensor([0, len(counts_m) - 1], device=logits_2m.device)
+            found: Any = loss(logits_2m.requires_grad_(), y, 0.0) if callable(loss) else loss
+        if not isinstance(found, Tensor) or found.shape != (2,) or not found.requires_grad:
+            gave = f"a {type(found).__name__}"
+            if isinstance(found, Tensor):
+                gave = f"a tensor of shape {tuple(found.shape)}" + " without a gradient" * (not found.requires_grad)
+            raise InputError(f"{who}: of 2 rows it gave {gave}; a tensor of shape (2,) with a gradient is needed.")
+        return loss
 
 
 def loss_rule(name: str | LossRule, options: Mapping[str, float] | None = None) -> LossRule:

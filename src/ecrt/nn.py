@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ecrt.arrays import Array, Mask
 from ecrt.distributed import Span, all_rows, gathered, keep_own_rows, log_sum_exp, part_of_table, rows_of
-from ecrt.errors import InputError
+from ecrt.errors import InputError, code_of_user
 from ecrt.randomness import Dropout
 
 CELLS_AT_ONCE = 2**20
@@ -348,17 +348,21 @@ def make_critic(
 
 def _own_critic(make: Callable[[int, int, int], nn.Module], n_coordinates: int, n_labels: int, width: int) -> nn.Module:
     """A critic of the user's own, tried on two rows: the trouble is better found here than in training."""
-    critic, s_nd = make(n_coordinates, n_labels, width), torch.zeros(2, n_coordinates)
-    who = f"critic={getattr(make, '__name__', make)}"
+    who, s_nd = f"critic={getattr(make, '__name__', make)}", torch.zeros(2, n_coordinates, requires_grad=True)
+    with code_of_user(f"{who}: a call with {n_coordinates}, {n_labels}, {width} (n_sources, n_labels, width)"):
+        critic = make(n_coordinates, n_labels, width)
     if not isinstance(critic, nn.Module):
         raise InputError(f"{who}: it must give a torch module, not {type(critic).__name__}.")
     for labels_k, wanted in ((None, n_labels), (torch.zeros(1, dtype=torch.int64), 1)):
-        with torch.no_grad():
-            found = tuple(critic(s_nd, labels_k).shape)
+        with torch.enable_grad(), code_of_user(f"{who}: forward(sources, labels) of 2 rows with labels={labels_k}"):
+            scores: Any = critic(s_nd, labels_k)
+        found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         if found != (2, wanted):
             raise InputError(
                 f"{who}: of 2 rows and {wanted} labels it gave scores of shape {found}, not (2, {wanted})."
             )
+        if not scores.requires_grad:
+            raise InputError(f"{who}: its scores have no gradient, so they can train nothing.")
     return critic
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin, clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import StackingClassifier, VotingClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -229,6 +230,12 @@ def _own_method(name: Any, given: Any) -> Method:
     if not hasattr(given, "predict_proba"):
         raise InputError(
             f"methods: {name!r} ({kind}) gives no probabilities. Wrap it: sklearn.calibration.CalibratedClassifierCV."
+        )
+    whole = [given, *given.get_params().values()]
+    if any(isinstance(one, FrozenEstimator) and is_classifier(one) for one in whole):
+        raise InputError(
+            f"methods: {name!r} holds a FrozenEstimator that is fitted already, perhaps on the rows that test it. "
+            "Give a classifier that can be fitted on each split."
         )
     return Method(
         label=name, build=partial(_built, given), space={}, prior=_prior(name, given), reference=_shown(given)

@@ -135,8 +135,9 @@ class ECRTAugmenter(nn.Module):
         ----------
         features, labels : of the batch, (n, d) and (n,).
         """
+        dtype = torch.promote_types(features.dtype, torch.float32)  # 1 / n is next to nothing in float16
         if not self.training:
-            return features, labels, features.new_full((len(features),), 1 / max(len(features), 1))
+            return features, labels, features.new_full((len(features),), 1 / max(len(features), 1), dtype=dtype)
         if self._pools is None:
             raise InputError("This augmenter has not learned anything yet: call fit(features, labels) first.")
         z, y = self._checked(features, labels)
@@ -159,7 +160,7 @@ class ECRTAugmenter(nn.Module):
         return (
             torch.cat([features, torch.from_numpy(np.concatenate(more)).to(features)]),
             torch.cat([labels, added]),
-            torch.from_numpy(np.concatenate([weights, *more_weights])).to(features),
+            torch.from_numpy(np.concatenate([weights, *more_weights])).to(features.device, dtype),
         )
 
     def _checked(self, features: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -172,6 +173,8 @@ class ECRTAugmenter(nn.Module):
                 "features must be a matrix, and labels one number for each of its rows; they have the shapes "
                 f"{tuple(features.shape)} and {tuple(labels.shape)}."
             )
+        if not features.is_floating_point():
+            raise InputError(f"features must be floating-point numbers, not {features.dtype}: synthetic ones are.")
         if labels.is_floating_point() or labels.is_complex():
             raise InputError(f"labels must be whole numbers, not {labels.dtype}.")
         if self._pools is not None and features.shape[1] != self._n_features:

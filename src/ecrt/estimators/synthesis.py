@@ -177,10 +177,12 @@ class ClassRows:
 
     @cached_property
     def reach(self) -> float:
-        """How far rows of the class are from the nearest other one, at most; of a single row, from one like it."""
-        if len(self.compared) == 1:
+        """How far rows of the class are from the nearest that differs, at most; of a single row, from one like it."""
+        different = np.unique(np.round(self.compared, 9), axis=0)
+        if len(different) == 1:
             return float(np.sqrt(2 * len(self.unit)))
-        return float(self._search.kneighbors(n_neighbors=1)[0].max()) * (1 + 1e-9)
+        search = NearestNeighbors(n_neighbors=1).fit(different)
+        return float(search.kneighbors()[0].max()) + 1e-8
 
     def draw(self, size: int, rng: np.random.Generator) -> Drawn:
         """``size`` synthetic rows, good or not."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ecrt.arrays import Array, Labels, Mask
 from ecrt.augmentation import WIDTHS, ClassSources, borrowed, gaussian, kernel, pairs, permutation
-from ecrt.errors import InputError
+from ecrt.errors import InputError, code_of_user
 from ecrt.flows import ClassPrior
 from ecrt.machine import ask
 from ecrt.moments import within_class_residuals
@@ -263,7 +263,10 @@ class ByFunction(_OfFunction, Augmentation):
     def _made(self, s: Array, n: int, rng: np.random.Generator) -> Array:
         """Samples that the function has made, checked."""
         function: Any = self.function
-        answer, wanted, what = function(s.copy(), n, rng), (n, s.shape[1]), ""
+        name = getattr(function, "__name__", type(function).__name__)
+        wanted, what = (n, s.shape[1]), ""
+        with code_of_user(f"augmentation: {name}(sources, n, rng)"):
+            answer = function(s.copy(), n, rng)
         try:
             made = np.array(answer.detach().cpu() if isinstance(answer, Tensor) else answer)
             if made.dtype.kind in "cmMUS":
@@ -278,7 +281,6 @@ class ByFunction(_OfFunction, Augmentation):
         elif np.abs(made).max(initial=0) > FARTHEST * (1 + np.abs(s).max()):
             what = f"numbers up to {np.abs(made).max():g}, where those of the class go up to {np.abs(s).max():g}"
         if what:
-            name = getattr(function, "__name__", type(function).__name__)
             raise InputError(f"augmentation: {name} gave {what}; finite samples of shape {wanted} were asked for.")
         return made
 

@@ -447,7 +447,7 @@ class EncoderTraining:
         self.loss: Callable[..., Tensor]
         if target is None:
             self.values_of, n_outputs = torch.from_numpy(index).to(device), len(self.classes)
-            self.loss = config.class_loss.bind(self.counts_m)
+            self.loss = config.class_loss.tried(self.counts_m)
         else:
             self.values_of, n_outputs = target.values.to(device), target.values.shape[1]
             self.loss = lambda outputs, values, done: target.loss(outputs, values)

@@ -669,7 +669,7 @@ class LinearFitter:
             shifted_m = linear.bias.detach() + self.shift_m.to(linear.bias)
             return cross_entropy_slopes(class_logits(s, linear.weight.detach(), shifted_m), y)[1]
         outputs = head(s).detach().requires_grad_()
-        self.loss(outputs, y).sum().backward()
+        self.loss(outputs, y, 1.0).sum().backward()
         return cast(Tensor, outputs.grad)
 
     def _begin(self, sample: HeadSample) -> tuple[HeadSample, nn.Module]:
@@ -707,7 +707,7 @@ class LinearFitter:
         written = None if self.shift_m is None else SoftmaxGradients(head, self.shift_m)
 
         def loss_of(s: Tensor, y: Tensor, w: Tensor) -> Tensor:
-            loss = (self.loss(head(s), y) * w).sum()
+            loss = (self.loss(head(s), y, 1.0) * w).sum()
             loss.backward()
             return loss.detach()
 

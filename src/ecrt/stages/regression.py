@@ -104,7 +104,7 @@ class NumberTarget(Target):
         decays = WEIGHT_DECAYS if head.weight_decay is None else (head.weight_decay,)
         solve = _solve_ridge if name == "squared" else None
 
-        def rounded(outputs: Tensor, y: Tensor) -> Tensor:
+        def rounded(outputs: Tensor, y: Tensor, done: float) -> Tensor:
             return regression_loss("huber", outputs, y, SMOOTH_CORNER) / SMOOTH_CORNER
 
         loss = rounded if name == "absolute" else self.loss_of(head)

@@ -28,7 +28,6 @@ from ecrt.losses import (
     SYNTHETIC,
     UNKNOWN,
     ClassMass,
-    LossRule,
     check_loss,
     class_mass,
     cross_entropy_slopes,
@@ -255,12 +254,8 @@ class ClassTarget(_Rows):
         return cross_entropy_slopes(logits_nm, torch.from_numpy(self.y[rows]))[1]
 
     def loss_of(self, head: NetworkHead) -> HeadLoss:
-        """The loss with the class counts in it; one of the user's own is tried on two rows first."""
-        counts = self.counts_of(head)
-        loss = head.class_loss.bind(counts)
-        if isinstance(head.loss, LossRule):
-            _try_loss(loss, torch.zeros(2, len(counts), device=counts.device), head.loss)
-        return loss
+        """The loss with the class counts in it."""
+        return head.class_loss.tried(self.counts_of(head))
 
     def shift_of(self, head: NetworkHead) -> Tensor | None:
         """Under logit adjustment the log prior, under cross-entropy zeros."""
@@ -598,15 +593,3 @@ class View:
             return at_temperature_of(half)[part]
         first = at_temperature_of(~half)
         return torch.where(torch.from_numpy(half).to(first.device)[:, None], first, at_temperature_of(half))[part]
-
-
-def _try_loss(loss: Any, logits_2m: Tensor, rule: LossRule) -> None:
-    """The trouble with a loss is better found here than in training."""
-    with torch.enable_grad():
-        y = torch.tensor([0, 1], device=logits_2m.device)
-        found = loss(logits_2m.requires_grad_(), y, 0.0) if callable(loss) else loss
-    if not isinstance(found, Tensor) or found.shape != (2,) or not found.requires_grad:
-        gave = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
-        gave += "" if not isinstance(found, Tensor) or found.requires_grad else " without a gradient"
-        name = getattr(rule.bind, "__name__", rule.bind)
-        raise InputError(f"loss={name}: of 2 rows it gave {gave}; a tensor of shape (2,) with a gradient is needed.")
