@@ -30,7 +30,14 @@ from paper.experiments.one_flow import (
     score,
     split,
 )
-from paper.experiments.preset import STEPS, own_log_proba, paper_flow, paper_head
+from paper.experiments.preset import (
+    PAPER_RIVALS,
+    STEPS,
+    fit_paper_rival,
+    own_log_proba,
+    paper_flow,
+    paper_head,
+)
 from paper.statistics import difference, figure, groups, observations, table, values
 
 __all__ = [
@@ -53,6 +60,8 @@ N_CLASSES = 7
 PAPER_EFFICIENCY = "efficiency, paper preset"
 NETWORK, MANY_PRIORS, PLAIN = "ERM in the paper's network", "ECRT-MP, paper preset", ", without augmentation"
 LONGER, LONGER_PRESET = (f"{name}, ten times the epochs" for name in (NETWORK, "ECRT-1P, paper preset"))
+FOR_EQUAL_CLASSES = tuple(f"{name} in the paper's network" for name in ("IW", "GAN", "SMOTE"))
+"""Rivals that say themselves what holds for equal classes."""
 PRESET_FIGURES = (
     "top1", "nll", "minority_recall", "top1_training_prior", "nll_training_prior", "minority_recall_training_prior"
 )  # fmt: skip
@@ -98,6 +107,7 @@ def preset_cells(smoke: bool) -> Iterable[Row]:
                        "n_drawn": 5 if smoke else 200, **size, "epochs": 10 * size["epochs"]}  # fmt: skip
         yield longer | {"sizes": [5] if smoke else [5, 20]}
         yield longer | {"sizes": [5], "flow_epochs": size["epochs"]}
+        yield longer | {"part": "rivals", "sizes": [5], **size}
         for weight in (0.0,) if smoke else (0.0, 1.0):
             yield {"part": "violated", "seed": seed, "rho": weight, "n_majority": 40 if smoke else 500, **size}
 
@@ -179,6 +189,26 @@ def _longer(
             predictor = paper_head("mnist", "shared", augmented=augmented, epochs=epochs, batch_size=256)
             found = _measure(demixed, _sized(sample, size), test, predictor, seed)
             runs.append({"what": what, "n_minority": size, **found})
+    return {"runs": runs}
+
+
+def _rivals(*, seed: int, n_majority: int, n_drawn: int, sizes: list[int], epochs: int, n_test: int) -> Row:
+    """Rivals of the preset in its network, on the features of the same draws."""
+    data, test = _draw(seed, n_drawn, n_majority, n_test)
+    sample, runs = split(data.z, data.y, seed), []
+    for what in PAPER_RIVALS:
+        if what != NETWORK:
+            for size in sizes:
+                few = _sized(sample, size)
+                rival: Any = fit_paper_rival(
+                    what, "mnist", few.z, few.y, seed=seed, epochs=epochs, batch_size=256, encoded=False
+                )
+                balanced, own = (
+                    rival.set_params(class_prior=prior).predict_log_proba(test.z)
+                    for prior in ("balanced", "balanced" if what in FOR_EQUAL_CLASSES else "training")
+                )
+                found = _figures(balanced, own, test.y, np.bincount(few.y))
+                runs.append({"what": what, "n_minority": size, **found})
     return {"runs": runs}
 
 
@@ -397,11 +427,16 @@ def _measure(
     roles = _roles(sample.y)
     log_proba = balanced_log_proba(demixed, sample, roles, config, test.z, seed)
     own = own_log_proba(log_proba, roles.counts, config.augmentation, roles.augmented)
-    found, plain = (score(one, test.y, roles.counts) for one in (log_proba, own))
-    rare = test.y == 0
+    return _figures(log_proba, own, test.y, roles.counts)
+
+
+def _figures(balanced: Array, own: Array, y: NDArray[np.int64], counts: NDArray[np.int64]) -> dict[str, float]:
+    """Figures of predictions for equal classes, and of what the network says itself."""
+    found, plain = (score(one, y, counts) for one in (balanced, own))
+    rare = y == 0
     return {
         "top1": found["top1"], "nll": found["nll"],
-        "minority_recall": float((log_proba[rare].argmax(axis=1) == 0).mean()),
+        "minority_recall": float((balanced[rare].argmax(axis=1) == 0).mean()),
         "top1_training_prior": plain["top1"], "nll_training_prior": plain["nll"],
         "minority_recall_training_prior": float((own[rare].argmax(axis=1) == 0).mean()),
     }  # fmt: skip
@@ -411,6 +446,7 @@ PARTS: dict[str, Callable[..., Row]] = {
     "efficiency": _efficiency,
     PAPER_EFFICIENCY: _preset,
     "longer": _longer,
+    "rivals": _rivals,
     "violated": _violated,
     "mmd": _mmd,
     "variance": _variance,
@@ -502,6 +538,7 @@ POINTS: dict[str, Callable[[list[Row]], list[Row]]] = {
     "efficiency": _efficiency_points,
     PAPER_EFFICIENCY: lambda entries: table(entries, ("what", "n_minority"), (*PRESET_FIGURES, "excess_risk")),
     "longer": lambda entries: table(entries, ("what", "n_minority"), PRESET_FIGURES),
+    "rivals": lambda entries: table(entries, ("what", "n_minority"), PRESET_FIGURES),
     "violated": lambda entries: table(entries, ("rho",), ("top1", "nll", "minority_recall", "filled_share")),
     "mmd": _mmd_points,
     "variance": _risk_points,

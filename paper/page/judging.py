@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,14 +23,15 @@ from paper.statistics import (
     values,
 )
 
-__all__ = ["Best", "Claim", "Comparison", "Judgement", "Less", "Verdict", "judge"]
+__all__ = ["Best", "Claim", "Compared", "Comparison", "Judgement", "Less", "Verdict", "judge"]
 
 Row = dict[str, Any]
 BySeed = dict[Any, float]
 Verdict = Literal["holds", "holds in part", "undecided", "does not hold", "not run"]
 
-MOST_SHOWN = 14
-"""So many comparisons are listed with their figures; of more, with their differences alone."""
+
+WORDS = {"top1": "top-1", "top5": "top-5", "nll": "NLL", "bce": "NLL", "variance_ratio": "variance"}
+"""Figures of result files, for readers."""
 
 
 # --- what is compared ---------------------------------------------------------------------------------------------
@@ -101,24 +103,17 @@ class Claim:
     comparisons: tuple[Comparison, ...]
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """Whether a claim holds here, and the figures that say so."""
-
-    verdict: Verdict
-    evidence: str
-
-
 # --- judging ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Compared:
-    comparison: Comparison
+class Compared:
+    """A comparison with its figures, for readers: a mean for either side, and ours less theirs."""
+
+    label: str
     ours: float
-    theirs: float
+    theirs: str
     gain: Estimate
-    name: str
 
     @property
     def verdict(self) -> Verdict:
@@ -128,11 +123,39 @@ class _Compared:
         return "holds" if self.gain.mean > 0 else "does not hold"
 
     @property
-    def text(self) -> str:
-        """The label, both sides, the difference with its interval, and the verdict."""
-        best = f" of {self.name}" if self.name else ""
-        sides = f"{self.ours:.3f} against {self.theirs:.3f}{best}"
-        return f"{self.comparison.label}: {sides} ({signed(self.gain)}), {self.verdict}"
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """A row of the table of a claim."""
+        label = re.sub(r"\w+", lambda word: WORDS.get(word[0], word[0]), self.label)
+        return label, f"{self.ours:.3f}", self.theirs, signed(self.gain), self.verdict
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether a claim holds here, the comparisons that say so, and the labels of those that have not been run."""
+
+    verdict: Verdict
+    compared: tuple[Compared, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """How many comparisons came out how.
+
+        >>> gains = [Estimate(mean=one, half_width=0.1, p_value=None) for one in (0.2, 0.2, -0.2, 0)]
+        >>> for some in (gains, gains[:2], gains[2:], gains[:1]):
+        ...     print(Judgement("holds", tuple(Compared("", 0.0, "", gain) for gain in some)).summary)
+        2 of 4 hold, 1 undecided, 1 against
+        all 2 hold
+        none of 2 holds, 1 undecided, 1 against
+        1 comparison
+        """
+        n = [sum(one.verdict == verdict for one in self.compared) for verdict in PARTS]
+        most = len(self.compared)
+        if most < 2:
+            return "1 comparison" if most else "no results yet"
+        first = {0: f"none of {most} holds", 1: f"1 of {most} holds", most: f"all {most} hold"}
+        rest = (f"{count} {word}" for count, word in zip(n[1:], ("undecided", "against"), strict=True) if count)
+        return ", ".join([first.get(n[0], f"{n[0]} of {most} hold"), *rest])
 
 
 PARTS: tuple[Verdict, ...] = ("holds", "undecided", "does not hold")
@@ -142,28 +165,20 @@ def judge(claim: Claim, results: PaperResults) -> Judgement:
     """A claim with one comparison has its verdict, and so has one whose comparisons agree.
 
     Of others, it holds in part if some of them hold; if none does, it does not hold where any does not, and is
-    undecided otherwise. All of them are listed. Comparisons without results do not count, and are named.
+    undecided otherwise. Comparisons without results do not count, and are named.
     """
     made = [(one.label, _compare(one, results)) for one in claim.comparisons]
-    found = [one for _, one in made if one is not None]
+    found = tuple(one for _, one in made if one is not None)
     if not found:
-        return Judgement("not run", "No results yet.")
-    by_verdict = {verdict: [one for one in found if one.verdict == verdict] for verdict in PARTS}
-    verdict: Verdict = "does not hold" if by_verdict["does not hold"] else "undecided"
-    if by_verdict["holds"]:
-        verdict = "holds" if len(by_verdict["holds"]) == len(found) else "holds in part"
-    missing = "; ".join(label for label, one in made if one is None)
-    left_out = f" Not run: {missing}." if missing else ""
-    if len(found) <= MOST_SHOWN:
-        return Judgement(verdict, f"{claim.measured}: {'; '.join(one.text for one in found)}.{left_out}")
-    lists = [
-        f"{name} ({len(mine)}): {'; '.join(f'{one.comparison.label} {signed(one.gain)}' for one in mine)}"
-        for name, mine in by_verdict.items() if mine
-    ]  # fmt: skip
-    return Judgement(verdict, f"{claim.measured}; of {len(found)}, {'. '.join(lists)}.{left_out}")
+        return Judgement("not run", missing=tuple(label for label, _ in made))
+    verdicts = [one.verdict for one in found]
+    verdict: Verdict = "does not hold" if "does not hold" in verdicts else "undecided"
+    if "holds" in verdicts:
+        verdict = "holds" if set(verdicts) == {"holds"} else "holds in part"
+    return Judgement(verdict, found, tuple(label for label, one in made if one is None))
 
 
-def _compare(comparison: Comparison, results: PaperResults) -> _Compared | None:
+def _compare(comparison: Comparison, results: PaperResults) -> Compared | None:
     """Paired by seed where both sides have the same seeds, else as two samples; nothing without results."""
     entries = _entries(results, comparison.file)
     ours, mine = _side(entries, comparison, comparison.ours)
@@ -185,7 +200,8 @@ def _compare(comparison: Comparison, results: PaperResults) -> _Compared | None:
         else unpaired_difference(first, second)
     )
     mean, other = (float(np.mean(list(side.values()))) for side in (ours, theirs))
-    return _Compared(comparison, mean, other, gain, mine or name)
+    best = f" ({mine or name})" if mine or name else ""
+    return Compared(comparison.label, mean, f"{other:.3f}{best}", gain)
 
 
 def _side(entries: Sequence[Row], comparison: Comparison, side: Row | Less | Best) -> tuple[BySeed, str]:

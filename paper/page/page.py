@@ -14,7 +14,7 @@ from ecrt.errors import InputError
 from ecrt.report.rendering import environment
 from paper.page.claims import CLAIMS, SECTIONS
 from paper.page.figure import FigureBlock
-from paper.page.judging import Verdict, judge
+from paper.page.judging import Claim, Judgement, Verdict, judge
 from paper.page.panels import paper_figures
 from paper.page.results import PaperResults
 from paper.page.tables import BesideTable, beside_tables
@@ -26,6 +26,7 @@ MARKS: dict[Verdict, str] = {
     "holds": "yes", "holds in part": "partly", "undecided": "cannot-tell", "does not hold": "no",
     "not run": "cannot-tell",
 }  # fmt: skip
+OWN = "Our own bar"
 FIGURES = "paper-figures"
 TEMPLATES = {".html": "paper.html", ".md": "paper.md"}
 
@@ -34,10 +35,24 @@ TEMPLATES = {".html": "paper.html", ".md": "paper.md"}
 class JudgedClaim:
     """A claim with what became of it."""
 
-    section: str
-    text: str
-    verdict: Verdict
-    evidence: str
+    number: int
+    claim: Claim
+    found: Judgement
+
+    @property
+    def section(self) -> str:
+        """Of the paper."""
+        return self.claim.section
+
+    @property
+    def text(self) -> str:
+        """What the paper says."""
+        return self.claim.text
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it holds here."""
+        return self.found.verdict
 
     @property
     def mark(self) -> str:
@@ -72,17 +87,19 @@ class PaperPage:
 
 def judge_claims(results: PaperResults) -> list[JudgedClaim]:
     """What results say of every claim, in the paper's order."""
-    judged = ((claim, judge(claim, results)) for claim in CLAIMS)
-    return [JudgedClaim(claim.section, claim.text, found.verdict, found.evidence) for claim, found in judged]
+    return [JudgedClaim(number, claim, judge(claim, results)) for number, claim in enumerate(CLAIMS, 1)]
 
 
 def summarise_paper(results: PaperResults) -> PaperPage:
     """Judge every claim, and make tables and figures."""
     claims = judge_claims(results)
-    counts = "; ".join(f"{verdict}: {sum(claim.verdict == verdict for claim in claims)}" for verdict in MARKS)
+    theirs = [claim for claim in claims if not claim.text.startswith(OWN)]
+    counts = "; ".join(f"{verdict}: {sum(claim.verdict == verdict for claim in theirs)}" for verdict in MARKS)
+    own = [claim.verdict == "holds" for claim in claims if claim.text.startswith(OWN)]
+    counts = f"{len(theirs)} claims of the paper. {counts.capitalize()}. Of our own bars {sum(own)} of {len(own)} hold."
     return PaperPage(
         title="The paper and what was found here",
-        counts=f"{len(claims)} claims. {counts.capitalize()}.",
+        counts=counts,
         claims=tuple(claims),
         tables=tuple(beside_tables(results)),
         figures=tuple(paper_figures(results)),
