@@ -28,10 +28,10 @@ SHOWN = 40
 STAGES = {
     "reading the rows": ("base.py", "_read_classes"),
     "features": ("base.py", "_encode"),
-    "de-mixing": ("demix.py", "demix"),
-    "choosing the head": ("predict.py", "choose_head"),
-    "the head on all rows": ("predict.py", "fit"),
-    "keeping examples": ("examples.py", "keep_examples"),
+    "de-mixing": ("demixing.py", "demix"),
+    "choosing the head": ("choosing.py", "try_heads"),
+    "the head on all rows": ("choosing.py", "fit"),
+    "keeping examples": ("base.py", "_keep_examples"),
 }
 """Functions that are a stage each, by file and name."""
 
@@ -43,7 +43,7 @@ def profiled(run: Any) -> tuple[dict[str, float], list[dict[str, Any]]]:
     stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
     whole = {(Path(file).name, name): spent[3] for (file, _, name), spent in stats.items() if "ecrt" in file}
     fit = next(seconds for (file, name), seconds in whole.items() if (file, name) == ("classifier.py", "fit"))
-    stages = {stage: round(whole.get(place, 0.0), 3) for stage, place in STAGES.items()}
+    stages = {stage: round(whole[place], 3) for stage, place in STAGES.items()}
     stages["everything else"] = round(fit - sum(stages.values()), 3)
     by_own = sorted(stats.items(), key=lambda item: -item[1][2])[:SHOWN]
     shown = [
