@@ -381,7 +381,8 @@ class LossRule:
         who = f"loss={getattr(self.bind, '__name__', self.bind)}"
         logits_2m = torch.zeros(2, len(counts_m), device=counts_m.device)
         with code_of_user(f"{who}: bind or prior of the class counts"):
-            loss, prior_m = self.bind(counts_m), torch.as_tensor(self.prior(counts_m))
+            loss: Any = self.bind(counts_m)
+            prior_m = torch.as_tensor(self.prior(counts_m))
         if prior_m.shape != counts_m.shape or not ((prior_m > 0) & prior_m.isfinite()).all():
             raise InputError(
                 f"{who}: prior gave {prior_m}; a positive number for each of {len(counts_m)} classes is needed."
