@@ -151,6 +151,16 @@ def make_files() -> list[StrangerFile]:
     add(_csv("day,z,label", columns(both_ways, z, label)),
         StrangerFile(name="dates_either_way.csv", kinds={"day": "date", "z": "number"},
                      said="no value tells which is which"))  # fmt: skip
+    for name, form, other in (
+        ("30052021", "%d%m%Y", "date"), ("sas", "%d%b%Y:%H:%M:%S", "date"), ("two_ways", "%d.%m.%Y", "category")
+    ):  # fmt: skip
+        days = [f"{day:{'%Y-%m-%d' if other == 'category' and day.day % 2 else form}}" for day in dates.dt.normalize()]
+        add(_csv("day,z,label", columns(days, z, label)),
+            StrangerFile(name=f"dates_{name}.csv", kinds={"day": other, "z": "number"}, learnable=other == "date",
+                         said="" if other == "date" else "levels"))  # fmt: skip
+    wide = [f"\u20a9{v * 1000:,.0f}".translate({48 + digit: 0xFF10 + digit for digit in range(10)}) for v in signal]
+    add(_csv("x;z;label", columns(wide, z, label), ";"),
+        StrangerFile(name="wide_digits.csv", kinds=both))  # fmt: skip
     times = [f"{int(v * 1.5):02d}:{place % 60:02d}" for place, v in enumerate(signal)]
     add(_csv("at,z,label", columns(times, z, label)),
         StrangerFile(name="times.csv", kinds={"at": "number", "z": "number"}))  # fmt: skip

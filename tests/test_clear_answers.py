@@ -198,6 +198,15 @@ def test_dates_are_no_classes(kind):
             kind().fit(X, labels)
 
 
+@pytest.mark.parametrize("kind", ["datetime64[D]", "timedelta64[s]"])
+def test_arrays_of_dates_are_no_numbers(kind):
+    X, y = np.arange(40).reshape(20, 2), np.arange(20) % 2
+    clf = BaselineClassifier(random_state=0).fit(X, y)
+    for ask in (clf.predict, lambda rows: BaselineClassifier().fit(rows, y)):
+        with pytest.raises(InputError, match="X holds dates or times"):
+            ask(X.astype(kind))
+
+
 def invoke(*arguments):
     quick = ["--set", "model.demixing=none", "--set", "model.head=linear", "--set", "test_size=0"]
     further = quick if arguments[0] == "fit" else []

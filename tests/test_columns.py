@@ -307,7 +307,16 @@ def test_currencies_and_digits_of_other_scripts(form, zero):
     reading, typed = decide([form.format(value).translate(digits) for value in AMOUNTS])
     assert reading.kind == "number"
     np.testing.assert_allclose(typed, AMOUNTS, atol=0.0051)
-    assert decide([f"No. {row % 30}" for row in range(ROWS)])[0].kind == "category"
+    for other in (
+        "No. {}",
+        "rs{}",
+        "RM {}",
+        "PHP {}",
+        "{}\u00bd",
+        "{}\u00b3",
+    ):  # genes, rooms, versions, fractions, powers
+        assert decide([other.format(row % 30) for row in range(ROWS)])[0].kind == "category"
+    assert decide([f"{row % 30} m\u00b2" for row in range(ROWS)])[0].unit == "m\u00b2"
 
 
 def test_numbers_with_both_decimal_signs_are_said():

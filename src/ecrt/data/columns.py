@@ -48,8 +48,8 @@ THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:[.,][0-9]{3})+")
 
 CURRENCIES = {
     "$", "€", "£", "¥", "₹", "us$", "usd", "eur", "gbp", "chf", "jpy", "cny", "inr", "fr.", "r$", "brl", "kr", "zł",
-    "pln", "czk", "sek", "nok", "dkk", "cad", "aud", "ca$", "a$", "rub", "try", "krw", "mxn", "zar", "sgd", "hkd",
-    "nzd", "twd", "thb", "huf", "ron", "uah", "ils", "idr", "php", "rs", "rs.", "rp", "rp.", "rm",
+    "pln", "czk", "sek", "nok", "dkk", "cad", "aud", "ca$", "a$", "rub", "krw", "mxn", "zar", "sgd", "hkd",
+    "nzd", "twd", "thb", "huf", "ron", "uah", "ils", "idr", "rs.", "rp.",
 }  # fmt: skip
 SIZES = {
     "k": 1e3, "tsd": 1e3, "thousand": 1e3, "lakh": 1e5, "m": 1e6, "mn": 1e6, "mio": 1e6, "million": 1e6, "crore": 1e7,
@@ -73,9 +73,9 @@ WITH_UNIT = re.compile(
     r"(?P<open>\()?(?P<sign>[+-])?\s*"
     r"(?P<prefix>[^\W\d_]{1,3}\.?|[^\W\d_]{0,3}[$£¥\u20a0-\u20bf]|)\s*(?P<inner>[+-])?"
     rf"(?P<number>[0-9.,](?:[0-9.,' ]*[0-9.,])?{EXPONENT})\s*"
-    r"(?:(?<=[.,])(?:--?|\u2014)\s*)?(?P<suffix>[^\d\s+(),;:_-][^\d+(),;:_-]{0,11})?(?P<minus>-)?\)?"
+    r"(?:(?<=[.,])(?:--?|\u2014)\s*)?(?P<suffix>[^\d\s+(),;:_\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209f\u2150-\u215f-][^\d+(),;:_-]{0,11})?(?P<minus>-)?\)?"
 )
-"""A number and what stands around it; 5,- has no cents."""
+"""A number and what stands around it; 5,- has no cents. Fractions such as ½ and powers are no units."""
 
 
 def size_of(unit: str) -> float | None:

@@ -445,7 +445,10 @@ class FitBase(Composed):
                 y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=None)
                 check_consistent_length(X, y)
             return X, y
-        text = not sparse.issparse(X) and np.asarray(X).dtype.kind in "OUS"
+        kind = "" if sparse.issparse(X) else np.asarray(X).dtype.kind
+        if kind in ("m", "M"):  # NumPy would take them for counts of some unit
+            raise InputError("X holds dates or times: pass a data frame, in which columns of dates are read as such.")
+        text = kind in ("O", "U", "S")
         checked = validate_data(
             self, X, y, reset=reset, ensure_min_samples=least, allow_nd=self._takes_images, accept_sparse="csr",
             dtype=None if text else np.float64, ensure_all_finite=False,
