@@ -66,7 +66,7 @@ def _without(preset: str, size: int) -> Row:
 
 
 def _toy_gain(
-    label: str, preset: str, ours: Row | Less, theirs: Row | Less | float, metric: str = "top1", **options: Any
+    label: str, preset: str, ours: Row | Less, theirs: Row | Less | Best | float, metric: str = "top1", **options: Any
 ) -> Comparison:
     """On the toy, by the file of the preset."""
     file = TOY if preset == "ours" else TOY_PRESET
