@@ -101,6 +101,12 @@ RECIPES: dict[str, Recipe] = {
     "ablations-naive": _of(
         ablations, "Naive GCL with the critic of Eq. 1, on the toy and on 200 classes.", cells=ablations.naive_cells
     ),
+    "ablations-departures": _of(
+        ablations,
+        "What departures from the paper are worth, taken back one at a time.",
+        cells=ablations.departure_cells,
+        run_cell=ablations.run_departure,
+    ),
     "inversion": _of(inversion, "What the inverse of a flow costs, and where it fails."),
     "mnist": _of(mnist, "The table and the figures on MNIST."),
     "mnist-preset": _of(

@@ -253,7 +253,7 @@ def drawn_inputs(monkeypatch, clf, X, y) -> list[np.ndarray]:
     return seen
 
 
-@pytest.mark.parametrize("augmentation", ["parametric", "permutation", "borrowed"])
+@pytest.mark.parametrize("augmentation", ["parametric", "permutation", "borrowed", "kernel", "pairs"])
 def test_an_mlp_sees_other_synthetic_sources_at_every_step_and_the_same_under_the_same_seed(
     table, monkeypatch, augmentation
 ):

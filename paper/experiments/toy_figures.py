@@ -7,7 +7,7 @@ data; the preset takes those of MNIST, which has two features too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -107,7 +107,8 @@ def preset_cells(smoke: bool) -> Iterable[Row]:
                        "n_drawn": 5 if smoke else 200, **size, "epochs": 10 * size["epochs"]}  # fmt: skip
         yield longer | {"sizes": [5] if smoke else [5, 20]}
         yield longer | {"sizes": [5], "flow_epochs": size["epochs"]}
-        yield longer | {"part": "rivals", "sizes": [5], **size}
+        rivals: Row = {"rivals": list(FOR_EQUAL_CLASSES[:1])} if smoke else {}
+        yield longer | {"part": "rivals", "sizes": [5], **size, **rivals}
         for weight in (0.0,) if smoke else (0.0, 1.0):
             yield {"part": "violated", "seed": seed, "rho": weight, "n_majority": 40 if smoke else 500, **size}
 
@@ -192,11 +193,14 @@ def _longer(
     return {"runs": runs}
 
 
-def _rivals(*, seed: int, n_majority: int, n_drawn: int, sizes: list[int], epochs: int, n_test: int) -> Row:
-    """Rivals of the preset in its network, on the features of the same draws."""
+def _rivals(
+    *, seed: int, n_majority: int, n_drawn: int, sizes: list[int], epochs: int, n_test: int,
+    rivals: Sequence[str] = tuple(PAPER_RIVALS),
+) -> Row:  # fmt: skip
+    """Rivals of the preset in its network, on the features of the same draws; ERM stands beside the preset."""
     data, test = _draw(seed, n_drawn, n_majority, n_test)
     sample, runs = split(data.z, data.y, seed), []
-    for what in PAPER_RIVALS:
+    for what in rivals:
         if what != NETWORK:
             for size in sizes:
                 few = _sized(sample, size)

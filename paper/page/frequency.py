@@ -121,8 +121,8 @@ def _by_frequency(results: PaperResults) -> FigureBlock | None:
     return FigureBlock(
         "iNaturalist: F1 and accuracy by label frequency (Figure 1, supplement E)",
         tuple(panels),
-        f"{_said(rows)} Every point is the mean of as many classes; marks below: the classes. All methods but ERM "
-        "predict as if classes were equally frequent.",
+        f"{_said(rows)} Every point is a mean over equally many classes; the marks below are the classes. ECRT is "
+        "linear de-mixing without a flow. All methods but ERM predict as if classes were equally frequent.",
     )
 
 
@@ -286,7 +286,8 @@ def _others(results: PaperResults) -> list[FigureBlock]:
             FigureBlock(
                 title,
                 tuple(panels),
-                "Every point is the mean of as many classes; marks: classes. ECRT is linear de-mixing without a flow.",
+                "Every point is a mean over equally many classes; the marks below are the classes. ECRT is linear "
+                "de-mixing without a flow.",
             )
         )
     return blocks

@@ -94,9 +94,10 @@ def summarise_paper(results: PaperResults) -> PaperPage:
     """Judge every claim, and make tables and figures."""
     claims = judge_claims(results)
     theirs = [claim for claim in claims if not claim.text.startswith(OWN)]
-    counts = "; ".join(f"{verdict}: {sum(claim.verdict == verdict for claim in theirs)}" for verdict in MARKS)
+    numbers = {verdict: sum(claim.verdict == verdict for claim in theirs) for verdict in MARKS}
+    counts = "; ".join(f"{verdict}: {number}" for verdict, number in numbers.items() if number)
     own = [claim.verdict == "holds" for claim in claims if claim.text.startswith(OWN)]
-    counts = f"{len(theirs)} claims of the paper. {counts.capitalize()}. Of our own bars {sum(own)} of {len(own)} hold."
+    counts = f"{len(theirs)} claims of the paper. {counts.capitalize()}. Of {len(own)} bars of our own {sum(own)} hold."
     return PaperPage(
         title="The paper and what was found here",
         counts=counts,

@@ -161,9 +161,9 @@ def _efficiency(results: PaperResults) -> FigureBlock | None:
         "Effective sample size, and sensitivity to λ",
         (_panel(curves, "efficiency"), _panel(strengths, "strengths"),
          *([_panel(preset, "preset-efficiency")] if presets else [])),
-        "First: where the full line reaches the height of the dotted one further right, augmentation is worth the "
-        "samples between. Second: accuracy over the share of a class's mass that synthetic samples hold. Third, where "
-        "it has been run: the same as the first for the paper's preset.",
+        "First: how many samples augmentation is worth is how much further right the dotted line reaches the height of "
+        "the full one. Second: accuracy over the share of a class's mass that synthetic samples hold."
+        + " Third: as the first, for the paper's preset." * bool(presets),
     )  # fmt: skip
 
 
@@ -198,8 +198,8 @@ def _distance(results: PaperResults) -> FigureBlock | None:
     return FigureBlock(
         "Distance of augmented samples from the truth (figure “Comparison of different causal augmentations”)",
         tuple(_panel(drawer(width), f"mmd{place}") for place, width in enumerate(bandwidths)),
-        "Lower is better; mean over the seven classes in the space of the true sources. The oracle is what two samples "
-        "of one distribution are apart. The paper shows σ = 0.5.",
+        "Lower is better. Means over the seven classes, in the space of the true sources. The oracle is the distance "
+        "of two samples of one distribution. The paper shows σ = 0.5.",
     )  # fmt: skip
 
 
