@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from ecrt import (
     BaselineClassifier,
     ECRTClassifier,
     ECRTRegressor,
+    ECRTSampler,
     ECRTTransformer,
     FileRows,
     Flow,
@@ -714,6 +716,68 @@ def test_a_pass_with_other_rows_is_an_error(data):
         ECRTClassifier(head="linear", random_state=0).fit(ItemRows(Shrinking(*data[:2])))
 
 
+class Moving(Items):
+    """Other values in every pass."""
+
+    passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return iter((torch.from_numpy(x + self.passes), int(y)) for x, y in zip(self.X, self.y, strict=True))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_pass_with_other_values_is_an_error(data):
+    with pytest.raises(InputError, match="does not find some of the first again: they change"):
+        ECRTClassifier(demixing="linear", head="linear", random_state=0).fit(Moving(*data[:2]))
+
+
+@pytest.mark.usefixtures("small")
+def test_rows_to_test_on_must_be_found_again(data):
+    rows = ItemRows(Moving(*data[:2]))
+    rows.scan(0.2)
+    with pytest.raises(InputError, match="does not find some of the first again: they change"):
+        list(rows.blocks())
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("arrow", [False, True])
+@pytest.mark.parametrize("how", ["removed", "cut", "overwritten", "another table"])
+def test_a_file_that_is_damaged_between_two_passes_is_named(data, tmp_path, arrow, how):
+    folder = _write_folder(tmp_path / "rows", *data[:2], arrow=arrow)
+    file = sorted(folder.iterdir())[0]
+    rows = FileRows(folder, "label")
+    rows.scan()
+    content = file.read_bytes()
+    if how == "removed":
+        file.unlink()
+    elif how == "another table":
+        table = pa.table({"c0": [1.0]})
+        feather.write_feather(table, file) if arrow else parquet.write_table(table, file)
+    else:
+        file.write_bytes(content[: len(content) // 2] if how == "cut" else bytes(len(content)))
+    with pytest.raises(InputError, match=f"{file.name} cannot be read"):
+        list(rows.blocks())
+
+
+def test_columns_of_the_same_name_are_refused(tmp_path):
+    parquet.write_table(pa.table([[1.0], [2.0], [0]], names=["a", "a", "label"]), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=r"x.parquet has more than one column 'a'"):
+        FileRows(tmp_path, "label")
+
+
+def test_labels_may_be_decimal_numbers(tmp_path):
+    label = pa.array([Decimal(1), None, Decimal(30)] * 40, pa.decimal128(5, 2))
+    _file(tmp_path / "a.parquet", a=np.random.default_rng(0).normal(size=120), label=label)
+    assert FileRows(tmp_path, "label").scan().classes.tolist() == [1, 30]
+
+
+def test_rows_without_labels_are_not_scored(data):
+    clf = ECRTClassifier(head="linear", random_state=0).fit(data[0][:400], data[1][:400])
+    with pytest.raises(InputError, match="score compares predictions with labels, and these rows have none"):
+        clf.score(Items(data[0][:400]))
+
+
 def test_commands_that_read_no_folders_of_tables_say_so(data, tmp_path):
     folder = _write_folder(tmp_path / "rows", data[0][:200], data[1][:200])
     np.save(tmp_path / "X.npy", data[0][:200])
@@ -774,6 +838,19 @@ def test_types_of_columns_in_a_folder(data, tmp_path, types, message):
 def test_estimators_that_need_rows_in_memory_say_so(estimator, data):
     with pytest.raises(InputError, match="needs rows in memory"):
         estimator.fit(Items(*data[:2]))
+
+
+def test_functions_that_need_rows_in_memory_say_so(data):
+    X, y = data[0][:400], data[1][:400]
+    for call in (
+        lambda rows: ECRTSampler().fit_resample(rows, y),
+        lambda rows: ecrt.compare(rows, y),
+        lambda rows: ecrt.diagnose(rows, y),
+        lambda rows: ECRTClassifier().fit(X, y, X_unlabelled=rows),
+        lambda rows: ECRTClassifier().fit(X, rows),
+    ):
+        with pytest.raises(InputError, match=r"needs? rows in memory|Rows in memory are needed"):
+            call(Items(X))
 
 
 def test_refit_needs_rows_in_memory(data):

@@ -10,6 +10,7 @@ import copy
 import mmap
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from glob import glob
 from hashlib import blake2b
@@ -248,18 +249,23 @@ class RowStream:
         rng : gives them a random order, as far as blocks can be put together of pieces from several places.
         marked : rows to be marked.
         """
-        n_rows = 0
+        n_rows, left = 0, sum(len(rows.hashes) for rows in (self.left_out, marked) if rows is not None)
         for X, y in self._stored(rng):
             n_rows += len(X)
             if self.left_out is not None and (out := self.left_out.among(X, y)).any():
                 X, y = _taken(X, ~out), y[~out]
+                left -= int(out.sum())
             if len(X):
-                yield Block(self.reader(X), y, None if marked is None else marked.among(X, y))
+                found = None if marked is None else marked.among(X, y)
+                left -= 0 if found is None else int(found.sum())
+                yield Block(self.reader(X), y, found)
         if self._scan is not None and n_rows != self._scan.every.sum():
             raise InputError(
                 f"The first pass over the rows found {self._scan.every.sum()} of them, a later one {n_rows}: every "
                 "pass must give the same rows."
             )
+        if left > 0:
+            raise InputError("A later pass over the rows does not find some of the first again: they change.")
 
     def to_predict(self) -> Iterator[Any]:
         """All rows, with a label or without; of ``labelled_only`` those that have one."""
@@ -454,6 +460,8 @@ class FileRows(RowStream):
         self.n_rows = 0
         for file in self.files:
             schema, sizes = _schema(file), _sizes(file)
+            if twice := [name for name in schema.names if schema.names.count(name) > 1]:
+                raise InputError(f"{file.name} has more than one column {twice[0]!r}.")
             if target is not None and target not in schema.names:
                 raise InputError(f"{file.name} lacks the target column {target!r}.")
             for name in schema.names:
@@ -476,6 +484,8 @@ class FileRows(RowStream):
                 self.kinds[name] = common
             self.pieces += [(file, place) for place in range(len(sizes))]
             self.n_rows += sum(sizes)
+        if target is not None and pyarrow.types.is_decimal(self.kinds[target]):
+            self.kinds[target] = pyarrow.float64()
         self.numeric = [name not in ids and _is_number(self.kinds[name]) for name in self.columns]
         self._pyarrow = pyarrow
 
@@ -507,13 +517,17 @@ class FileRows(RowStream):
 
     def _batches(self, piece: tuple[Path, int], n: int) -> Iterator[Any]:
         """Record batches of up to so many rows of one row group, or of one batch of an Arrow file."""
-        file, place = piece
+        with readable(piece[0]):
+            yield from self._stored_batches(*piece, n)
+
+    def _stored_batches(self, file: Path, place: int, n: int) -> Iterator[Any]:
         wanted = self._wanted
         if file.suffix.lower() in PARQUET:
             from pyarrow.parquet import ParquetFile
 
             with ParquetFile(file, buffer_size=2**16, pre_buffer=False) as source:
-                yield from source.iter_batches(n, row_groups=[place], columns=wanted, use_threads=False)
+                for batch in source.iter_batches(n, row_groups=[place], columns=wanted, use_threads=False):
+                    yield batch.select(wanted)
             return
         with self._pyarrow.memory_map(str(file)) as source:
             batch = self._pyarrow.ipc.open_file(source).get_batch(place).select(wanted)
@@ -637,13 +651,22 @@ def _opened(file: Path, parquet: Callable[[Any], Any], arrow: Callable[[Any], An
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise InputError("Parquet and Arrow files need pyarrow: pip install 'ecrt[parquet]'.") from error
-    try:
+    with readable(file):
         if file.suffix.lower() in PARQUET:
             with ParquetFile(file) as source:
                 return parquet(source)
         with pyarrow.memory_map(str(file)) as source:
             return arrow(pyarrow.ipc.open_file(source))
-    except (OSError, pyarrow.ArrowInvalid) as error:
+
+
+@contextmanager
+def readable(file: Path) -> Iterator[None]:
+    """Say which file cannot be read: it may be damaged, or have been changed or removed since it was opened first."""
+    import pyarrow
+
+    try:
+        yield
+    except (OSError, pyarrow.ArrowException, LookupError) as error:
         raise InputError(f"{file.name} cannot be read: {' '.join(str(error).split())}") from error
 
 

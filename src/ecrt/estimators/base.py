@@ -329,7 +329,7 @@ class FitBase(Composed):
         """Arguments in which rows that are read block by block, with their labels, are X; refused where not read so."""
         given = [*args, *kwargs.values()]
         streams = [one for one in given if isinstance(one, RowStream | IterableDataset)]
-        if streams and not (self._streams and learn.__name__ == "fit" and streams == given[:1]):
+        if streams and not (self._streams and learn.__name__ == "fit" and [*map(id, streams)] == [id(given[0])]):
             raise InputError(
                 f"{type(self).__name__}.{learn.__name__} needs rows in memory, not some that are read block by block: "
                 "take a sample of them."

@@ -181,7 +181,10 @@ def rows_to_score(X: Any, y: Any, *, one_label: bool) -> tuple[Any, Any]:
     """
     if isinstance(X, RowStream | IterableDataset):
         rows = cast(RowStream, stream_of(X, y)).labelled_only()
-        return rows, np.concatenate([block.y for block in rows.blocks()])
+        labels = [block.y for block in rows.blocks()] if rows.labelled else []
+        if not labels:
+            raise InputError("score compares predictions with labels, and these rows have none.")
+        return rows, np.concatenate(labels)
     if not isinstance(X, Dataset):
         if y is None:
             raise InputError("score compares predictions with y: pass it, or a Dataset of (x, y).")
@@ -215,6 +218,8 @@ def like_input(found: Any, given: Any) -> Any:
 def in_pandas(table: Any) -> Any:
     """A data frame of another library, such as polars, as one of pandas, a tensor as an array; others as they are."""
     table = in_numpy(table)
+    if isinstance(table, RowStream | IterableDataset):
+        raise InputError("Rows in memory are needed, not some that are read block by block: take a sample of them.")
     if hasattr(table, "collect"):
         raise InputError("A lazy frame holds no rows yet: call its collect() first.")
     return table.to_pandas() if hasattr(table, "to_pandas") else table
