@@ -427,6 +427,17 @@ def test_a_streamed_fit_goes_on_where_it_was_stopped(data, mapped, tmp_path, mon
         clf.fit(mapped, swapped)
 
 
+@pytest.mark.usefixtures("small")
+def test_a_pass_that_was_kept_ends_as_it_did(data, mapped, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "EVERY", -1)
+    head = LinearHead(weight_decay=1e-3)
+    clf = ECRTClassifier(demixing="linear", head=head, random_state=0, checkpoint=tmp_path / "kept")
+    whole = clf.fit(mapped, data[1]).predict_proba(data[2])
+    for heads in sorted((tmp_path / "kept" / "fit").glob("ended-*"))[-2:]:
+        heads.unlink()  # as if the fit had been killed after the last pass
+    assert np.array_equal(clf.fit(mapped, data[1]).predict_proba(data[2]), whole)
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 

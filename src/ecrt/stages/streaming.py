@@ -344,14 +344,14 @@ class TiltedHead(StreamedHead):
         self._begin_at(heads[0])
 
     def _begin_at(self, head: nn.Module) -> None:
-        self.point = head
+        self.point = copy.deepcopy(head).float()  # here, since a pass that was kept is not added again
         self.gradients = [[torch.zeros_like(one, dtype=torch.float64) for one in head.parameters()] for _ in self.sides]
 
     def add(self, s: Tensor, y: Tensor) -> None:
         """Add up the gradients of these rows, at the last head."""
         own = own_rows(len(y))
         s, y = s[own], y[own]
-        slopes = self.fitter.slopes(self.point.float(), s, y)
+        slopes = self.fitter.slopes(self.point, s, y)
         for sums, weight_m in zip(self.gradients, self.weights_m, strict=True):
             _add_slopes(sums, slopes, s, weight_m[y])
 
