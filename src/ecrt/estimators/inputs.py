@@ -181,10 +181,10 @@ def rows_to_score(X: Any, y: Any, *, one_label: bool) -> tuple[Any, Any]:
     """
     if isinstance(X, RowStream | IterableDataset):
         rows = cast(RowStream, stream_of(X, y)).labelled_only()
-        labels = [block.y for block in rows.blocks()] if rows.labelled else []
-        if not labels:
+        known = [block.y for block in rows.blocks()] if rows.labelled else []
+        if not known:
             raise InputError("score compares predictions with labels, and these rows have none.")
-        return rows, np.concatenate(labels)
+        return rows, np.concatenate(known)
     if not isinstance(X, Dataset):
         if y is None:
             raise InputError("score compares predictions with y: pass it, or a Dataset of (x, y).")
