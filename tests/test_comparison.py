@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 from sklearn.datasets import make_classification
 
+from ecrt.checkpoints import digest_of
 from ecrt.comparison import DEFAULT_METHODS, METHODS, choose_methods
 from ecrt.comparison.methods import Method
-from ecrt.comparison.protocol import OutOfTime, Store, fingerprint, time_limit, tune
+from ecrt.comparison.protocol import OutOfTime, Store, time_limit, tune
 from ecrt.comparison.results import choose_measure
 from ecrt.comparison.splits import make_splits, read_times, warnings_of
 from ecrt.disk import locked
@@ -414,19 +415,21 @@ def test_holm_rejects_as_the_procedure_by_steps(p_values: list[float]) -> None:
 # --- what is kept ------------------------------------------------------------------------------------------------
 
 
-def test_fingerprint_minds_every_cell_name_and_label() -> None:
+def test_digests_mind_every_cell_name_and_label() -> None:
     X, y = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", None]}), np.array([0, 1])
-    prints = {
-        fingerprint(X, y),
-        fingerprint(X, y[::-1]),
-        fingerprint(X.rename(columns={"a": "c"}), y),
-        fingerprint(X.assign(a=[1.0, 2.5]), y),
-        fingerprint(X.astype({"a": "int64"}), y),
-        fingerprint(X.iloc[::-1], y),
-        fingerprint(X, y, y),
-    }
-    assert len(prints) == 7
-    assert fingerprint(X.copy(), y.copy()) == fingerprint(X, y)
+    tables = [
+        X,
+        X.rename(columns={"a": "c"}),
+        X.assign(a=[1.0, 2.5]),
+        X.assign(b=["x", "None"]),
+        X.astype({"a": "int64"}),
+        X.iloc[::-1],
+        X.iloc[:1],
+    ]
+    assert len({digest_of(table) for table in tables}) == len(tables)
+    assert len({digest_of(column) for column in (y, y[::-1], y.astype(str), None)}) == 4
+    assert digest_of(X.copy()) == digest_of(X)
+    assert digest_of(y.copy()) == digest_of(y)
 
 
 def test_folder_of_another_comparison_is_refused(tmp_path: Path) -> None:
