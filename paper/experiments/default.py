@@ -5,13 +5,10 @@ by themselves; those that were tried and got none are fitted alone. The default 
 adjustment, nor than its own best member: the one that is best on the test rows, which nobody knows beforehand, or the
 one with the lowest held-out loss. Some sets have rivals, too.
 
-No setting was fitted to these seeds. What the default is was chosen on draws of seeds 400 to 409 and from 1,000 on, of
-these sets and of others, for MNIST with the other half of the test rows. Draws of one table share rows, and earlier
-draws of the same sets were looked at before. That held-out rows get a fifth fold only where they are scarce was settled
-after these rows, for the time that it takes; vowel0, the one set that it concerns, was then run again.
-
-The stored rows of Tiny-ImageNet, plankton and arXiv are older: of seeds from 200 or 300 on, and of a default with other
-folds and weights.
+No setting was fitted to these seeds. What the default is was chosen on other draws, of these sets and of others, and
+for MNIST with the other half of the test rows. Draws of one table share rows, and earlier draws of the same sets were
+looked at before. The seeds and their number were fixed before any of them was run: thirty of the small sets, since the
+ten that earlier versions of this page had cannot show differences of .3 points there.
 """
 
 from __future__ import annotations
@@ -45,10 +42,8 @@ __all__ = ["SETS", "cells", "run_cell", "summarise"]
 Row = dict[str, Any]
 
 DEFAULT, LOGIT_ADJUSTMENT = "default", "none, linear"
-FIRST_SEED = 500
+FIRST_SEED = 600
 """Earlier seeds were looked at while the default was made; those from 1,000 on may be looked at, to make it better."""
-OLDER = dict.fromkeys(("Tiny-ImageNet", "plankton", "arXiv, several labels"), 200) | {"Tiny-ImageNet, 80 classes": 300}
-"""First seeds of sets whose stored rows are older."""
 POINTS, NLL = 0.003, 0.01
 """By how much the default may be below another on the mean over seeds."""
 
@@ -135,11 +130,11 @@ def _drawn(make: Callable[..., Split], **options: Any) -> Callable[[int], Split]
 
 KEEL = ("pima", "vehicle1", "yeast3", "vowel0", "car-good", "page-blocks0")
 SETS: dict[str, tuple[int, float, Callable[[int], Split]]] = {
-    "digits": (10, 1.0, lambda seed: imbalanced_digits(n_minority=10, seed=seed)),
+    "digits": (30, 1.0, lambda seed: imbalanced_digits(n_minority=10, seed=seed)),
     "toy": (3, 0.0, _drawn(selection.toy)),
     "shared feature": (8, 0.0, _drawn(selection.twin, unique=False)),
     "unique feature": (8, 0.0, _drawn(selection.twin, unique=True)),
-    **{f"KEEL {table}": (10, 0.3 / 0.7, partial(_keel, table)) for table in KEEL},
+    **{f"KEEL {table}": (30, 0.3 / 0.7, partial(_keel, table)) for table in KEEL},
     "MNIST, pixels": (8, 0.0, _pixels),
     "MNIST, step": (8, 0.0, _drawn(selection.mnist, long_tail=False, test_rows=selection.final_rows)),
     "MNIST, long tail": (8, 0.0, _drawn(selection.mnist, long_tail=True, test_rows=selection.final_rows)),
@@ -157,8 +152,7 @@ SETS: dict[str, tuple[int, float, Callable[[int], Split]]] = {
 def cells(smoke: bool) -> Iterable[Row]:
     """Every set with its seeds."""
     for name in ("KEEL pima",) if smoke else SETS:
-        first = OLDER.get(name, FIRST_SEED)
-        for seed in range(first, first + (2 if smoke else SETS[name][0])):
+        for seed in range(FIRST_SEED, FIRST_SEED + (2 if smoke else SETS[name][0])):
             for part in ("default", "rivals") if name in RIVALS else ("default",):
                 yield {"set": name, "part": part, "seed": seed, "smoke": smoke}
 
