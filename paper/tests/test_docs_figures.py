@@ -131,6 +131,19 @@ def test_figures_of_the_selection_are_those_of_the_results():
             assert f"| {row['what']} | {figures} |" in text
 
 
+def test_figures_of_unlabelled_rows_are_those_of_the_results():
+    text = (DOCS / "user-guide.md").read_text(encoding="utf-8")
+    for row in summary_of("unlabelled"):
+        if row["what"].startswith(("digits,", "pure")):  # rows that cannot help
+            assert row["used"] == 0
+            continue
+        gains = [
+            f"{times * row[f'{name}_gain']:+.{places}f} ± {times * row[f'{name}_gain_half_width']:.{places}f}"
+            for name, times, places in (("balanced_accuracy", 100, 1), ("rare_recall", 100, 1), ("nll", 1, 3))
+        ]
+        assert f"| {row['seeds']} | {row['used']} | {' | '.join(gains)} |" in text, row["what"]
+
+
 # --- the default ------------------------------------------------------------------------------------------------
 
 MEMBERS = {
