@@ -2,9 +2,8 @@
 
 Labels cost money, rows do not. Of the handwritten digits 5 to 9 only six are labelled each; 1,000 more images have no
 label. `fit(X, y, X_unlabelled=...)` fits heads a second time with what these rows are likely to be, and held-out rows
-decide whether this is kept, as [the
-user guide](../user-guide.md#unlabelled-rows) explains. `unlabelled_verdict_` says what was decided; rows that do not
-help are left out, and the model is then the one without them.
+decide whether this is kept, as [the user guide](../user-guide.md#unlabelled-rows) explains. `unlabelled_verdict_` says
+what was decided; rows that do not help are left out, and the model is then the one without them.
 
 Unlabelled rows have a second use, which needs no new fit: `estimate_prior` finds out how frequent classes are among
 them. New rows seldom have the frequencies of training. In the picture half of the new images are nines.
