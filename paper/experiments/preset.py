@@ -143,10 +143,11 @@ def paper_flow(data: str, prior: Prior = "per-class", **options: Any) -> Flow:
 
 
 def paper_head(
-    data: str, prior: Prior = "per-class", *, augmented: bool = True, loss: str | None = None, **options: Any
-) -> Predictor:
+    data: str, prior: Prior = "per-class", *, augmented: bool = True, loss: str | None = None,
+    weighting: str = "added", **options: Any,
+) -> Predictor:  # fmt: skip
     """The preset's head and augmentation; ``options`` of the head in place of its own."""
-    preset: Any = ECRTClassifier.paper(data, source_prior=prior)
+    preset: Any = ECRTClassifier.paper(data, source_prior=prior).set_params(augmentation__weighting=weighting)
     head: MLPHead = preset.head.set_params(**options)
     return Predictor(
         head if loss is None else clone(head).set_params(loss=loss),

@@ -57,9 +57,12 @@ __all__ = [
 Row = dict[str, Any]
 Array = NDArray[np.float64]
 N_CLASSES = 7
-PAPER_EFFICIENCY = "efficiency, paper preset"
+PAPER_EFFICIENCY, READINGS = "efficiency, paper preset", "readings of Eq. 3, and steps"
 NETWORK, MANY_PRIORS, PLAIN = "ERM in the paper's network", "ECRT-MP, paper preset", ", without augmentation"
+EQUATION_3 = ", Eq. 3 as it stands"
 LONGER, LONGER_PRESET = (f"{name}, ten times the epochs" for name in (NETWORK, "ECRT-1P, paper preset"))
+PRESETS: dict[str, Any] = {"ECRT-1P, paper preset": "shared", MANY_PRIORS: "per-class"}
+"""Priors of the preset; MP comes last."""
 FOR_EQUAL_CLASSES = tuple(f"{name} in the paper's network" for name in ("IW", "GAN", "SMOTE"))
 """Rivals that say themselves what holds for equal classes."""
 PRESET_FIGURES = (
@@ -103,6 +106,9 @@ def preset_cells(smoke: bool) -> Iterable[Row]:
         yield {"part": PAPER_EFFICIENCY, "seed": seed, "n_majority": 40 if smoke else 2000,
                "sizes": [5] if smoke else [5, 10, 20, 200], "stepped": [5],
                **size}  # fmt: skip
+        yield {"part": READINGS, "seed": seed, "n_majority": 40 if smoke else 2000, "n_drawn": 5 if smoke else 200,
+               "sizes": [5] if smoke else [5, 10, 20, 200], "stepped": [5] if smoke else [10, 20, 200],
+               **size}  # fmt: skip
         longer: Row = {"part": "longer", "seed": seed, "n_majority": 40 if smoke else 2000,
                        "n_drawn": 5 if smoke else 200, **size, "epochs": 10 * size["epochs"]}  # fmt: skip
         yield longer | {"sizes": [5] if smoke else [5, 20]}
@@ -136,40 +142,59 @@ def _efficiency(
     return {"mcc": mean_correlation_coefficient(test.s, demixed.sources(test.z)), "runs": runs}
 
 
-def _preset(
-    *, seed: int, n_majority: int, sizes: list[int], stepped: list[int], epochs: int, n_test: int
-) -> Row:  # fmt: skip
-    """The paper's preset with either prior, its network on the features, and at some sizes the steps to ours."""
-    data, test = _draw(seed, max(sizes), n_majority, n_test)
-    sample, roles = split(data.z, data.y, seed), _roles(data.y)
-    bayes = score(toy_sources().log_posterior(test.s), test.y, roles.counts)["nll"]
-    training: Row = {"epochs": epochs, "batch_size": 256}
-    runs: list[Row] = []
-    mcc: dict[str, float] = {}
+class _PresetRuns:
+    """Runs of the paper's preset on one draw: flows, and networks on their sources by samples of the minority class."""
 
-    def flow(name: str, prior: Any = "per-class", **options: Any) -> DemixResult:
-        demixed = find_sources(sample, roles, paper_flow("mnist", prior, epochs=epochs, **options), seed)
-        mcc[name] = mean_correlation_coefficient(test.s, demixed.sources(test.z))
+    def __init__(self, *, seed: int, n_majority: int, n_drawn: int, epochs: int, n_test: int) -> None:
+        data, self.test = _draw(seed, n_drawn, n_majority, n_test)
+        self.sample, self.roles, self.seed = split(data.z, data.y, seed), _roles(data.y), seed
+        self.bayes = score(toy_sources().log_posterior(self.test.s), self.test.y, self.roles.counts)["nll"]
+        self.training: Row = {"epochs": epochs, "batch_size": 256}
+        self.runs: list[Row] = []
+        self.mcc: dict[str, float] = {}
+
+    def flow(self, name: str, prior: Any = "per-class", **options: Any) -> DemixResult:
+        """A flow of the preset, whose match with the true sources is kept under a name."""
+        config = paper_flow("mnist", prior, epochs=self.training["epochs"], **options)
+        demixed = find_sources(self.sample, self.roles, config, self.seed)
+        self.mcc[name] = mean_correlation_coefficient(self.test.s, demixed.sources(self.test.z))
         return demixed
 
-    def run(what: str, demixed: DemixResult, at: list[int], prior: Any = "per-class", **options: Any) -> None:
-        for size in at:
-            predictor = paper_head("mnist", prior, **options, **training)
-            found = _measure(demixed, _sized(sample, size), test, predictor, seed)
-            runs.append({"what": what, "n_minority": size, "excess_risk": found["nll"] - bayes, **found})
+    def run(self, what: str, demixed: DemixResult, sizes: list[int], prior: Any = "per-class", **options: Any) -> None:
+        """The network on sources, with each number of samples of the minority class."""
+        for size in sizes:
+            predictor = paper_head("mnist", prior, **options, **self.training)
+            found = _measure(demixed, _sized(self.sample, size), self.test, predictor, self.seed)
+            self.runs.append({"what": what, "n_minority": size, "excess_risk": found["nll"] - self.bayes, **found})
 
-    run(NETWORK, find_sources(sample, roles, NoDemixing(), seed), sizes, augmented=False)
-    priors: dict[str, Any] = {"ECRT-1P, paper preset": "shared", MANY_PRIORS: "per-class"}
-    for name, prior in priors.items():
-        demixed = flow(name, prior)
-        run(name, demixed, sizes, prior)
-        run(name + PLAIN, demixed, sizes, prior, augmented=False)
-    first, second, third = (MANY_PRIORS + step for step in STEPS)
-    run(first, demixed, stepped, loss="logit-adjusted")
-    run(second, replace(demixed, weighted=True), stepped, loss="logit-adjusted")
-    whitened = flow(third, linear_first=True, signal_weights=True)
-    run(third, whitened, stepped, loss="logit-adjusted")
-    return {"mcc_by_flow": mcc, "runs": runs}
+    def steps(self, demixed: DemixResult, sizes: list[int]) -> Row:
+        """The steps from MP, on its flow, to ours; then all that was found."""
+        first, second, third = (MANY_PRIORS + step for step in STEPS)
+        self.run(first, demixed, sizes, loss="logit-adjusted")
+        self.run(second, replace(demixed, weighted=True), sizes, loss="logit-adjusted")
+        whitened = self.flow(third, linear_first=True, signal_weights=True)
+        self.run(third, whitened, sizes, loss="logit-adjusted")
+        return {"mcc_by_flow": self.mcc, "runs": self.runs}
+
+
+def _preset(*, sizes: list[int], stepped: list[int], **draw: Any) -> Row:
+    """The paper's preset with either prior, its network on the features, and at some sizes the steps to ours."""
+    runs = _PresetRuns(n_drawn=max(sizes), **draw)
+    runs.run(NETWORK, find_sources(runs.sample, runs.roles, NoDemixing(), runs.seed), sizes, augmented=False)
+    for name, prior in PRESETS.items():
+        demixed = runs.flow(name, prior)
+        runs.run(name, demixed, sizes, prior)
+        runs.run(name + PLAIN, demixed, sizes, prior, augmented=False)
+    return runs.steps(demixed, stepped)
+
+
+def _readings(*, sizes: list[int], stepped: list[int], **draw: Any) -> Row:
+    """The preset with Eq. 3 as it stands in place of Algorithm 1's reading, and the steps to ours at further sizes."""
+    runs = _PresetRuns(**draw)
+    for name, prior in PRESETS.items():
+        demixed = runs.flow(name, prior)
+        runs.run(name + EQUATION_3, demixed, sizes, prior, weighting="replaced")
+    return runs.steps(demixed, stepped)
 
 
 def _longer(
@@ -449,6 +474,7 @@ def _figures(balanced: Array, own: Array, y: NDArray[np.int64], counts: NDArray[
 PARTS: dict[str, Callable[..., Row]] = {
     "efficiency": _efficiency,
     PAPER_EFFICIENCY: _preset,
+    READINGS: _readings,
     "longer": _longer,
     "rivals": _rivals,
     "violated": _violated,
@@ -541,6 +567,7 @@ def _risk_points(entries: list[Row]) -> list[Row]:
 POINTS: dict[str, Callable[[list[Row]], list[Row]]] = {
     "efficiency": _efficiency_points,
     PAPER_EFFICIENCY: lambda entries: table(entries, ("what", "n_minority"), (*PRESET_FIGURES, "excess_risk")),
+    READINGS: lambda entries: table(entries, ("what", "n_minority"), (*PRESET_FIGURES, "excess_risk")),
     "longer": lambda entries: table(entries, ("what", "n_minority"), PRESET_FIGURES),
     "rivals": lambda entries: table(entries, ("what", "n_minority"), PRESET_FIGURES),
     "violated": lambda entries: table(entries, ("rho",), ("top1", "nll", "minority_recall", "filled_share")),

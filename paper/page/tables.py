@@ -9,7 +9,7 @@ from paper.experiments.ablations import BASE
 from paper.experiments.cifar_sources import WITH_FLOW
 from paper.experiments.extreme import tuned_for
 from paper.experiments.preset import PAPER_RIVALS
-from paper.experiments.toy_figures import PAPER_EFFICIENCY
+from paper.experiments.toy_figures import PAPER_EFFICIENCY, READINGS
 from paper.page.results import PaperResults, number, plus_minus
 from paper.published import CIFAR_ENCODER_ON_ALL, CIFAR_F1, EXTREME, MNIST, TABLE_1
 
@@ -213,7 +213,9 @@ def _toy(results: PaperResults) -> BesideTable:
         "top1_training_prior": "Top-1, uncorrected",
     }
     found = [
-        line for part in (PAPER_EFFICIENCY, "longer", "rivals") for line in results.summary("toy-preset", part=part)
+        line
+        for part in (PAPER_EFFICIENCY, READINGS, "longer", "rivals")
+        for line in results.summary("toy-preset", part=part)
     ]
     lines = tuple(
         (f"{line['what']}; {line['n_minority']} samples", "ours",
