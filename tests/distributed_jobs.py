@@ -6,9 +6,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -79,11 +81,14 @@ STREAMED: dict[str, Callable[[], Any]] = {
 """Fits on rows that are read block by block."""
 
 
-def read_by_blocks() -> streams.ArrayRows:
-    """The rows, of which some are kept in memory."""
-    streams.KEPT_ROWS = streams.LEAST_KEPT = 300
-    streams.BLOCK_ROWS, streaming.STREAM_BATCH, streaming.MEMORY_BATCH = 101, 31, 15
-    return streams.ArrayRows(X, Y)
+@contextmanager
+def small_blocks() -> Iterator[None]:
+    """Rows are read in small blocks, and few of them are kept in memory; afterwards all is as it was."""
+    with (
+        patch.multiple(streams, KEPT_ROWS=300, LEAST_KEPT=300, BLOCK_ROWS=101),
+        patch.multiple(streaming, STREAM_BATCH=31, MEMORY_BATCH=15),
+    ):
+        yield
 
 
 class SmallImages(TensorDataset):
@@ -149,7 +154,8 @@ def curves() -> dict[str, Any]:
         found[name] = {"losses": losses, "answers": model.predict_proba(X).tolist()}
     distributed.MOST_CLASSES, demixing.MODERATE_CLASSES = most, moderate
     for name, make in STREAMED.items():
-        model, losses = watched(lambda make=make: make().set_params(random_state=0).fit(read_by_blocks()))
+        with small_blocks():
+            model, losses = watched(lambda make=make: make().set_params(random_state=0).fit(streams.ArrayRows(X, Y)))
         found[name] = {"losses": losses, "answers": model.predict_proba(X).tolist()}
     for name, shift in (("linear head", None), ("linear head, gradients written out", torch.zeros(4))):
         found[name] = {"losses": [], "answers": linear_head(shift)}
