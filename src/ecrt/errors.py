@@ -95,7 +95,7 @@ class BadContentError(Exception):
 
 @contextmanager
 def code_of_user(call: str) -> Iterator[None]:
-    """What goes wrong in a function of the user's own is told with the call that it was given."""
+    """An error in a function of the user's own names the call that raised it."""
     try:
         yield
     except Exception as error:

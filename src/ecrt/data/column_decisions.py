@@ -298,20 +298,20 @@ def _as_number(cells: Cells, hints: _Hints, needed: float = 1 - FEW) -> tuple[Co
     scaled = len(set(numbers.units[readable & ~others])) > 1 and cells.count(readable & others) <= most
     unit = SCALED if scaled else unit
     point, comma = (cells.count(np.isfinite(numbers.read(sign, ",. '", unit))) for sign in ".,")
-    decimal, unsure, mixed = ("." if point > comma else ","), "", SIZES_READ * scaled
+    decimal, unsure, note = ("." if point > comma else ","), "", SIZES_READ if scaled else ""
     if point == comma:
         differs = np.flatnonzero(np.isfinite(numbers.values["."]) & (numbers.values["."] != numbers.values[","]))
         decimal = (hints.decimal or ".") if len(differs) else ""
         first = {numbers.marks[","][place] or numbers.marks["."][place]: place for place in differs[::-1]}
         read = [f"{cells.text[one]!r} is read as {numbers.values[decimal][one]:.15g}" for one in first.values()]
         if len(read) > 1:
-            mixed = f"{read[0]}, yet {read[1]}. Write all with one decimal sign."
+            note = f"{note} {read[0]}, yet {read[1]}. Write all with one decimal sign.".strip()
         elif read:
             unsure = f"{read[0]}; use --decimal if that is wrong."
     marks = numbers.marks[decimal or "."][np.isfinite(numbers.values[decimal or "."])]
     reading = ColumnReading(
         name="", kind="number", unit=unit, decimal=decimal, thousands="".join(sorted(set(marks) - {""})),
-        note=mixed,
+        note=note,
     )  # fmt: skip
     otherwise = cells.count(readable & np.isnan(numbers.read(decimal, reading.thousands, unit)))
     return (None, "") if otherwise > most else (reading, unsure)
