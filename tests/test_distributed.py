@@ -77,7 +77,7 @@ def test_alone_nothing_is_shared(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*jobs.FITS, *jobs.MANY_CLASSES, *jobs.STREAMED, *OTHERS])
+@pytest.mark.parametrize("name", [*jobs.FITS, *jobs.MANY_CLASSES, *jobs.WIDE_NETWORKS, *jobs.STREAMED, *OTHERS])
 def test_two_processes_train_as_one(shared, alone, name):
     two, one = shared[0]["curves"][name], alone[name]
     assert len(two["losses"]) == len(one["losses"])
