@@ -29,6 +29,8 @@ def test_the_page_says_what_was_measured():
     found = json.loads((root / "results" / "bench_distributed.json").read_text())
     page = (root / "docs" / "scale.md").read_text(encoding="utf-8")
     assert script["page"](found) in page, "run: python -m benchmarks.bench_distributed --page"
+    assert len(found["curves"]) == 6
+    assert all(of["difference_over_50_steps"] <= 1e-5 and of["steps"] >= 50 for of in found["curves"].values())
 
 
 def torchrun(*words, check=True, processes=2):
