@@ -167,6 +167,14 @@ def test_processes_that_torchrun_has_restarted_are_told_what_to_do(monkeypatch):
         pass
 
 
+def test_a_fit_that_another_process_was_told_to_end_says_so_and_how_it_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("ecrt.runs.model_folder.fit_file", lambda *_, **__: (None, "the fit was interrupted"))
+    words = ["fit", "table.csv", "--target", "y", "--output", str(tmp_path / "new"), "--checkpoint", "kept"]
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 143
+    assert "the fit was interrupted. The same command goes on from kept." in " ".join(found.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
