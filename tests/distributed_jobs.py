@@ -73,6 +73,17 @@ MANY_CLASSES: dict[str, Callable[[], Any]] = {
 """Fits in which four classes are many, so that processes share out their tables."""
 
 
+MANY = make_classification(4096, 64, n_informative=16, n_redundant=0, n_classes=10, random_state=0)
+WIDE_NETWORKS: dict[str, Callable[[], Any]] = {
+    "wide encoder": lambda: ECRTClassifier(
+        encoder=Encoder("mlp", epochs=20, batch_size=1024, learn_from="all", dropout=0.0), demixing="linear",
+        head="gaussian",
+    ),
+    "wide head": lambda: clone(PLAIN).set_params(head=MLPHead(epochs=20, batch_size=1024, dropout=0.0)),
+}  # fmt: skip
+"""Fits with so many units and rows that rounding would soon put one of them on the other side of a ReLU's zero."""
+
+
 STREAMED: dict[str, Callable[[], Any]] = {
     "streamed head": FITS["head"],
     "streamed head with mixup": FITS["head with mixup"],
@@ -153,6 +164,9 @@ def curves() -> dict[str, Any]:
         model, losses = watched(lambda make=make: make().set_params(random_state=0).fit(X, Y))
         found[name] = {"losses": losses, "answers": model.predict_proba(X).tolist()}
     distributed.MOST_CLASSES, demixing.MODERATE_CLASSES = most, moderate
+    for name, make in WIDE_NETWORKS.items():
+        model, losses = watched(lambda make=make: make().set_params(random_state=0).fit(*MANY))
+        found[name] = {"losses": losses, "answers": model.predict_proba(MANY[0]).tolist()}
     for name, make in STREAMED.items():
         with small_blocks():
             model, losses = watched(lambda make=make: make().set_params(random_state=0).fit(streams.ArrayRows(X, Y)))

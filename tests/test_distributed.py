@@ -29,6 +29,8 @@ def test_the_page_says_what_was_measured():
     found = json.loads((root / "results" / "bench_distributed.json").read_text())
     page = (root / "docs" / "scale.md").read_text(encoding="utf-8")
     assert script["page"](found) in page, "run: python -m benchmarks.bench_distributed --page"
+    assert len(found["curves"]) == 6
+    assert all(of["difference_over_50_steps"] <= 1e-5 and of["steps"] >= 50 for of in found["curves"].values())
 
 
 def torchrun(*words, check=True, processes=2):
@@ -77,7 +79,7 @@ def test_alone_nothing_is_shared(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*jobs.FITS, *jobs.MANY_CLASSES, *jobs.STREAMED, *OTHERS])
+@pytest.mark.parametrize("name", [*jobs.FITS, *jobs.MANY_CLASSES, *jobs.WIDE_NETWORKS, *jobs.STREAMED, *OTHERS])
 def test_two_processes_train_as_one(shared, alone, name):
     two, one = shared[0]["curves"][name], alone[name]
     assert len(two["losses"]) == len(one["losses"])
@@ -163,6 +165,14 @@ def test_processes_that_torchrun_has_restarted_are_told_what_to_do(monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match="leave out --max-restarts"), distributed.joined():
         pass
+
+
+def test_a_fit_that_another_process_was_told_to_end_says_so_and_how_it_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("ecrt.runs.model_folder.fit_file", lambda *_, **__: (None, "the fit was interrupted"))
+    words = ["fit", "table.csv", "--target", "y", "--output", str(tmp_path / "new"), "--checkpoint", "kept"]
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 143
+    assert "the fit was interrupted. The same command goes on from kept." in " ".join(found.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -363,8 +363,9 @@ def fit(
         tell(f"Next: {_next_command(file, place, found, chosen)}")
     if interrupted:
         kept = "" if place == output else f" {output} is as it was."
-        warn(f"Interrupted: {interrupted}.{kept}")
-        raise typer.Exit(128 + stop.signal)
+        more = "" if checkpoint is None else f" The same command goes on from {checkpoint}."
+        warn(f"Interrupted: {interrupted}.{kept}{more}")
+        raise typer.Exit(128 + (stop.signal or signal.SIGTERM))  # none of its own: another process was told
 
 
 def predict(

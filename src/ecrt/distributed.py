@@ -3,7 +3,7 @@
 Every process has all rows and the same random numbers, so each comes to the same result by the same way. Of a batch
 each computes its own part; gradients are then added up. The result is that of one process but for rounding, and for
 dropout and other things that are drawn for single rows: these each process draws for its own rows. Without torchrun
-nothing here does anything.
+nothing here does anything, but for ``in_two``.
 """
 
 from __future__ import annotations
@@ -274,6 +274,16 @@ def part_of(n_rows: int) -> Span | None:
     return part if part is not None and part.stop - part.start == n_rows else None
 
 
+def in_two(rows: Tensor) -> tuple[Tensor, ...]:
+    """A batch in the parts that two processes have; the part of a process whole.
+
+    Where sums over rows are made so, two processes come to the bits of one. Rounding alone would tell them apart: now
+    and then it puts a unit of a ReLU network on the other side of zero, which moves all weights of the unit.
+    """
+    whole = part_of(len(rows)) is not None or rows.is_cuda or len(rows) < 2 * ROWS_WORTH_SHARING
+    return (rows,) if whole else rows.tensor_split(2)
+
+
 def leave_step() -> None:
     """Forget a step that was begun and not ended."""
     group = _group.get()
@@ -361,9 +371,13 @@ def end_step(parameters: Sequence[nn.Parameter], loss: float, *wishes: bool) -> 
 
 
 @contextmanager
-def whole_batches(module: nn.Module) -> Iterator[None]:
-    """Within this block batch normalisation takes the moments of the whole batch, not of the part of a process."""
-    layers = [one for one in module.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)] if active() else []
+def whole_batches(module: nn.Module, *, by_parts: bool = False) -> Iterator[None]:
+    """Within this block batch normalisation takes the moments of the whole batch, not of the part of a process.
+
+    ``by_parts``: one process puts the moments of inputs together as two do.
+    """
+    changed = active() or by_parts
+    layers = [one for one in module.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)] if changed else []
     for layer in layers:
         layer.forward = partial(_normalised, layer)  # type: ignore[method-assign]
     try:
@@ -375,25 +389,45 @@ def whole_batches(module: nn.Module) -> Iterator[None]:
 
 def _normalised(layer: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
     part = part_of(len(x))
-    if part is None or not layer.training:
+    is_input = not (x.requires_grad or x.is_cuda)  # whose moments have no gradient
+    if not layer.training or (part is None and not (is_input and len(x) > 1)):
         return type(layer).forward(layer, x)
+    rows = len(x) if part is None else part.total
+    count = rows * x[0, 0].numel()
+    if is_input:
+        moments = torch.stack([_moments(some) * (len(some) / rows) for some in in_two(x)]).sum(0)
+        mean, squares = (moments if part is None else summed(moments)).unbind()
+        variance = squares - mean**2
+        _keep_moments(layer, mean, variance, count)
+        kind = torch.promote_types(x.dtype, torch.float32)
+        return nn.functional.batch_norm(x, mean.to(kind), variance.to(kind), layer.weight, layer.bias, eps=layer.eps)
     axes = [0, *range(2, x.ndim)]
-    count = part.total * x[0, 0].numel()
     shape = (1, -1, *(1 for _ in axes[1:]))
     # Near its mean, so that squares lose no digits; known to all, so that one sum is enough
     near = x.new_zeros(x.shape[1]) if layer.running_mean is None else layer.running_mean.clone().to(x)
     centred = x - near.view(shape)
     away, squares = (summed(torch.stack([centred.sum(axes), (centred**2).sum(axes)])) / count).unbind()
-    mean, variance = near + away, squares - away**2
+    variance = squares - away**2
     centred = centred - away.view(shape)
+    _keep_moments(layer, near + away, variance, count)
+    standard = centred * torch.rsqrt(variance + layer.eps).view(shape)
+    return standard * layer.weight.view(shape) + layer.bias.view(shape) if layer.affine else standard
+
+
+def _moments(x: Tensor) -> Tensor:
+    """Means of values and of their squares."""
+    mean, variance = (one.double() for one in torch.batch_norm_update_stats(x, None, None, 0.0))
+    return torch.stack([mean, variance + mean**2])
+
+
+def _keep_moments(layer: nn.modules.batchnorm._BatchNorm, mean: Tensor, variance: Tensor, count: int) -> None:
+    """Move the running moments of a layer towards those of a batch."""
     if layer.running_mean is not None and layer.running_var is not None and layer.num_batches_tracked is not None:
         with torch.no_grad():
             layer.num_batches_tracked += 1
             weight = 1 / float(layer.num_batches_tracked) if layer.momentum is None else layer.momentum
             layer.running_mean.lerp_(mean.to(layer.running_mean), weight)
             layer.running_var.lerp_((variance * (count / (count - 1))).to(layer.running_var), weight)
-    standard = centred * torch.rsqrt(variance + layer.eps).view(shape)
-    return standard * layer.weight.view(shape) + layer.bias.view(shape) if layer.affine else standard
 
 
 # --- tables of very many classes --------------------------------------------------------------------------------------

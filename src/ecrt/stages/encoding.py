@@ -21,7 +21,7 @@ from ecrt.arrays import Labels
 from ecrt.checkpoints import Tally
 from ecrt.data import ClassRoles, indicator_of, stratified_holdout, with_lost_groups
 from ecrt.data.images import crop_and_flip
-from ecrt.distributed import by_rows, mine, rolled, whole_batches
+from ecrt.distributed import by_rows, in_two, mine, rolled, whole_batches
 from ecrt.errors import InputError
 from ecrt.losses import REGRESSION_LOSS_OPTIONS, LossRule, check_loss, loss_rule, mix, mixed_loss
 from ecrt.machine import all_threads, in_parts
@@ -470,6 +470,9 @@ class EncoderTraining:
         else:
             self.head = nn.Linear(n_features, n_outputs)
         self.head.to(device)
+        draws = any(isinstance(part, Dropout) for net in (encoder, self.head) for part in net.modules())
+        of_rows = isinstance(encoder, RowEncoder) and not isinstance(encoder, AutoEncoder)
+        self.by_parts = of_rows and device.type == "cpu" and not (draws or self.half)
 
     def run(self, held_out: Labels, progress: Progress | None) -> History:
         """Train; ``held_out`` rows decide which epoch is kept, if there are any."""
@@ -478,7 +481,7 @@ class EncoderTraining:
         with (
             gpu_layout(self.encoder, enabled=on_gpu and self.images),
             all_threads(enabled=self.images),
-            whole_batches(both),
+            whole_batches(both, by_parts=self.by_parts),
         ):
             return train(
                 both,
@@ -531,13 +534,20 @@ class EncoderTraining:
         if share is not None:
             # Batches are shuffled: the neighbour is as good a partner as a random one, and needs no random order.
             x = mix(x, rolled(x), share)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-            z = self.encoder(x)
-        outputs = self.head(z.to(next(self.head.parameters()).dtype))
+        outputs = self._outputs(x)
         if share is None:
             return self.loss(outputs, values, batch.done)
         first, second = mixed_loss(self.loss, outputs, values, rolled(values), share, batch.done)
         return first + second
+
+    def _outputs(self, x: Tensor) -> Tensor:
+        """What the head gives."""
+        encoder = self.encoder
+        if self.by_parts and isinstance(encoder, RowEncoder) and encoder.training:
+            return torch.cat([self.head(encoder.encoder(part)) for part in in_two(encoder.standardise(x))])
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
+            z = encoder(x)
+        return self.head(z.to(next(self.head.parameters()).dtype))
 
     def _epochs(self) -> Epochs:
         generator, size = torch_generator(self.rng), min(self.config.batch_size, len(self.fitted))

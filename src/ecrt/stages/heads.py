@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ecrt.arrays import Array
 from ecrt.checkpoints import Tally
-from ecrt.distributed import end_step, many_classes, mine, own_rows, share_out, summed
+from ecrt.distributed import end_step, in_two, many_classes, mine, own_rows, share_out, summed
 from ecrt.errors import InputError
 from ecrt.losses import (
     LOSS_OPTIONS,
@@ -597,7 +597,7 @@ class SoftmaxGradients:
         share = (weight / n_networks).repeat(n_networks)
         losses, slopes = cross_entropy_slopes(logits_gnm.view(-1, n_outputs), y.repeat(n_networks))
         slopes_gnm = slopes.mul_(share[:, None]).view_as(logits_gnm)
-        cast(Tensor, last.weight_ghm.grad).baddbmm_(hidden_gnh.transpose(1, 2), slopes_gnm)
+        cast(Tensor, last.weight_ghm.grad).add_(torch.bmm(hidden_gnh.transpose(1, 2), slopes_gnm))
         cast(Tensor, last.bias_g1m.grad).add_(slopes_gnm.sum(1, keepdim=True))
         back_gnh = torch.bmm(slopes_gnm, last.weight_ghm.transpose(1, 2))
         return losses @ share, back_gnh.transpose(0, 1).reshape(values.shape)
@@ -617,7 +617,7 @@ def _add_gradients(layer: nn.Linear, slopes: Tensor, before: Tensor) -> None:
     if before.shape[1] < slopes.shape[1]:  # matrix libraries are slow to sum into narrow columns
         weight += (before.T @ slopes).T
     else:
-        weight.addmm_(slopes.T, before)
+        weight += slopes.T @ before
 
 
 @dataclass(frozen=True)
@@ -839,7 +839,10 @@ class MLPFitter:
         def gradients(rows: Tensor) -> float:
             written.clear()
             own = mine(rows)
-            return written.add(sample.inputs(own), sample.y[own], sample.weight[own] * (n / len(rows))).item()
+            return sum(
+                written.add(sample.inputs(part), sample.y[part], sample.weight[part] * (n / len(rows))).item()
+                for part in ((own,) if self.dropout else in_two(own))
+            )
 
         return gradients
 
