@@ -453,9 +453,9 @@ def repeated_rows(rows: WeightedRows, who: str) -> WeightedRows:
         return rows
     copies = whole_weights(rows.weight, rows.most, who)
     warn_user(
-        f"{who} repeats rows as they weigh or occur: {copies.sum():,} rows are made of {len(copies):,}. One copy of a "
-        "row may judge what was learned from another: held-out figures are then too good, and what knows rows by heart "
-        "is preferred."
+        f"{who} repeats rows by their weights: {copies.sum():,} rows are made of {len(copies):,}. Copies of a row may "
+        "be both learned from and held out: held-out figures are then too good, and models that memorise rows are "
+        "preferred."
     )
     return WeightedRows(*_taken(np.repeat(np.arange(len(copies)), copies), rows.X, rows.y))
 

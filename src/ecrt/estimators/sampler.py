@@ -143,9 +143,10 @@ class ECRTSampler(FitBase, BaseOverSampler):
         check_consistent_length(in_pandas(X), y)
         place = places_as_often(in_numpy(sample_weight), len(in_pandas(y)), "ECRTSampler")
         X_more, y_more = self.fit_resample(_safe_indexing(X, place), _safe_indexing(y, place))
-        self.sample_indices_ = place[self.sample_indices_]
-        named = {id(rows): place[rows] for rows in self.synthetic_}  # one array may stand for many rows
-        self.synthetic_ = [named[id(rows)] for rows in self.synthetic_]
+        found: Any = vars(self)
+        named = {id(rows): place[rows] for rows in found["synthetic_"]}  # one array may stand for many rows
+        found["synthetic_"] = [named[id(rows)] for rows in found["synthetic_"]]
+        found["sample_indices_"] = place[found["sample_indices_"]]
         return X_more, y_more
 
     def _check_X_y(self, X: Any, y: Any) -> tuple[Any, NDArray[Any], bool]:  # noqa: N802
