@@ -78,6 +78,10 @@ ESTIMATORS = {
 }
 
 
+def resampled(sources: Any, n: int, rng: np.random.Generator) -> Any:
+    return sources[rng.integers(len(sources), size=n)]
+
+
 def outputs(estimator: Any, X: Any) -> Any:
     name = next(one for one in ("predict_proba", "predict", "transform") if hasattr(estimator, one))
     return getattr(estimator, name)(X)
@@ -315,6 +319,7 @@ class TestErrors:
             (ECRTClassifier(selection="pseudo-minority"), "selection"),
             (ECRTClassifier(augmentation="kernel"), "augmentation='kernel'"),
             (ECRTClassifier(augmentation="borrowed"), "augmentation='borrowed'"),
+            (ECRTClassifier(augmentation=resampled), "augmentation=.*resampled"),
             (ECRTTransformer(encoder="mlp"), "An encoder that is trained"),
             (ECRTRegressor(), "ECRTRegressor"),
             (BaselineClassifier(method="feature-smote"), "method=.*SMOTE"),
