@@ -51,10 +51,11 @@ test-floor: $(FLOOR)/.setup-stamp ## run the quick tests on the lowest versions 
 	$(ONE_THREAD) $(FLOOR)/bin/python -m pytest -n $(WORKERS) -p no:cacheprovider -m 'not slow' $(FLOOR_TESTS)
 
 # All at their floors but torch, of which constraints.txt names the build: older ones bring gigabytes of CUDA along. So
-# the floor of torch itself is not tested here. The tools of the tests are those of constraints.txt, too.
+# the floor of torch itself is not tested here. The tools of the tests are those of constraints.txt, too. MLflow is here
+# alone, since it wants an older importlib_metadata than constraints.txt has: tests/test_export.py runs its example.
 $(FLOOR)/.setup-stamp: pyproject.toml constraints.txt constraints-floor.txt
 	$(PYTHON) -m venv $(FLOOR)
-	$(FLOOR)/bin/python -m pip install -c constraints-floor.txt -e '.[cluster,compare,excel,fast,onnx,parquet]' \
+	$(FLOOR)/bin/python -m pip install -c constraints-floor.txt -e '.[cluster,compare,excel,fast,onnx,parquet]' mlflow-skinny==3.17.2 \
 		$$(grep -E '^(hypothesis|onnxruntime|pytest|pytest-xdist|selenium|torch)==' constraints.txt)
 	@touch $@
 

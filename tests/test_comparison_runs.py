@@ -169,6 +169,38 @@ def test_a_method_that_fails_is_named_and_the_others_go_on(monkeypatch: pytest.M
     assert read_json(tmp_path / "results.json")["verdict"]["balanced"] == plain(found.verdict("balanced"))
 
 
+class Odd(GaussianNB):
+    """Gives what no classifier should give."""
+
+    def __init__(self, answer: float | None = None) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def fit(self, X: Any, y: Any) -> Any:
+        if self.answer is None:
+            sys.exit("no licence")
+        return super().fit(X, y)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        found = np.array(super().predict_log_proba(X))
+        found[3, 0] = self.answer
+        return found
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [(None, "RuntimeError: it called sys.exit('no licence')"), (np.nan, "NaN, infinite or below 0 for 1 of")],
+)
+def test_what_no_method_may_do_is_said_of_the_method(
+    answer: Any, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(METHODS, "bayes", replace(METHODS["bayes"], build=lambda parameters, seed: Odd(answer)))
+    found = compared(tmp_path)
+    assert found.sound == ["weighted-logistic"]
+    assert verdict_text(found)[-1].startswith("Naive Bayes failed and is left out: ")
+    assert told in found.methods["bayes"].error
+
+
 # --- resuming ----------------------------------------------------------------------------------------------------
 
 

@@ -101,6 +101,8 @@ def test_too_few_majority_classes_learn_from_all_and_say_so(counts):
     assert roles.demixed_on.all()
     assert np.array_equal(roles.augmented, roles.minority)
     assert roles.minority.sum() == len(counts) - len(counts) // 2
+    with pytest.warns(ECRTWarning, match=": de-mixing learns from all classes"):  # a sampler has no encoder
+        assign_roles(np.array(counts), LETTERS[: len(counts)], encode_on="all")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import builtins
 import json
+import runpy
 from dataclasses import replace
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -495,3 +497,11 @@ def test_joblib_keeps_a_model_and_a_pipeline(name, tmp_path):
     pipeline = make_pipeline(StandardScaler(), model).fit(X, Y)
     joblib.dump(pipeline, tmp_path / "pipeline.joblib")
     assert np.array_equal(joblib.load(tmp_path / "pipeline.joblib").predict(X), pipeline.predict(X))
+
+
+def test_a_model_in_mlflow_gives_the_same_probabilities(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("mlflow", reason="mlflow is not installed: make test-floor runs this")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(Path(__file__).parent.parent / "examples" / "mlflow_model.py"), run_name="__main__")
+    assert capsys.readouterr().out.strip() == "MLflow gives the same probabilities: True"
+    assert list(tmp_path.iterdir()) == []

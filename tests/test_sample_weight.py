@@ -16,8 +16,10 @@ from imblearn.pipeline import make_pipeline
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_classification
+from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.preprocessing import StandardScaler
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
@@ -74,6 +76,10 @@ ESTIMATORS = {
     "smote": BaselineClassifier(method="feature-smote", head=LINEAR, random_state=0),
     "forest": BaselineClassifier(method="balanced-forest", random_state=0),
 }
+
+
+def resampled(sources: Any, n: int, rng: np.random.Generator) -> Any:
+    return sources[rng.integers(len(sources), size=n)]
 
 
 def outputs(estimator: Any, X: Any) -> Any:
@@ -188,7 +194,7 @@ class TestFractions:
         found, kept = np.argsort(rows.X[:, 0]), np.flatnonzero(times)[np.argsort(X[times > 0, 0])]
         np.testing.assert_array_equal(rows.X[found], X[kept])
         np.testing.assert_array_equal(rows.weight[found], times[kept] * 100)
-        with pytest.raises(InputError, match="up to 200 rows in all"):
+        with pytest.raises(InputError, match="more than the 200 that are allowed"):
             ECRTRegressor().fit(X, y, sample_weight=times * 100)
         clf = ECRTClassifier(demixing="linear", head=LINEAR, random_state=0).fit(X, y, sample_weight=times * 100)
         assert clf.class_counts_.sum() == times.sum() * 100
@@ -313,6 +319,7 @@ class TestErrors:
             (ECRTClassifier(selection="pseudo-minority"), "selection"),
             (ECRTClassifier(augmentation="kernel"), "augmentation='kernel'"),
             (ECRTClassifier(augmentation="borrowed"), "augmentation='borrowed'"),
+            (ECRTClassifier(augmentation=resampled), "augmentation=.*resampled"),
             (ECRTTransformer(encoder="mlp"), "An encoder that is trained"),
             (ECRTRegressor(), "ECRTRegressor"),
             (BaselineClassifier(method="feature-smote"), "method=.*SMOTE"),
@@ -374,12 +381,40 @@ class TestRouting:
         steps = make_pipeline(
             RandomOverSampler(random_state=0), clone(self.clf).set_fit_request(sample_weight=True)
         )  # fmt: skip
-        with pytest.raises(InputError, match="a number for each of the"):
+        with pytest.raises(InputError, match=r"a number for each of the .* only ECRTSampler can take the weights"):
             steps.fit(X, y, sample_weight=times)
         sampler = ECRTSampler(random_state=0)
         more = sampler.fit_resample(X, y)
         clf = clone(self.clf).fit(*more, sample_weight=times[sampler.sample_indices_])
         assert clf.class_counts_.sum() == times[sampler.sample_indices_].sum()
+
+    def test_whole_weights_pass_through_our_sampler_as_repeated_rows(self) -> None:
+        X, y, times = problem(90)
+        sampler = ECRTSampler(random_state=0)
+        both = make_pipeline(
+            StandardScaler().set_fit_request(sample_weight=True),
+            clone(sampler).set_fit_resample_request(sample_weight=True),
+            clone(self.clf).set_fit_request(sample_weight=False).set_score_request(sample_weight=True),
+        )
+        rows = np.repeat(np.arange(len(y)), times)
+        with sklearn.config_context(enable_metadata_routing=False):
+            plain = make_pipeline(StandardScaler(), sampler, self.clf)
+            expected = clone(plain).fit(X[rows], y[rows])
+            unweighted = clone(plain).fit(X, y)
+        found = both.fit(X, y, sample_weight=times)
+        np.testing.assert_allclose(found.predict_proba(X), expected.predict_proba(X), rtol=1e-9)
+        assert not np.allclose(found.predict_proba(X), unweighted.predict_proba(X))
+        assert len(cross_val_score(both, X, y, cv=3, params={"sample_weight": times}, error_score="raise")) == 3
+        grid = {"ecrtsampler__augmentation": ["pairs", "kernel"]}
+        search = GridSearchCV(both, grid, cv=3, error_score="raise").fit(X, y, sample_weight=times)
+        again = clone(both).set_params(**search.best_params_).fit(X, y, sample_weight=times)
+        np.testing.assert_array_equal(search.predict_proba(X), again.predict_proba(X))
+
+    def test_a_sampler_that_was_not_asked_names_itself(self) -> None:
+        X, y, times = problem(90)
+        steps = make_pipeline(ECRTSampler(random_state=0), clone(self.clf).set_fit_request(sample_weight=True))
+        with pytest.raises(UnsetMetadataPassedError, match=r"ECRTSampler\.set_fit_resample_request"):
+            steps.fit(X, y, sample_weight=times)
 
 
 def invoke(*arguments: Any) -> Any:

@@ -278,6 +278,92 @@ def test_sparse_rows_stay_sparse(kind):
     assert (new == 0).mean() > 0.6
 
 
+# --- weights -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("augmentation", ["auto", "pairs", "permutation", "parametric", "borrowed", "function"])
+@pytest.mark.parametrize("demixing", ["linear", FLOW], ids=["linear", "flow"])
+def test_weights_are_as_good_as_repeated_rows(rows, demixing, augmentation):
+    X, y = rows
+    times = np.random.default_rng(0).integers(0, 4, len(y))
+    place = np.repeat(np.arange(len(y)), times)
+    given = []
+
+    def resample(s, n, rng):
+        given.append(len(s))
+        return s[rng.integers(len(s), size=n)]
+
+    drawn_by = resample if augmentation == "function" else augmentation
+    strategy = {3: 100}
+    sampler = ECRTSampler(demixing=demixing, augmentation=drawn_by, sampling_strategy=strategy, random_state=0)
+    X_more, y_more = sampler.fit_resample(X, y, sample_weight=times)
+    again = clone(sampler)
+    X_again, y_again = again.fit_resample(X[place], y[place])
+    assert X_more.tobytes() == X_again.tobytes()
+    assert (y_more == y_again).all()
+    assert np.bincount(y_more)[3] == 100
+    assert (X_more[: len(place)] == X[place]).all()
+    assert (sampler.sample_indices_[: len(place)] == place).all()
+    assert (sampler.sample_indices_ == place[again.sample_indices_]).all()
+    assert all(set(y[came_from]) == {3} and times[came_from].all() for came_from in sampler.synthetic_)
+    assert all(n == times[y == 3].sum() for n in given)
+
+
+@pytest.mark.parametrize("augmentation", ["kernel", "pairs"])
+def test_synthetic_rows_of_a_class_with_copies_are_no_copies(rows, augmentation):
+    """Each row occurs ten times: its nearest rows are not its own copies, and no copy chooses the width."""
+    X, y = rows
+    once, many = (
+        ECRTSampler(
+            augmentation=augmentation, demixing="linear", sampling_strategy={3: 300}, random_state=0
+        ).fit_resample(X, y, sample_weight=np.where(y == 3, times, 1))[0][-150:]
+        for times in (1, 10)
+    )
+    assert len(np.unique(many.round(9), axis=0)) > 140
+    assert np.linalg.norm(many.std(axis=0) / once.std(axis=0) - 1) < 0.5
+
+
+def test_heavy_rows_are_drawn_from_more_often(rows):
+    X, y = rows
+    heavy = np.flatnonzero(y == 3)[0]
+    times = np.where(np.arange(len(y)) == heavy, 50, 1)
+    sampler = ECRTSampler(demixing="linear", sampling_strategy={3: 261}, random_state=0)
+    sampler.fit_resample(X, y, sample_weight=times)
+    assert np.mean(sampler.sample_indices_[-200:] == heavy) > 0.6
+
+
+@pytest.mark.parametrize("library", ["list", "pandas", "polars", "pyarrow", "sparse"])
+def test_rows_of_every_kind_are_repeated(rows, library):
+    X, y = rows
+    times = np.arange(len(y)) % 3
+    frame = pd.DataFrame(X, columns=list("abc"))
+    other = X.tolist() if library == "list" else sparse.csc_array(X) if library == "sparse" else frame
+    if library in ("polars", "pyarrow"):
+        module = pytest.importorskip(library)
+        other = module.from_pandas(frame) if library == "polars" else module.Table.from_pandas(frame)
+    X_more, _ = ECRTSampler(random_state=0).fit_resample(other, y, sample_weight=times)
+    assert type(X_more) is type(other)
+    plain = X_more.toarray() if library == "sparse" else np.asarray(X_more)
+    plain = plain.T if library == "pyarrow" and plain.shape[0] == 3 else plain
+    assert (plain[: times.sum()] == np.repeat(X, times, axis=0)).all()
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (0.5, "ECRTSampler takes whole numbers as sample_weight, since rows are repeated, and one of them is 0.5"),
+        (10**6, "252 rows would become 252,000,000, more than the 100,000"),
+        (-1, "row 0 has the weight -1"),
+    ],
+)
+def test_weights_that_cannot_repeat_rows_are_refused(rows, weight, message):
+    X, y = rows
+    with pytest.raises(InputError, match=message):
+        ECRTSampler().fit_resample(X, y, sample_weight=np.full(len(y), weight))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        ECRTSampler().fit_resample(X, y[:-1], sample_weight=np.ones(len(y) - 1))
+
+
 # --- in use ------------------------------------------------------------------------------------------------------
 
 

@@ -321,13 +321,19 @@ def _fit_predict(
 ) -> Predictions:
     """Fit on some rows and predict others, under the balanced prior."""
     classes, labels, counts = np.unique(y[train], return_inverse=True, return_counts=True)
-    model = method.build(parameters, seed).fit(X.iloc[train], labels)
-    has_logs = hasattr(model, "predict_log_proba")
-    with np.errstate(divide="ignore"):  # a probability of zero is minus infinity
-        found = model.predict_log_proba(X.iloc[test]) if has_logs else np.log(model.predict_proba(X.iloc[test]))
-    log_proba = np.asarray(found, dtype=np.float64)
+    try:
+        model = method.build(parameters, seed).fit(X.iloc[train], labels)
+        has_logs = hasattr(model, "predict_log_proba")
+        with np.errstate(divide="ignore", invalid="ignore"):  # a probability of zero is minus infinity
+            found = np.asarray(model.predict_log_proba(X.iloc[test]) if has_logs else model.predict_proba(X.iloc[test]))
+            log_proba = found.astype(np.float64) if has_logs else np.log(found.astype(np.float64))
+    except SystemExit as end:
+        raise RuntimeError(f"it called sys.exit({end.code!r})") from end
     if log_proba.shape != (len(test), len(classes)):
-        raise ValueError(f"{log_proba.shape[1]} probabilities for {len(classes)} classes")
+        raise ValueError(f"its probabilities have the shape {log_proba.shape}, not ({len(test)}, {len(classes)})")
+    bad = (np.isnan(log_proba) | np.isposinf(log_proba)).any(axis=1)
+    if bad.any():
+        raise ValueError(f"its probabilities are NaN, infinite or below 0 for {bad.sum()} of {len(test)} rows")
     balanced = shift_prior(log_proba, class_prior_of(method.prior, counts), class_prior_of("balanced", counts))
     place = np.searchsorted(classes, y[test])
     known = classes[np.minimum(place, len(classes) - 1)] == y[test]

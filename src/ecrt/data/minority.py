@@ -134,7 +134,8 @@ def assign_roles(
     elif too_few and not (isinstance(minority, str) and minority == "all"):
         reason = f"There are too few majority classes to learn from ({n_majority} of {len(counts)})"
     if reason:
-        warn_user(f"{reason}: encoder and de-mixing learn from all classes.")
+        stages = "encoder and de-mixing learn" if encode_on == "majority" else "de-mixing learns"
+        warn_user(f"{reason}: {stages} from all classes.")
 
     transfer = bool(is_minority.any()) and not too_few
     return ClassRoles.of(counts, is_minority, augmented, encode_on=encode_on, demix_on=demix_on, transfer=transfer)

@@ -144,7 +144,7 @@ def all_or_nothing(learn: Callable[..., Any]) -> Callable[..., Any]:
                 learn(working, *args, **kwargs)
             except torch.OutOfMemoryError as error:
                 raise NotEnoughMemoryError(
-                    f"The GPU has no memory for what this fit holds there. Use device='cpu', or fewer rows. {error}"
+                    f"This fit needs more GPU memory than there is. Use device='cpu', or fewer rows. {error}"
                 ) from error
         working.random_state = self.random_state
         self.__dict__ = vars(working)
@@ -164,7 +164,7 @@ def identity_of(
 ) -> dict[str, str]:
     """What a fit with a checkpoint is of: if all this is the same, so is its result."""
     if getattr(estimator, "time_budget", None) is not None:
-        raise InputError("checkpoint does not go with time_budget: what there is time for is not the same each time.")
+        raise InputError("checkpoint cannot be used with time_budget: how far a fit gets in a given time varies.")
     _refuse_timed_selection(estimator, "checkpoint")
     if not isinstance(estimator.random_state, (int, np.integer, type(None))):
         raise InputError("checkpoint needs a number, or None, as random_state.")
@@ -173,7 +173,9 @@ def identity_of(
 
 def _refuse_timed_selection(estimator: Any, who: str) -> None:
     if getattr(estimator, "selection", None) and any(part.trials is None for part in estimator._parts("selection")):
-        raise InputError(f"{who} needs PseudoMinority(trials=...) as selection: what fits in a time is not the same.")
+        raise InputError(
+            f"{who} needs PseudoMinority(trials=...) as selection: what a budget of seconds chooses varies."
+        )
 
 
 def facts_of(
@@ -346,7 +348,7 @@ class FitBase(Composed):
         for name, wanted in given.items():
             if wanted:
                 raise InputError(
-                    f"{name} needs all rows in memory, and these are read block by block: do without it, or fit on a "
+                    f"{name} needs all rows in memory, and these are read block by block: leave it out, or fit on a "
                     "sample of the rows."
                 )
 

@@ -57,6 +57,7 @@ from ecrt.stages import (
     AUGMENTATION,
     Augmentation,
     Borrowed,
+    ByFunction,
     ClassTarget,
     DemixResult,
     EncodeResult,
@@ -277,7 +278,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
         sample_weight : how often each row occurs. Whole numbers are as good as rows that are repeated, in any order,
             and 0 as good as rows that are left out. Weights count in every number, mean, variance and loss. Several
             labels for each row, an encoder that is trained, ``selection``, ``X_unlabelled`` and augmentation by
-            ``Borrowed`` or ``Kernel`` take whole numbers alone, and repeat rows.
+            ``Borrowed``, ``Kernel`` or a function take whole numbers alone, and repeat rows.
         """
         stream = stream_of(X, y)
         if stream is not None:
@@ -345,7 +346,7 @@ class ECRTClassifier(ClassProbabilities, ECRTPredictor):
 
     def _weighed(self, rows: WeightedRows, several: bool, X_unlabelled: Any) -> WeightedRows:
         """Rows with their weights, or repeated where some part cannot use weights."""
-        lends = isinstance(self._parts("augmentation")[0], Borrowed | Kernel)
+        lends = isinstance(self._parts("augmentation")[0], Borrowed | ByFunction | Kernel)
         cannot = {
             "Multi-label data": several,
             "An encoder that is trained": self._encoder.trains,

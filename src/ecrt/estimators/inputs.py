@@ -404,7 +404,9 @@ def checked_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
         raise InputError(f"sample_weight: {error}") from error
     if weight.shape != (n_rows,):
         raise InputError(
-            f"sample_weight has the shape {weight.shape}; a number for each of the {n_rows} rows is needed."
+            f"sample_weight has the shape {weight.shape}; a number for each of the {n_rows} rows is needed. If a "
+            "sampler of a pipeline has made these rows: only ECRTSampler can take the weights, in place of this step. "
+            "Use its set_fit_resample_request(sample_weight=True), and set_fit_request(sample_weight=False) here."
         )
     wrong = ~(np.isfinite(weight) & (weight >= 0))
     if wrong.any():
@@ -428,22 +430,40 @@ def checked_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
     return weight
 
 
+def whole_weights(weight: Array, most: float, who: str) -> NDArray[np.int64]:
+    """Weights as whole numbers, which make so many rows at most; others are refused."""
+    copies = _as_copies(weight)
+    if copies is None:
+        part = weight[np.abs(weight - np.rint(weight)).argmax()]
+        raise InputError(
+            f"{who} takes whole numbers as sample_weight, since rows are repeated, and one of them is {part:g}. Round "
+            "them, or leave sample_weight out."
+        )
+    if copies.sum() > most:
+        raise InputError(
+            f"{who} repeats rows as sample_weight says: {len(weight):,} rows would become {copies.sum():,}, more than "
+            f"the {int(most):,} that are allowed. Use smaller whole numbers, or leave sample_weight out."
+        )
+    return copies
+
+
 def repeated_rows(rows: WeightedRows, who: str) -> WeightedRows:
     """Rows that count for one each, repeated as whole weights say; other weights are refused, and so are too many."""
     if rows.weight is None:
         return rows
-    copies = _as_copies(rows.weight)
-    if copies is None or copies.sum() > rows.most:
-        raise InputError(
-            f"{who} takes whole numbers as sample_weight, which repeat rows, up to {MOST_COPIES:,} rows in all; yet "
-            f"rows have weights such as {rows.weight[rows.weight != 1][0]:g}. Round the weights, or do without that."
-        )
+    copies = whole_weights(rows.weight, rows.most, who)
     warn_user(
-        f"{who} repeats rows as they weigh or occur: {copies.sum():,} rows are made of {len(copies):,}. One copy of a "
-        "row may judge what was learned from another: held-out figures are then too good, and what knows rows by heart "
-        "is preferred."
+        f"{who} repeats rows by their weights: {copies.sum():,} rows are made of {len(copies):,}. Copies of a row may "
+        "be both learned from and held out: held-out figures are then too good, and models that memorise rows are "
+        "preferred."
     )
     return WeightedRows(*_taken(np.repeat(np.arange(len(copies)), copies), rows.X, rows.y))
+
+
+def places_as_often(sample_weight: ArrayLike, n_rows: int, who: str) -> NDArray[np.int64]:
+    """The place of each of so many rows, as often as its weight says."""
+    copies = whole_weights(checked_weights(sample_weight, n_rows), max(MOST_COPIES, 2 * n_rows), who)
+    return np.repeat(np.arange(n_rows), copies)
 
 
 def _taken(rows: NDArray[np.int64], X: Any, y: Any) -> tuple[Any, Any]:

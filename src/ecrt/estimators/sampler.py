@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from numbers import Real
 from typing import Annotated, Any
@@ -12,17 +12,25 @@ import numpy as np
 import pandas as pd
 from imblearn.over_sampling.base import BaseOverSampler
 from imblearn.utils import check_target_type
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pandas.api.types import is_bool_dtype, is_numeric_dtype, is_object_dtype
 from scipy import sparse
-from sklearn.utils import Tags
+from sklearn.utils import Tags, _safe_indexing, check_consistent_length
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ecrt.arrays import Array, Labels
 from ecrt.data import TableEncoder
+from ecrt.data.tables import row_hashes
 from ecrt.errors import InputError, warn_user
 from ecrt.estimators.base import FitBase, Minority
-from ecrt.estimators.inputs import check_class_counts, class_indices, in_pandas, plain_labels
+from ecrt.estimators.inputs import (
+    check_class_counts,
+    class_indices,
+    in_numpy,
+    in_pandas,
+    places_as_often,
+    plain_labels,
+)
 from ecrt.estimators.synthesis import (
     AUGMENTATION,
     DEMIXING,
@@ -117,7 +125,7 @@ class ECRTSampler(FitBase, BaseOverSampler):
         tags.sampler_tags.sample_indices = True
         return tags
 
-    def fit_resample(self, X: Any, y: Any) -> tuple[Any, Any]:
+    def fit_resample(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> tuple[Any, Any]:
         """The rows of X, with synthetic ones after them, and the labels of all.
 
         Parameters
@@ -125,9 +133,21 @@ class ECRTSampler(FitBase, BaseOverSampler):
         X : array, sparse matrix, list, or a data frame of pandas, polars or pyarrow: the result is of the same kind,
             and real rows are what they were.
         y : labels.
+        sample_weight : how often each row occurs, whole numbers. The result has a row that often, so that what is
+            fitted to it needs no weights.
         """
-        X_more, y_more = super().fit_resample(in_pandas(X), plain_labels(in_pandas(y)))
-        return _like(X, X_more), _like(y, y_more)
+        if sample_weight is None:
+            X_more, y_more = super().fit_resample(in_pandas(X), plain_labels(in_pandas(y)))
+            return _like(X, X_more), _like(y, y_more)
+        X, y = in_numpy(X), in_numpy(y)
+        check_consistent_length(in_pandas(X), y)
+        place = places_as_often(in_numpy(sample_weight), len(in_pandas(y)), "ECRTSampler")
+        X_more, y_more = self.fit_resample(_safe_indexing(X, place), _safe_indexing(y, place))
+        found: Any = vars(self)
+        named = {id(rows): place[rows] for rows in found["synthetic_"]}  # one array may stand for many rows
+        found["synthetic_"] = [named[id(rows)] for rows in found["synthetic_"]]
+        found["sample_indices_"] = place[found["sample_indices_"]]
+        return X_more, y_more
 
     def _check_X_y(self, X: Any, y: Any) -> tuple[Any, NDArray[Any], bool]:  # noqa: N802
         """X as cells to be filled in, y, and whether it came as an indicator of classes."""
@@ -157,9 +177,17 @@ class ECRTSampler(FitBase, BaseOverSampler):
         drawn = []
         lower = "Ask for fewer rows: give sampling_strategy a dict of labels and the number of rows of each."
         ask("Synthetic rows, a table", lower, copies=4, rows=sum(wanted.values()), columns=cells.z.shape[1])
+        once, times = cells.different(labels)
+        mine = None if times is None else times[once]
         with self._session() as session:
-            mechanism, made_by = find_mechanism(cells.z, labels, config, roles, self.validation_fraction, session)
-            sources = rows_of_classes(mechanism, cells.z, labels, augmented, augmentation, roles.demixed_on)
+            mechanism, made_by = find_mechanism(
+                cells.z[once], labels[once], config, roles, self.validation_fraction, session, mine
+            )
+            if times is not None:
+                mechanism = replace(mechanism, learned=mechanism.sources(cells.z))
+            sources = rows_of_classes(
+                mechanism, cells.z, labels, augmented, augmentation, roles.demixed_on, once, times
+            )
             for label, size in wanted.items():
                 found, refused = draw_good_rows(sources[label], cells, size, session.rng)
                 name = self.classes_[[label]].tolist()[0]
@@ -238,6 +266,20 @@ class Cells:
             )
             return pd.factorize(column)[0].astype(np.int64)
         return np.unique(self.z[:, self.slots[place]], axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+    def different(self, labels: Labels) -> tuple[Labels, Array | None]:
+        """Rows of which none is like another of its class, and how often each of all occurs, ``None`` for once.
+
+        A row is learned from once, with what it counts for: a copy must not judge what was learned from another, nor
+        be the nearest row to draw towards.
+        """
+        every = np.column_stack([self.codes, labels])
+        first, times = np.unique(row_hashes(every), return_index=True, return_counts=True)[1:]
+        if len(first) == len(labels):
+            return np.arange(len(labels)), None
+        each = np.zeros(len(labels))
+        each[first] = times
+        return np.sort(first), each
 
     def vote(self, near: Labels) -> Labels:
         """The row whose cell is taken over, for each column: that of most of the rows near by, or -1 for none."""

@@ -37,6 +37,7 @@ from ecrt.stages import (
     demix,
 )
 from ecrt.stages.augmenting import class_sources
+from ecrt.stages.demixing import Incidences
 from ecrt.stages.parts import Rule, changed_options
 from ecrt.training import torch_generator
 
@@ -88,15 +89,18 @@ def usual_augmentation(roles: ClassRoles) -> Augmentation:
 
 
 def find_mechanism(
-    z: Array, y: Labels, demixing: Demixing | None, roles: ClassRoles, validation: float, session: Session
-) -> tuple[DemixResult, Demixing]:
+    z: Array, y: Labels, demixing: Demixing | None, roles: ClassRoles, validation: float, session: Session,
+    times: Array | None = None,
+) -> tuple[DemixResult, Demixing]:  # fmt: skip
     """The de-mixing, and the part that it was made by; without one, the more likely of a linear map and a flow.
 
     They are compared on held-out rows of the classes with data. A flow is tried on up to 64 columns, with 500 rows and
-    three classes to learn from.
+    three classes to learn from. ``times``: how often each row occurs, ``None`` for once.
     """
     train_rows, held_out_rows = stratified_holdout(y, validation, session.rng)
     given: dict[str, Any] = {"train_rows": train_rows, "held_out_rows": held_out_rows, "demixed_on": roles.demixed_on}
+    if times is not None:
+        given["incidences"] = Incidences(np.arange(len(z)), times, counted=True)
     if demixing is not None:
         return demix(z, y, config=demixing, **given, **vars(session)), demixing
     linear = demix(z, y, config=Linear(), **given, **vars(session))
@@ -113,19 +117,21 @@ def find_mechanism(
     if len(judging) == 0:
         return linear, Linear()
     refitted = linear.refit(np.setdiff1d(np.arange(len(z)), judging))
-    gain = _log_likelihood(flow, z, y, judging) - _log_likelihood(refitted, z, y, judging)
+    gain = _log_likelihood(flow, z, y, judging, times) - _log_likelihood(refitted, z, y, judging, times)
     return (flow, Flow()) if gain > 0 else (linear, Linear())
 
 
 @torch.no_grad()
-def _log_likelihood(found: DemixResult, z: Array, y: Labels, judging: Labels) -> float:
+def _log_likelihood(found: DemixResult, z: Array, y: Labels, judging: Labels, times: Array | None) -> float:
     """Mean log-likelihood of some rows, under Gaussians of the classes that the other rows give."""
     others = np.setdiff1d(np.arange(len(z)), judging)
     s, variance = torch.from_numpy(found.learned[others]), torch.from_numpy(found.within_variance)
     prior = ClassPrior(int(y.max()) + 1, s.shape[1]).double()
-    prior.set_class(*class_moments(s, torch.from_numpy(y[others]), variance, Linear().pseudo_samples))
+    each = None if times is None else torch.from_numpy(times[others])
+    prior.set_class(*class_moments(s, torch.from_numpy(y[others]), variance, Linear().pseudo_samples, each))
     sources, volume = found.demixer.sources_and_volume(torch.from_numpy(z[judging]))
-    return float((prior(sources, torch.from_numpy(y[judging])) + volume).mean())
+    found_n = (prior(sources, torch.from_numpy(y[judging])) + volume).numpy()
+    return float(np.average(found_n, weights=None if times is None else times[judging]))
 
 
 @dataclass(frozen=True)
@@ -164,7 +170,10 @@ class ClassRows:
     ) -> None:
         self.mechanism = replace(mechanism, refit=None)  # a function, which cannot be copied to other processes
         self.sources, self.label, self.augmentation = sources, label, augmentation
-        self.rows = rows = sources.row_k[sources.label_k == label].numpy()
+        mine = sources.label_k == label
+        self.rows = rows = sources.row_k[mine].numpy()
+        times = None if sources.weight_k is None else sources.weight_k[mine].numpy()
+        self.share = None if times is None else times / times.sum()
         self.unit = np.sqrt(mechanism.within_variance)
         with torch.no_grad():
             self.rest = mechanism.demixer.linear(torch.from_numpy(z[rows]))[1]
@@ -189,7 +198,7 @@ class ClassRows:
         generator, demixer = torch_generator(rng), self.mechanism.demixer
         with torch.no_grad():
             s, donors = self.augmentation.draw_from(self.sources, torch.full((size,), self.label), generator)
-            parent = rng.choice(self.rows, size) if donors is None else donors[:, 0].numpy()
+            parent = rng.choice(self.rows, size, p=self.share) if donors is None else donors[:, 0].numpy()
             z = demixer.inverse(s, self.rest[np.searchsorted(self.rows, parent)])
             error = (demixer(z) - s).abs() / torch.from_numpy(self.unit)
         exact = (error.amax(1) < ROUND_TRIP).numpy()  # NaN is not
@@ -217,15 +226,17 @@ class ClassRows:
 
 
 def rows_of_classes(
-    mechanism: DemixResult, z: Array, y: Labels, augmented: Mask, augmentation: Augmentation, trained: Mask
-) -> dict[int, ClassRows]:
+    mechanism: DemixResult, z: Array, y: Labels, augmented: Mask, augmentation: Augmentation, trained: Mask,
+    rows: Labels | None = None, times: Array | None = None,
+) -> dict[int, ClassRows]:  # fmt: skip
     """The rows of the ``augmented`` classes, to draw from; the others lend their residuals.
 
-    ``trained`` : classes that de-mixing learned from.
+    ``trained`` : classes that de-mixing learned from; ``rows``, ``times`` : those to draw from, ``None`` for all, and
+    how often each of all rows occurs.
     """
     sources = class_sources(
         mechanism.learned, y, augmented, mechanism.within_variance, augmentation,
-        prior=mechanism.trained_prior, trained=trained,
+        prior=mechanism.trained_prior, trained=trained, rows=rows, weight=times,
     )  # fmt: skip
     if sources.residuals_rd is not None and len(sources.residuals_rd) == 0:
         raise InputError(

@@ -421,7 +421,7 @@ class Array(Kind):
             or (self.positive and low <= 0)
             or (self.below is not None and high >= store.sizes[self.below])
         ):
-            raise BadContentError(f"{name} holds numbers from {low} to {high}, which cannot be.")
+            raise BadContentError(f"{name} holds numbers from {low} to {high}, which is not possible.")
         return array
 
 
@@ -609,7 +609,7 @@ def _fill_own(given: nn.Module, store: TensorStore, name: str) -> nn.Module:
     if expected != found.keys():
         lacking, more = sorted(found.keys() - expected)[:5], sorted(expected - found.keys())[:5]
         raise BadContentError(
-            f"The encoder given ({type(given).__name__}) does not fit: it lacks {lacking} and has {more} besides.",
+            f"The encoder given ({type(given).__name__}) does not fit: it lacks {lacking} and also has {more}.",
             advice,
         )
     encoder = copy.deepcopy(given)

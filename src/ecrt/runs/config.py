@@ -467,7 +467,7 @@ class FitConfig(ReadOptions):
         if self.positive is None and counts[0] == counts[1]:
             raise InputError(
                 f"{names[0]!r} and {names[1]!r} are equally frequent, so that neither is the rarer one. Name the class "
-                f"that is not to be missed, such as --positive {names[1]}."
+                f"that must not be missed, such as --positive {names[1]}."
             )
         if self.positive is not None and str(self.positive) not in names:
             raise InputError(f"positive={self.positive!r} is not a class; there are {classes.tolist()}.")

@@ -255,7 +255,10 @@ class ByFunction(_OfFunction, Augmentation):
         drawn_bd = sources.s_nd.new_empty(len(y_b), sources.s_nd.shape[1])
         for label in y_b.unique().tolist():
             mine_b = y_b == label
-            rows = sources.row_k[sources.start_m[label] : sources.start_m[label] + sources.count_m[label]]
+            own = slice(sources.start_m[label], sources.start_m[label] + sources.count_m[label])
+            rows = sources.row_k[own]
+            if sources.weight_k is not None:  # whole: others are refused
+                rows = rows.repeat_interleave(sources.weight_k[own].long())
             made = self._made(sources.s_nd[rows].double().cpu().numpy(), int(mine_b.sum()), rng)
             drawn_bd[mine_b] = torch.from_numpy(made).to(drawn_bd)
         return drawn_bd
@@ -365,7 +368,10 @@ def class_sources(
     """
     rows = np.arange(len(y)) if rows is None else rows
     lenders = ~augmented if lenders is None else lenders
-    residuals = _residuals(s[rows], y[rows], lenders) if isinstance(config, Borrowed) else None
+    residuals = None
+    if isinstance(config, Borrowed):  # which is given whole weights alone
+        lent = rows if weight is None else np.repeat(rows, weight[rows].astype(np.int64))
+        residuals = _residuals(s[lent], y[lent], lenders)
     order = rows[np.argsort(y[rows], kind="stable")]
     order = order[augmented[y[order]]]
     each = None if weight is None else torch.from_numpy(weight[order])
