@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ecrt.augmentation import WIDTHS, ClassSources, best_kernel, gaussian, left_out_log_density, permutation
+from ecrt.augmentation import WIDTHS, ClassSources, gaussian, kernel, kernel_shares, left_out_log_density, permutation
 from ecrt.errors import InputError
 from ecrt.stages import AUGMENTATION, Borrowed, Kernel, Pairs, augment_classes
 
@@ -143,13 +143,29 @@ def test_left_out_density_is_that_of_a_loop_over_the_rows(width, pseudo_samples,
     assert left_out_log_density(s, variance, pseudo_samples, width) == pytest.approx(expected)
 
 
-def test_a_kernel_is_wide_for_a_normal_class_and_narrow_for_one_in_parts():
+def test_kernels_are_wide_for_a_normal_class_and_narrow_for_one_in_parts():
     rng = np.random.default_rng(0)
     whole, parts = rng.normal(size=(60, 2)), rng.normal(size=(60, 2)) * 0.1 + 5 * rng.integers(2, size=(60, 1))
-    assert best_kernel(whole, np.ones(2), WIDTHS)[1] > 0.5
-    assert best_kernel(parts, np.ones(2), WIDTHS)[1] < 0.2
-    assert best_kernel(parts, np.ones(2), (0.4,))[1] == 0.4
-    assert best_kernel(whole[:2], np.ones(2), WIDTHS)[1] == 1.0
+    of_whole, of_parts = (kernel_shares(rows, np.ones(2), WIDTHS).reshape(2, -1).sum(0) for rows in (whole, parts))
+    assert of_whole.sum() == pytest.approx(1)
+    assert of_whole[np.array(WIDTHS) > 0.4].sum() > 0.9
+    assert of_parts[np.array(WIDTHS) < 0.25].sum() > 0.9
+    assert kernel_shares(parts, np.ones(2), (0.4,)).shape == (2,)
+    assert kernel_shares(whole[:2], np.ones(2), WIDTHS).tolist() == [0.0] * 11 + [1.0]
+
+
+def test_kernels_have_shares_in_proportion_to_the_likelihood_of_rows_left_out():
+    s, widths = np.random.default_rng(1).normal(size=(8, 2)), (0.3, 1.0)
+    likelihood = [np.exp(8 * left_out_log_density(s, np.ones(2), k, h)) for k in (1.0, 10.0) for h in widths]
+    np.testing.assert_allclose(kernel_shares(s, np.ones(2), widths), likelihood / np.sum(likelihood))
+    # With a width of next to nothing samples are the rows themselves.
+    sources, narrow = ClassSources.of_one(torch.from_numpy(s)), (1e-9, 1.0)
+    sources._kernels[narrow] = tuple(
+        torch.tensor(one) for one in ([0, 0, 1, 1], [*narrow, *narrow], [[0.1, 0.3, 0.6, 1.0]])
+    )
+    drawn, donors = kernel(sources, zeros(20_000), seeded_generator(), narrow)
+    same = (drawn - sources.s_nd[donors[:, 0]]).abs().amax(1) < 1e-6
+    assert same.double().mean() == pytest.approx(0.1 + 0.3, abs=0.015)
 
 
 def test_pairs_are_near_and_named(sources):
@@ -209,7 +225,7 @@ def test_kernels_and_neighbours_are_found_once_and_move_along(part, three_classe
     y_b = torch.tensor([3, 0, 2, 0] * 20)
     fresh = part.draw(three_classes.on(torch.device("cpu"), torch.float64), y_b, seeded_generator())
     drawn, donors = part.draw_from(three_classes, y_b, seeded_generator())
-    monkeypatch.setattr("ecrt.augmentation.best_kernel", None)
+    monkeypatch.setattr("ecrt.augmentation.kernel_shares", None)
     monkeypatch.setattr("ecrt.augmentation.NearestNeighbors", None)
     moved = three_classes.on(torch.device("cpu"), torch.float64)
     again, places = part.draw_from(moved, y_b, seeded_generator())

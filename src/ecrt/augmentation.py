@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
@@ -145,17 +145,17 @@ class ClassSources:
         return torch.where(known_m1, prior_mean_md, mean_md), torch.where(known_m1, prior_variance_md, variance_md)
 
     def kernels(self, widths: tuple[float, ...]) -> tuple[Tensor, ...]:
-        """Mean, variance and width (m, 1) of the kernel of each class, see :func:`best_kernel`; chosen once."""
+        """Place in ``PSEUDO_SAMPLES``, width (k) and shares, added up (m, k), of the kernels; found once."""
         if widths not in self._kernels:
             s, common = _numpy(self.s_nd[self.row_k]), _numpy(self.variance_d)
-            chosen = np.ones((self.n_classes, 2))
+            share_mk = np.zeros((self.n_classes, len(PSEUDO_SAMPLES) * len(widths)))
             for label, mine in self._each_class():
-                chosen[label] = best_kernel(s[mine], common, widths)
-            samples_m1, width_m1 = torch.from_numpy(chosen).to(self.s_nd).split(1, dim=1)
-            few, many = PSEUDO_SAMPLES
-            mean_md, variance_md = self.moments(many)
-            variance_md = torch.where(samples_m1 == few, self.moments(few)[1], variance_md)
-            self._kernels[widths] = mean_md, variance_md, width_m1
+                share_mk[label] = kernel_shares(s[mine], common, widths)
+            end_mk = share_mk.cumsum(axis=1)
+            end_mk[:, -1] = 1.0
+            width_k = self.s_nd.new_tensor(widths).repeat(len(PSEUDO_SAMPLES))
+            place_k = torch.arange(len(PSEUDO_SAMPLES), device=width_k.device).repeat_interleave(len(widths))
+            self._kernels[widths] = place_k, width_k, torch.from_numpy(end_mk).to(width_k.device)
         return self._kernels[widths]
 
     def near(self) -> Tensor:
@@ -224,25 +224,30 @@ def kernel(
 
     .. math:: \tilde s = \bar s + \sqrt{1 - h^2} (s_o - \bar s) + h \sqrt{v} \, \epsilon
 
-    The spread of the class stays what it is. h is the width that the class has chosen among ``widths``: near 0 the
-    samples themselves, at 1 those of :func:`gaussian`.
+    The spread of the class stays what it is. Near h = 0 these are the samples themselves, at 1 those of
+    :func:`gaussian`. h and v are drawn for every sample, see :func:`kernel_shares`.
     """
-    mean_bd, variance_bd, width_b1 = (one[y_b] for one in sources.kernels(widths))
+    place_k, width_k, end_mk = sources.kernels(widths)
     donors_b1 = sources.rows(y_b, 1, generator)
+    which_b = (sources.uniform(y_b, 1, generator) > end_mk[y_b]).sum(1)
+    (mean_md, few_md), (_, many_md) = (sources.moments(samples) for samples in PSEUDO_SAMPLES)
+    mean_bd, place_b1, width_b1 = mean_md[y_b], place_k[which_b, None], width_k[which_b, None]
     kept_bd = (1 - width_b1**2).sqrt() * (sources.s_nd[donors_b1[:, 0]] - mean_bd)
-    return mean_bd + kept_bd + width_b1 * variance_bd.sqrt() * sources.noise(y_b, generator), donors_b1
+    spread_bd = torch.where(place_b1 == 0, few_md[y_b], many_md[y_b]).sqrt()
+    return mean_bd + kept_bd + width_b1 * spread_bd * sources.noise(y_b, generator), donors_b1
 
 
-def best_kernel(s: Array, variance: Array, widths: tuple[float, ...]) -> tuple[float, float]:
-    """Pseudo-samples and width under which rows of a class, left out one at a time, are most probable.
+def kernel_shares(s: Array, variance: Array, widths: tuple[float, ...]) -> Array:
+    """How likely each kernel is: by the rows of a class, left out one at a time, under it; of sum one.
 
-    With fewer than three rows, when none can be left out, the last ones.
+    Kernels are in the order of their pseudo-samples, then of their widths. With fewer than three rows, when none can be
+    left out, the last one has all.
     """
     tried = [(samples, width) for samples in PSEUDO_SAMPLES for width in widths]
     if len(s) < 3:
-        return tried[-1]
+        return np.eye(len(tried))[-1]
     judged = s[:: -(-len(s) // JUDGED_ROWS)]
-    return max(tried, key=lambda one: left_out_log_density(judged, variance, *one))
+    return np.asarray(softmax([len(judged) * left_out_log_density(judged, variance, *one) for one in tried]))
 
 
 def left_out_log_density(s: Array, variance: Array, pseudo_samples: float, width: float) -> float:

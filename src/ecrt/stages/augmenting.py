@@ -177,7 +177,7 @@ class Borrowed(Augmentation):
 
 
 class Kernel(FromRows):
-    """Synthetic sources near those of a minority class: a kernel density whose width the class itself chooses.
+    """Synthetic sources near those of a minority class: kernel densities, with widths that suit the class.
 
     Parameters
     ----------
@@ -185,8 +185,9 @@ class Kernel(FromRows):
         As in ``Parametric``.
     width : float or None, default=None
         Share of the spread of a class that is noise, above 0: with little, synthetic sources stay near single samples;
-        with 1 they are those of ``Parametric``. ``None`` chooses the one under which samples that are left out, one at
-        a time, are most probable. How far the variance of a class is drawn towards the common one is chosen so, too.
+        with 1 they are those of ``Parametric``. ``None`` draws one for every synthetic sample, in proportion to how
+        probable samples of the class, left out one at a time, are under it. How far the variance of a class is drawn
+        towards the common one is drawn so, too.
     """
 
     kind = "kernel"
