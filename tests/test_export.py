@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 import json
 import runpy
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import joblib
@@ -111,15 +113,21 @@ def decided(probabilities, within):
     return ordered[:, -1] - ordered[:, -2] > 2 * within
 
 
-def blend_of_all():
-    """Members of every kind, each with a weight of its own."""
+@cache
+def members_of_all():
+    """Members of every kind."""
     parts = [
         ("none", "linear"), ("linear", "gaussian"), ("linear", QUICK_MLP), (QUICK_FLOW, "linear"), ("none", "trees"),
         ("linear", "trees"),
     ]  # fmt: skip
-    fits = [ECRTClassifier(demixing=demixing, head=head, random_state=0).fit(X, Y) for demixing, head in parts]
+    return [ECRTClassifier(demixing=demixing, head=head, random_state=0).fit(X, Y) for demixing, head in parts]
+
+
+def blend_of_all():
+    """All of them together, each with a weight of its own."""
+    fits = members_of_all()
     weights = np.linspace(0.1, 0.4, len(fits))
-    together = fits[0]
+    together = deepcopy(fits[0])
     together.members_ = tuple(
         replace(fit.members_[0], weight=float(weight)) for fit, weight in zip(fits, weights, strict=True)
     )

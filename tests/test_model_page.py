@@ -17,7 +17,7 @@ import pytest
 from ecrt.metrics import class_scores, group_recalls, prediction_metrics, single_numbers
 from ecrt.report.classes import chance_correlation, confusion_panels, findings, summarise_classes
 from ecrt.report.drawing import svg
-from ecrt.report.pages import page_of, write_model_page
+from ecrt.report.pages import page_of, write_page
 from ecrt.runs.evaluation import Evaluation
 from ecrt.stages import Restart
 from ecrt.training import History
@@ -107,7 +107,7 @@ def page(awkward: Evaluation) -> str:
 @pytest.fixture(scope="module")
 def many_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("many")
-    write_model_page(made([f"species {index:03d}" for index in range(200)], n_rows=2000), folder)
+    write_page(made([f"species {index:03d}" for index in range(200)], n_rows=2000), folder)
     return folder
 
 
@@ -243,9 +243,9 @@ def test_many_classes_are_folded_and_small(many_folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_thousands_of_classes_show_the_weakest() -> None:
-    text = render(made([str(index) for index in range(1500)], n_rows=3000))
-    assert "The 500 weakest of 1,500 classes" in text
+def test_of_hundreds_of_classes_the_weakest_are_shown() -> None:
+    text = render(made([str(index) for index in range(600)], n_rows=1200))
+    assert "The 500 weakest of 600 classes" in text
     assert len(text) < 3_000_000
 
 
@@ -450,7 +450,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def awkward_address(awkward: Evaluation, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("awkward")
-    return write_model_page(awkward, folder).as_uri()
+    return write_page(awkward, folder).as_uri()
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_a_lost_worker_costs_one_trial_and_changes_nothing(tmp_path: Path) -> No
     ecrt.compare(X, Y, **options, output=tmp_path / "here")
     kept: dict[Path, tuple[int, int]] = {}
     with cluster(allowed_failures=10) as found:
-        killer = threading.Thread(target=kill_workers, args=(found, tmp_path / "there", 4, kept))
+        killer = threading.Thread(target=kill_workers, args=(found, tmp_path / "there", 2, kept))
         killer.start()
         ecrt.compare(X, Y, **options, output=tmp_path / "there")
         killer.join()
@@ -83,7 +83,7 @@ def test_a_lost_worker_costs_one_trial_and_changes_nothing(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_run_that_loses_every_worker_is_an_error_not_a_wait(tmp_path: Path) -> None:
     kept: dict[Path, tuple[int, int]] = {}
-    with cluster(n_workers=2, allowed_failures=0) as found:
+    with cluster(n_workers=1, allowed_failures=0) as found:
         killer = threading.Thread(target=kill_workers, args=(found, tmp_path, 1, kept))
         killer.start()
         with pytest.raises(InputError, match=r"lost with its worker several times.*ALLOWED_FAILURES"):

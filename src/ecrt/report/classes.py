@@ -17,12 +17,11 @@ from scipy.stats import t as student_t
 from sklearn.metrics import confusion_matrix
 
 from ecrt.arrays import Array, Labels, Mask
-from ecrt.diagnostics import SourceMap
 from ecrt.metrics import PRIORS, class_scores, confused_pairs, frequency_group, reliability_bins
 from ecrt.report import drawing
 from ecrt.report.drawing import DOTTED, GREY, INK, MINORITY, OTHERS, SMALL, svg
 from ecrt.report.rendering import Plots, column_table, counted, short_label
-from ecrt.report.sources import Bounds, draw_classes
+from ecrt.report.sources import drawn_classes, source_panels
 from ecrt.runs.diagnosis import Answer, Finding, theory_finding
 from ecrt.runs.evaluation import Evaluation
 from ecrt.training import History
@@ -33,7 +32,7 @@ MOST_MATRIX_CLASSES, MOST_NUMBERED = 30, 12
 MOST_ROWS = 500
 """Classes in a table."""
 
-MOST_RARE_PANELS, MOST_CURVES = 5, 6
+MOST_CURVES = 6
 BY_CHANCE = 0.05
 """How often independent sources are called dependent."""
 
@@ -68,13 +67,6 @@ def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
             "views": [_view(evaluation, prior) for prior in PRIORS],
         }
     )
-
-
-def drawn_classes(evaluation: Evaluation) -> Labels:
-    """Classes with synthetic samples that get their own panel: those with the fewest training samples."""
-    drawn = np.unique(evaluation.arrays["synthetic_y"])
-    order = np.argsort(evaluation.arrays["counts"][drawn], kind="stable")
-    return np.sort(drawn[order[:MOST_RARE_PANELS]])
 
 
 def frequency_bands(counts: Labels, most: int = 6) -> Labels:
@@ -308,54 +300,6 @@ def _reliability(upper: Axes, lower: Axes, evaluation: Evaluation, prior: str) -
     lower.yaxis.set_major_locator(MaxNLocator(2, integer=True))
     lower.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     lower.set(xlabel="confidence: probability of the predicted class", ylabel="rows")
-
-
-def source_panels(evaluation: Evaluation) -> list[str]:
-    """Test rows of all classes, then for some rare classes their test rows and their synthetic samples."""
-    of = evaluation.arrays
-    real, synthetic = (_two_columns(part) for part in (of["real"], of["synthetic"]))
-    bounds = drawing.limits(np.concatenate([real, synthetic]))
-    x, y, *_ = [f"source {column + 1}" for column in of["sources"]] + ["spread at random, no meaning"]
-    panels = [svg(_all_sources, "sources", evaluation, real, bounds, (x, y))]
-    if "map" in of:
-        components = ("first principal component", "second principal component")
-        panels.append(svg(_all_sources, "map", evaluation, of["map"], drawing.limits(of["map"]), components))
-    around: dict[str, Any] = {"low": bounds[0], "high": bounds[1], "xlabel": x, "ylabel": y}
-    for index in drawn_classes(evaluation).tolist():
-        drawn = synthetic[of["synthetic_y"] == index]
-        panels.append(svg(_class_sources, f"sources{index}", evaluation, real, drawn, index, around))
-    return panels
-
-
-def _all_sources(axes: Axes, evaluation: Evaluation, real: Array, bounds: Bounds, names: tuple[str, str]) -> None:
-    of = evaluation.arrays
-    points = SourceMap(real, of["real_y"], real[:0], of["real_y"][:0], names)
-    named = draw_classes(axes, points, of["labels"], of["minority"], of["counts"], bounds, "All classes, test rows")
-    words = "each name stands at the middle of its class" if named else "red: rare classes"
-    axes.text(0.5, -0.23, words, transform=axes.transAxes, ha="center", fontsize=9)
-
-
-def _class_sources(
-    axes: Axes, evaluation: Evaluation, real: Array, drawn: Array, index: int, around: dict[str, Any]
-) -> None:
-    mine = evaluation.arrays["real_y"] == index
-    shown: list[tuple[Array, str, dict[str, Any]]] = [
-        (real[~mine], "other classes", {"s": 6, "color": GREY, "alpha": 0.3, "linewidths": 0}),
-        (drawn, "synthetic", {"s": 12, "color": OTHERS, "alpha": 0.7, "linewidths": 0}),
-        (real[mine], "real, test", {"s": 20, "color": MINORITY, "marker": "x", "linewidths": 1.2}),
-    ]
-    for points, label, style in shown:
-        axes.scatter(points[:, 0], points[:, 1], label=label, rasterized=True, **style)
-    name = short_label(str(evaluation.arrays["labels"][index]), 20)
-    drawing.frame(axes, **around, title=f"{name}: {evaluation.arrays['counts'][index]} in training")
-    drawing.legend_below(axes)
-
-
-def _two_columns(points: Array) -> Array:
-    """One source alone is spread out at random, so that points do not hide each other."""
-    if points.shape[1] == 2:
-        return points
-    return np.column_stack([points[:, 0], np.random.default_rng(0).uniform(size=len(points))])
 
 
 def curve_panels(evaluation: Evaluation) -> list[str]:
