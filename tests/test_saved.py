@@ -720,11 +720,11 @@ def models(tmp_path_factory) -> list[Original]:
 @pytest.mark.slow
 def test_mutated_files_give_our_error_alone(models, tmp_path):
     with memory_limit(512 * 2**20):
-        found = try_many(models, tmp_path / "mutated", range(2000))
+        found = try_many(models, tmp_path / "mutated", range(600))
     assert found.faults == []
     assert found.slowest < 5
     refused = sum(times for outcome, times in found.outcomes.items() if outcome.endswith("refused"))
-    assert 1500 < refused < 1950  # most are refused; some changes, of a number say, make another model
+    assert 450 < refused < 585  # most are refused; some changes, of a number say, make another model
 
 
 @dataclass(frozen=True)
