@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from ecrt.metrics import class_scores, group_recalls, prediction_metrics, single_numbers
-from ecrt.report.classes import chance_correlation, confusion_panels, findings, summarise_classes
+from ecrt.report.classes import confusion_panels, summarise_classes
 from ecrt.report.drawing import svg
 from ecrt.report.pages import page_of, write_page
 from ecrt.runs.evaluation import Evaluation
+from ecrt.runs.findings import chance_correlation, source_findings
 from ecrt.stages import Restart
 from ecrt.training import History
 from pages import Outline
@@ -357,7 +358,7 @@ def test_chance_correlation_is_that_of_independent_sources() -> None:
 
 
 def _answers(evaluation: Evaluation) -> dict[str, str]:
-    return {name: finding.answer for name, finding in findings(evaluation).items()}
+    return {name: finding.answer for name, finding in source_findings(evaluation.arrays, evaluation.facts).items()}
 
 
 def test_findings_answer_each_question() -> None:
@@ -409,7 +410,7 @@ def test_findings_are_shown_and_what_does_not_hold_comes_with_advice(correlation
     model = dict(evaluation.facts, round_trip_error=1e-6 if fine else 0.3, enough_classes=fine)
     evaluation = replace(evaluation, arrays=classes, facts=model)
     articles = [Outline(text).text for text in re.findall(r"<article>.*?</article>", render(evaluation), re.DOTALL)]
-    found = findings(evaluation)
+    found = source_findings(evaluation.arrays, evaluation.facts)
     assert list(found) == list(QUESTIONS)
     for article, (name, finding) in zip(articles, found.items(), strict=True):
         question, _, rest = article.partition("?")

@@ -1,7 +1,4 @@
-"""The page of a classifier: how good it is under each prior, where it fails, and what its sources are worth.
-
-Findings are codes with the numbers behind them.
-"""
+"""The page of a classifier: how good it is under each prior, where it fails, and what its sources are worth."""
 
 from __future__ import annotations
 
@@ -12,18 +9,17 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
-from scipy.stats import binom, binomtest
-from scipy.stats import t as student_t
+from scipy.stats import binomtest
 from sklearn.metrics import confusion_matrix
 
-from ecrt.arrays import Array, Labels, Mask
+from ecrt.arrays import Array, Labels
 from ecrt.metrics import PRIORS, class_scores, confused_pairs, frequency_group, reliability_bins
 from ecrt.report import drawing
 from ecrt.report.drawing import DOTTED, GREY, INK, MINORITY, OTHERS, SMALL, svg
 from ecrt.report.rendering import Plots, column_table, counted, short_label
 from ecrt.report.sources import drawn_classes, source_panels
-from ecrt.runs.diagnosis import Answer, Finding, theory_finding
 from ecrt.runs.evaluation import Evaluation
+from ecrt.runs.findings import chance_correlation, source_findings
 from ecrt.training import History
 
 MOST_MATRIX_CLASSES, MOST_NUMBERED = 30, 12
@@ -33,14 +29,6 @@ MOST_ROWS = 500
 """Classes in a table."""
 
 MOST_CURVES = 6
-BY_CHANCE = 0.05
-"""How often independent sources are called dependent."""
-
-STRONG, COPIES = 0.3, 0.95
-"""Correlations from which sources depend on each other by more than a blemish, and are copies of each other."""
-
-BLIND = 0.6
-"""Where chance alone reaches such a correlation, few samples say nothing about independence."""
 
 
 def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
@@ -49,7 +37,7 @@ def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
     tested = np.bincount(y[y >= 0], minlength=len(classes["labels"]))
     of_transfer: dict[str, Any] = {"findings": {}} if "method" in model else {
         "n_shown": len(drawn_classes(evaluation)),
-        "findings": findings(evaluation),
+        "findings": source_findings(classes, model),
         "chance": [chance_correlation(int(n), model["n_sources"]) for n in classes["n_examples"][:MOST_ROWS]],
     }  # fmt: skip
     return (
@@ -116,75 +104,6 @@ def _view(evaluation: Evaluation, prior: str) -> dict[str, Any]:
         "pairs": pairs,
         "overconfidence": float(evaluation.under(prior, "confidence")[known].mean() - (predicted == y)[known].mean()),
     }  # fmt: skip
-
-
-# --- findings ------------------------------------------------------------------------------------------------------
-
-
-def chance_correlation(n_samples: int, n_sources: int) -> float:
-    """What the largest correlation among independent Gaussian sources stays below in 95 of 100 samples.
-
-    >>> round(chance_correlation(100, 2), 3)
-    0.197
-    """
-    pairs = n_sources * (n_sources - 1) / 2
-    if n_samples < 3 or pairs < 1:
-        return 1.0
-    level = 1 - (1 - BY_CHANCE) ** (1 / pairs)
-    t = float(student_t.ppf(1 - level / 2, n_samples - 2))
-    return t / float(np.sqrt(n_samples - 2 + t**2))
-
-
-def findings(evaluation: Evaluation) -> dict[str, Finding]:
-    """All findings, the most telling first."""
-    seen, model = evaluation.arrays["demixed_on"], evaluation.facts
-    found = {"independence-unseen": _independence(evaluation, ~seen)} if (~seen).any() else {}
-    found["independence-seen"] = _independence(evaluation, seen)
-    if (~seen).any():
-        found["likelihood"] = _likelihood(evaluation, seen)
-    error = model["round_trip_error"]
-    back: Answer = "yes" if error <= 1e-3 else "partly" if error <= 0.05 else "no"
-    n_classes = int(seen.sum())
-    return found | {
-        "round-trip": Finding(back, {"error": error}),
-        "theory": theory_finding(
-            model["n_sources"], n_classes, model["enough_classes"], model["smallest_singular_value"]
-        ),
-    }
-
-
-def _independence(evaluation: Evaluation, mask: Mask) -> Finding:
-    classes, n_sources = evaluation.arrays, evaluation.facts["n_sources"]
-    rows = np.flatnonzero(mask & np.isfinite(classes["max_correlation"]))
-    numbers: dict[str, Any] = {"n_sources": n_sources, "n_classes": int(mask.sum()), "measured": len(rows)}
-    if n_sources < 2:
-        return Finding("yes", numbers, because="one source")
-    if len(rows) == 0:
-        return Finding("cannot tell", numbers, because="no samples")
-    value = classes["max_correlation"][rows]
-    chance = np.array([chance_correlation(int(n), n_sources) for n in classes["n_examples"][rows]])
-    beyond, strong = int((value > chance).sum()), int(((value > chance) & (value >= STRONG)).sum())
-    numbers |= {
-        "correlation": float(np.median(value)), "chance": float(np.median(chance)), "beyond": beyond,
-        "copies": bool(np.median(value) > COPIES), "samples": float(np.median(classes["n_examples"][rows])),
-    }  # fmt: skip
-    if binom.sf(beyond - 1, len(rows), BY_CHANCE) >= BY_CHANCE:
-        if np.median(chance) > BLIND:
-            return Finding("cannot tell", numbers, because="few samples")
-        return Finding("yes", numbers)
-    return Finding("partly" if strong <= 0.25 * len(rows) else "no", numbers)
-
-
-def _likelihood(evaluation: Evaluation, seen: Mask) -> Finding:
-    value = evaluation.arrays["log_likelihood"]
-    known = np.isfinite(value)
-    if not (seen & known).any() or not (~seen & known).any():
-        return Finding("cannot tell")
-    here, there = float(np.median(value[seen & known])), float(np.median(value[~seen & known]))
-    gap = (here - there) / evaluation.facts["n_sources"]
-    return Finding(
-        "yes" if gap < 0.5 else "partly" if gap < 2 else "no", {"seen": here, "unseen": there, "lower_by": gap}
-    )
 
 
 # --- figures -------------------------------------------------------------------------------------------------------
