@@ -28,6 +28,7 @@ from ecrt.cli import app
 from ecrt.errors import InputError
 from ecrt.estimators.export import OPSET
 from ecrt.nn import CosineHead
+from ecrt.rivals import known_rivals
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: the extra onnx has it")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed: the extra onnx has it")
@@ -164,6 +165,7 @@ CLASSIFIERS = {
 
 RIVALS = ("erm", "ldam-drw", "mixup", "lda", "gradient-boosting", "balanced-forest", "distribution-calibration",
           "tau-norm", "crt")  # fmt: skip
+FEW_TREES = {"gradient-boosting": {"max_iter": 20}, "balanced-forest": {"n_estimators": 20}}
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -173,7 +175,8 @@ def test_classifiers_give_the_same_in_onnxruntime_and_under_torch_export(name, t
 
 @pytest.mark.parametrize("method", RIVALS)
 def test_networks_and_trees_of_rivals_give_the_same(method, tmp_path):
-    model = BaselineClassifier(method=method, random_state=0).fit(np.abs(X), Y)
+    rival = known_rivals()[method](**FEW_TREES.get(method, {}))
+    model = BaselineClassifier(method=rival, random_state=0).fit(np.abs(X), Y)
     check_equal(model, tmp_path / "model.onnx", np.abs(new_rows()), within=1e-11)
 
 

@@ -657,7 +657,7 @@ def test_killed_at_random_moments(rivals, table, tmp_path):
         for number in range(10**6):
             save_estimator(rivals[number % 2], tmp_path)
 
-    for _ in range(30):
+    for _ in range(12):
         child = in_child(keep_saving)
         time.sleep(rng.uniform(0, 4 * one_save))
         os.kill(child, signal.SIGKILL)

@@ -46,7 +46,8 @@ def draw_classes(
     else:
         colours = {index: MINORITY if is_rare else GREY for index, is_rare in enumerate(rare)}
     shown = [colours[index] for index in points.real_y.tolist()]
-    axes.scatter(*points.real.T, s=8, color=shown, alpha=0.7, linewidths=0, rasterized=True)
+    x, y = points.real.T
+    axes.scatter(x, y, s=8, color=shown, alpha=0.7, linewidths=0, rasterized=True)
     if len(points.synthetic):
         shown = [colours[index] for index in points.synthetic_y.tolist()]
         x, y = points.synthetic.T
