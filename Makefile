@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-stamp
 
-# Processes that the tests are spread over, and further arguments to pytest, for instance
+# Processes that the tests are spread over, file by file, so that what the tests of a file share is made once; and further
+# arguments to pytest, for instance
 #   make test PYTEST_ARGS="-m 'not slow'"
 WORKERS ?= 2
 PYTEST_ARGS ?=
@@ -42,13 +43,13 @@ demo: setup ## run the demonstration
 	$(BIN)/ecrt demo
 
 test: setup ## run the tests of the library
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 test-paper: setup ## run the tests of the paper's programme, in paper/
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS) paper
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS) paper
 
 test-floor: $(FLOOR)/.setup-stamp ## run the quick tests on the lowest versions that pyproject.toml allows, in .venv-floor
-	$(ONE_THREAD) $(FLOOR)/bin/python -m pytest -n $(WORKERS) -p no:cacheprovider -m 'not slow' $(FLOOR_TESTS)
+	$(ONE_THREAD) $(FLOOR)/bin/python -m pytest -n $(WORKERS) --dist loadfile -p no:cacheprovider -m 'not slow' $(FLOOR_TESTS)
 
 # All at their floors but torch, of which constraints.txt names the build: older ones bring gigabytes of CUDA along. So
 # the floor of torch itself is not tested here. The tools of the tests are those of constraints.txt, too. MLflow is here

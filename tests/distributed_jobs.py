@@ -36,9 +36,9 @@ WIDE = np.hstack([X, np.sin(X), np.cos(X), X**2])
 
 IMAGES = np.random.default_rng(0).integers(0, 255, (90, 3, 6, 6)).astype(np.uint8)
 # Nothing that is drawn for single rows: each process draws that for its own.
-ENCODER = Encoder("mlp", epochs=9, batch_size=63, hidden=(32, 16), n_features=8, learn_from="all", dropout=0.0)
-FLOW = Flow(epochs=9, batch_size=63, hidden=(16, 16), n_restarts=1)
-HEAD = MLPHead(epochs=3, hidden=(32,), batch_size=63, dropout=0.0)
+ENCODER = Encoder("mlp", epochs=7, batch_size=63, hidden=(32, 16), n_features=8, learn_from="all", dropout=0.0)
+FLOW = Flow(epochs=7, batch_size=63, hidden=(16, 16), n_restarts=1)
+HEAD = MLPHead(epochs=2, hidden=(32,), batch_size=63, dropout=0.0)
 PLAIN = ECRTClassifier(demixing="linear", augmentation="none")
 FITS: dict[str, Callable[[], Any]] = {
     "encoder": lambda: ECRTClassifier(encoder=ENCODER, demixing="linear", head="linear"),
@@ -184,7 +184,8 @@ def curves() -> dict[str, Any]:
 
 def by_ranks(folder: Path) -> dict[str, Any]:
     """Curves, and what else the tests ask of two processes."""
-    answers: dict[str, Any] = {"curves": curves(), "whole": stopped_once(folder / "whole", None)}
+    answers: dict[str, Any] = {"resumed": stopped_once(folder, None), "whole": stopped_once(folder / "whole", None)}
+    answers["curves"] = curves()
     answers["terminated"] = terminated_once(folder / "terminated")
     answers["shared out"] = sorted(SHARED_OUT)
     with distributed.joined():
@@ -257,7 +258,7 @@ def stopped_once(
 
 
 def main(job: str, folder: Path) -> None:
-    found = by_ranks(folder) if job == "ranks" else stopped_once(folder, (1, 40) if job == "killed" else None)
+    found = by_ranks(folder) if job == "ranks" else stopped_once(folder, (1, 40))
     (folder / f"{job}-{distributed.rank()}.json").write_text(json.dumps(found))
 
 

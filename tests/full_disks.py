@@ -7,6 +7,7 @@ Run by ``tests/test_full_disks.py`` as root of a name space of its own, in which
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -19,10 +20,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from matplotlib.figure import Figure
+
 import ecrt
 from ecrt import checkpoints, disk
 from paper import __main__ as paper
-from stopping import QUICK, call, litter, make_sources, remember_diagnoses, snapshot, stable, start, wait
+from stopping import QUICK, blank_figure, call, litter, make_sources, remember_diagnoses, snapshot, stable, start, wait
 
 SHARES = (0.15, 0.5, 0.85)
 """Of what the result takes: so large is the disk."""
@@ -167,8 +170,11 @@ def check(name: str, task: Task, place: Path) -> None:
 
 def main() -> None:
     place = Path(sys.argv[1]).resolve() / "work"
+    Figure.savefig = blank_figure
     make_sources(place)
-    remember_diagnoses(place)
+    remember_diagnoses(place, ["a.csv"])
+    with contextlib.chdir(place):
+        call(["export", "model", "-o", "first.onnx"])  # here, so that all is imported before the first fork
     (place / "disk").mkdir()
     disk.LEAST_BYTES = 0  # or every command would be refused at once
     faults = []

@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,10 +101,10 @@ def make_sources(folder: Path) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def remember_diagnoses(sources: Path) -> None:
-    """Let ``diagnose`` take what it finds on the two tables from memory."""
+def remember_diagnoses(sources: Path, names: Sequence[str] = ("a.csv", "b.csv")) -> None:
+    """Let ``diagnose`` take what it finds on these tables from memory."""
     known = {}
-    for name in ("a.csv", "b.csv"):
+    for name in names:
         data, y = read_classes(sources / name, "kind")
         known[name] = runs.diagnose(data.X, y, trials=6, random_state=0, title=name)
 

@@ -20,6 +20,7 @@ from ecrt.errors import InputError, ModelFileError, TerminatedError
 from ecrt.estimators.base import _described
 from ecrt.estimators.saved import load
 from ecrt.io.model_files import sealed
+from ecrt.rivals.synthetic_rows import ConditionalGAN
 from ecrt.selection import PseudoMinority
 
 X, Y = make_classification(240, n_classes=4, n_informative=6, weights=[0.4, 0.3, 0.25, 0.05], random_state=0)
@@ -35,7 +36,7 @@ FITS = {
     "selection": lambda: ECRTClassifier(selection=PseudoMinority(trials=6), head=MLP),
     "transformer": lambda: ECRTTransformer(demixing=FLOW),
     "regressor": lambda: ECRTRegressor(demixing=FLOW, head=MLP),
-    "GAN": lambda: BaselineClassifier(method="cgan"),
+    "GAN": lambda: BaselineClassifier(method=ConditionalGAN(n_steps=80, width=16)),
     "deferred losses": lambda: BaselineClassifier(method="ldam-drw", encoder=Encoder("mlp", epochs=4)),
 }
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from ecrt.comparison import SHOWN, Comparison, MethodResult
-from ecrt.report import comparison_table, rich_table, verdict_text, write_comparison_page
+from ecrt.report import comparison_table, rich_table, verdict_text, write_page
 from ecrt.report.comparison import summarise_comparison
 from ecrt.report.pages import page_of
 from pages import Outline
@@ -182,7 +182,7 @@ def test_one_seed_two_classes_and_many_classes_have_a_page() -> None:
 
 
 def test_page_in_a_browser(browser: Any, tmp_path: Path) -> None:  # noqa: F811
-    browser.get(write_comparison_page(made(), tmp_path).as_uri())
+    browser.get(write_page(made(), tmp_path).as_uri())
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
     def shown(selector: str) -> list[bool]:

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import ecrt
 from ecrt.cli import app
-from ecrt.comparison import METHODS, Comparison, dask_cluster
+from ecrt.comparison import METHODS, Comparison
 from ecrt.comparison.methods import Method
 from ecrt.comparison.splits import make_splits
 from ecrt.disk import plain, read_json
@@ -373,21 +373,3 @@ def test_killed_command_goes_on_to_the_same_bytes(csv: Path, tmp_path: Path) -> 
     for folder in (killed, tmp_path / "whole"):
         assert CliRunner().invoke(app, [*words, str(folder)]).exit_code == 0
     assert (killed / "results.json").read_bytes() == (tmp_path / "whole" / "results.json").read_bytes()
-
-
-@pytest.mark.slow
-def test_a_local_dask_cluster_of_two_workers_gives_the_same_table(tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
-    X, y = made()
-    options = {"methods": ["weighted-logistic", "balanced-forest"], "seeds": 2, "trials": 2}
-    with pytest.warns(ECRTWarning):
-        ecrt.compare(X, y, **options, output=tmp_path / "here")
-    local = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-    with distributed.LocalCluster(**local) as cluster, distributed.Client(cluster) as client:
-        with dask_cluster(cluster.scheduler_address), pytest.warns(ECRTWarning):
-            ecrt.compare(X, y, **options, output=tmp_path / "there")
-        executed = client.run(lambda dask_worker: dask_worker.state.executed_count)
-    assert len(executed) == 2
-    assert sum(executed.values()) >= 4  # which worker takes a run is the scheduler's to say
-    here, there = ((tmp_path / name / "results.json").read_bytes() for name in ("here", "there"))
-    assert here == there

@@ -16,7 +16,7 @@ import ecrt
 from ecrt import ECRTClassifier, Encoder, InputError, Linear, Parametric, cli
 from ecrt.data import rare_feature_data
 from ecrt.diagnostics import MinorityGap
-from ecrt.report import diagnosis_table, recommendation_text, write_diagnosis_page
+from ecrt.report import diagnosis_table, recommendation_text, write_page
 from ecrt.report.pages import page_of
 from ecrt.runs import Diagnosis
 from ecrt.runs.config import read_classes
@@ -176,7 +176,7 @@ def test_a_page_without_answers_stands_too(found):
 
 def test_the_page_opens_without_complaints_and_fits_a_phone(found, tmp_path, browser):  # noqa: F811
     browser.get_log("browser")
-    browser.get(write_diagnosis_page(found, tmp_path).as_uri())
+    browser.get(write_page(found, tmp_path).as_uri())
     assert [entry["message"] for entry in browser.get_log("browser")] == []
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}

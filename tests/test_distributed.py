@@ -43,16 +43,20 @@ def torchrun(*words, check=True, processes=2):
     return ended
 
 
-def results(folder, job):
-    return [json.loads((folder / f"{job}-{rank}.json").read_text()) for rank in (0, 1)]
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A job that ended because one of its processes was killed, and its folder."""
+    folder = tmp_path_factory.mktemp("ranks")
+    return torchrun(JOBS, "killed", folder, check=False), folder
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    """What two processes found, on each of them."""
-    folder = tmp_path_factory.mktemp("ranks")
+def shared(killed):
+    """What two processes found afterwards, on each of them."""
+    folder = killed[1]
+    assert not list(folder.glob("*.json"))
     torchrun(JOBS, "ranks", folder)
-    return results(folder, "ranks")
+    return [json.loads((folder / f"ranks-{rank}.json").read_text()) for rank in (0, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -125,13 +129,10 @@ def test_processes_agree_or_are_told(shared):
 
 
 @pytest.mark.slow
-def test_a_killed_process_ends_the_job_which_then_goes_on(tmp_path, shared):
-    ended = torchrun(JOBS, "killed", tmp_path, check=False)
-    assert ended.returncode != 0
-    assert f"process 0: {LostProcessError('')}" in ended.stderr
-    assert not list(tmp_path.glob("*.json"))
-    torchrun(JOBS, "resumed", tmp_path)
-    whole, resumed = shared[0]["whole"], results(tmp_path, "resumed")
+def test_a_killed_process_ends_the_job_which_then_goes_on(killed, shared):
+    assert killed[0].returncode != 0
+    assert f"process 0: {LostProcessError('')}" in killed[0].stderr
+    whole, resumed = shared[0]["whole"], [one["resumed"] for one in shared]
     assert resumed[0] == resumed[1]
     assert resumed[0]["answers"] == whole["answers"]
     assert resumed[0]["steps"] <= whole["steps"] - 39
@@ -155,7 +156,7 @@ def test_the_command_under_torchrun(tmp_path):
     assert two.stdout.count("Model: ") == 1
     assert two.stderr.count("Fitting on all 300 rows.") == 1
     assert not (tmp_path / "kept").exists()
-    subprocess.run([sys.executable, *map(str, fit), "--output", str(tmp_path / "one")], check=True, capture_output=True)
+    assert CliRunner().invoke(app, [*map(str, fit[2:]), "--output", str(tmp_path / "one")]).exit_code == 0
     answers = [load(tmp_path / name / "model").predict_proba(table.drop(columns="y")) for name in ("one", "two")]
     np.testing.assert_allclose(*answers, rtol=0, atol=1e-5)
 

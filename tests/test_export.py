@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 import json
 import runpy
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import joblib
@@ -26,6 +28,7 @@ from ecrt.cli import app
 from ecrt.errors import InputError
 from ecrt.estimators.export import OPSET
 from ecrt.nn import CosineHead
+from ecrt.rivals import known_rivals
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: the extra onnx has it")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed: the extra onnx has it")
@@ -111,15 +114,21 @@ def decided(probabilities, within):
     return ordered[:, -1] - ordered[:, -2] > 2 * within
 
 
-def blend_of_all():
-    """Members of every kind, each with a weight of its own."""
+@cache
+def members_of_all():
+    """Members of every kind."""
     parts = [
         ("none", "linear"), ("linear", "gaussian"), ("linear", QUICK_MLP), (QUICK_FLOW, "linear"), ("none", "trees"),
         ("linear", "trees"),
     ]  # fmt: skip
-    fits = [ECRTClassifier(demixing=demixing, head=head, random_state=0).fit(X, Y) for demixing, head in parts]
+    return [ECRTClassifier(demixing=demixing, head=head, random_state=0).fit(X, Y) for demixing, head in parts]
+
+
+def blend_of_all():
+    """All of them together, each with a weight of its own."""
+    fits = members_of_all()
     weights = np.linspace(0.1, 0.4, len(fits))
-    together = fits[0]
+    together = deepcopy(fits[0])
     together.members_ = tuple(
         replace(fit.members_[0], weight=float(weight)) for fit, weight in zip(fits, weights, strict=True)
     )
@@ -156,6 +165,7 @@ CLASSIFIERS = {
 
 RIVALS = ("erm", "ldam-drw", "mixup", "lda", "gradient-boosting", "balanced-forest", "distribution-calibration",
           "tau-norm", "crt")  # fmt: skip
+FEW_TREES = {"gradient-boosting": {"max_iter": 20}, "balanced-forest": {"n_estimators": 20}}
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -165,7 +175,8 @@ def test_classifiers_give_the_same_in_onnxruntime_and_under_torch_export(name, t
 
 @pytest.mark.parametrize("method", RIVALS)
 def test_networks_and_trees_of_rivals_give_the_same(method, tmp_path):
-    model = BaselineClassifier(method=method, random_state=0).fit(np.abs(X), Y)
+    rival = known_rivals()[method](**FEW_TREES.get(method, {}))
+    model = BaselineClassifier(method=rival, random_state=0).fit(np.abs(X), Y)
     check_equal(model, tmp_path / "model.onnx", np.abs(new_rows()), within=1e-11)
 
 

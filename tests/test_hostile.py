@@ -33,9 +33,9 @@ def runs(tmp_path_factory):
 
 def test_crafted_folders_give_results_or_our_error(runs, tmp_path):
     with memory_limit(MEMORY):
-        found = try_crafted(runs, tmp_path / "work", every=13, longest=8.0)  # a busy machine counts more
+        found = try_crafted(runs, tmp_path / "work", every=26, longest=8.0)  # a busy machine counts more
     assert not found.faults
-    assert sum(found.outcomes.values()) > 80
+    assert sum(found.outcomes.values()) > 40
     assert any("refused, refused, refused" in outcome for outcome in found.outcomes)
     assert any("fine, fine, fine" in outcome for outcome in found.outcomes)
 

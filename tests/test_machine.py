@@ -301,5 +301,5 @@ def test_whatever_else_a_gpu_has_no_memory_for_is_one_error(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr("ecrt.stages.targets.View.scaled", full)
-    with pytest.raises(NotEnoughMemoryError, match=r"no memory for what this fit holds there.*device='cpu'"):
+    with pytest.raises(NotEnoughMemoryError, match=r"more GPU memory than there is.*device='cpu'"):
         ECRTClassifier(random_state=0).fit(X, Y)

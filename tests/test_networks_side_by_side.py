@@ -74,7 +74,7 @@ def test_heads_of_several_networks_fit_save_and_load(options, labels, tmp_path):
         if "mixup" in options:
             pytest.skip("mixup is for rows with one class")
         y = np.eye(3, dtype=int)[y] | (X > 2)
-    head = MLPHead(networks=4, hidden=(16,), epochs=200, **options)
+    head = MLPHead(networks=4, hidden=(16,), epochs=40, learning_rate=0.05, **options)
     clf = ECRTClassifier(demixing="none", augmentation="none", head=head, random_state=0).fit(X, y)
     again = ECRTClassifier(demixing="none", augmentation="none", head=head, random_state=0).fit(X, y)
     assert clf.predict_proba(X).tobytes() == again.predict_proba(X).tobytes()

@@ -657,7 +657,7 @@ def test_killed_at_random_moments(rivals, table, tmp_path):
         for number in range(10**6):
             save_estimator(rivals[number % 2], tmp_path)
 
-    for _ in range(30):
+    for _ in range(12):
         child = in_child(keep_saving)
         time.sleep(rng.uniform(0, 4 * one_save))
         os.kill(child, signal.SIGKILL)
@@ -720,11 +720,11 @@ def models(tmp_path_factory) -> list[Original]:
 @pytest.mark.slow
 def test_mutated_files_give_our_error_alone(models, tmp_path):
     with memory_limit(512 * 2**20):
-        found = try_many(models, tmp_path / "mutated", range(2000))
+        found = try_many(models, tmp_path / "mutated", range(600))
     assert found.faults == []
     assert found.slowest < 5
     refused = sum(times for outcome, times in found.outcomes.items() if outcome.endswith("refused"))
-    assert 1500 < refused < 1950  # most are refused; some changes, of a number say, make another model
+    assert 450 < refused < 585  # most are refused; some changes, of a number say, make another model
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 
 from ecrt import ECRTClassifier, ECRTRegressor, report
 from ecrt.disk import plain, read_arrays, read_json
-from ecrt.report import write_model_page
+from ecrt.report import write_page
 from ecrt.runs.config import Target
 from ecrt.runs.evaluation import measure_labels, measure_numbers
 
@@ -57,7 +57,7 @@ def test_what_is_written_is_read(kind, request, tmp_path):
 
 @pytest.mark.parametrize("kind", ["numbers", "labels"])
 def test_page_runs_nothing_and_loads_nothing(kind, request, tmp_path):
-    page = write_model_page(request.getfixturevalue(kind), tmp_path)
+    page = write_page(request.getfixturevalue(kind), tmp_path)
     text = page.read_text(encoding="utf-8")
     assert HOSTILE not in text
     assert text.count("<script>") == 1
@@ -70,7 +70,7 @@ def test_page_runs_nothing_and_loads_nothing(kind, request, tmp_path):
 
 
 def test_errors_by_region_are_those_of_the_rows(numbers, tmp_path):
-    text = write_model_page(numbers, tmp_path).read_text(encoding="utf-8")
+    text = write_page(numbers, tmp_path).read_text(encoding="utf-8")
     error = np.abs(numbers.arrays["predicted"] - numbers.arrays["y"])[:, 0]
     few = numbers.arrays["group"] == "few"
     assert 0 < few.sum() < len(few)
@@ -88,13 +88,13 @@ def test_several_targets_are_shown_one_by_one(tmp_path):
     Y = np.exp(X[:, :2])
     reg = ECRTRegressor(demixing="linear", head="linear", random_state=0).fit(X, Y)
     found = measure_numbers(reg, X, Target("regression", "", Y, ("width", "height")), title="")
-    text = write_model_page(found, tmp_path).read_text(encoding="utf-8")
+    text = write_page(found, tmp_path).read_text(encoding="utf-8")
     assert "A fitted ECRT regression" in text
     assert len(list((tmp_path / "plots").glob("predicted-*.svg"))) == 2
 
 
 def test_labels_never_seen_and_thresholds_are_named(labels, tmp_path):
-    text = write_model_page(labels, tmp_path).read_text(encoding="utf-8")
+    text = write_page(labels, tmp_path).read_text(encoding="utf-8")
     assert "Never seen in training, so never predicted: “absent”." in text
     assert labels.arrays["counts"][3] == 0
     assert not labels.arrays["predicted"][:, 3].any()
@@ -107,7 +107,7 @@ def test_labels_never_seen_and_thresholds_are_named(labels, tmp_path):
 @pytest.mark.parametrize("page", ["classes", "labels", "regression", "comparison", "diagnosis"])
 def test_a_page_is_a_module_and_a_template_with_all_words(page):
     room = Path(report.__file__).parent
-    assert "<h2>" in (room / "templates" / f"{page}.html").read_text(encoding="utf-8")
+    assert "call section(" in (room / "templates" / f"{page}.html").read_text(encoding="utf-8")
     tree = ast.parse((room / f"{page}.py").read_text(encoding="utf-8"))
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]

@@ -44,7 +44,14 @@ def cluster(n_workers: int = 2, allowed_failures: int = 3) -> Iterator[Any]:
 
     local = {"n_workers": n_workers, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     allowed = dask.config.set({"distributed.scheduler.allowed-failures": allowed_failures})
-    with allowed, distributed.LocalCluster(**local, silence_logs=50) as found, dask_cluster(found.scheduler_address):
+    with allowed, distributed.LocalCluster(**local, silence_logs=50) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def patient() -> Iterator[Any]:
+    """A cluster that may lose a task's worker many times."""
+    with cluster(allowed_failures=10) as found:
         yield found
 
 
@@ -64,15 +71,32 @@ def kill_workers(found: Any, folder: Path, times: int, kept: dict[Path, tuple[in
 
 
 @pytest.mark.slow
-def test_a_lost_worker_costs_one_trial_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_selection_on_a_cluster_is_the_same(patient: Any) -> None:
+    y = np.repeat(np.arange(11), [40] * 8 + [6] * 3)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(len(y), 5)) + rng.normal(size=(11, 5))[y]
+    clf = ECRTClassifier(selection=PseudoMinority(trials=12), head="linear", random_state=0)
+    alone = clf.fit(rows, y).predict_proba(rows)
+    fits = clf.selection_["fits"]
+    with dask_cluster(patient.scheduler_address):
+        together = clf.fit(rows, y).predict_proba(rows)
+    with patient.get_client() as client:
+        executed = client.run(lambda dask_worker: dask_worker.state.executed_count)
+    np.testing.assert_array_equal(together, alone)
+    assert clf.selection_["fits"] == fits
+    assert min(executed.values()) >= 2
+
+
+@pytest.mark.slow
+def test_a_lost_worker_costs_one_trial_and_changes_nothing(tmp_path: Path, patient: Any) -> None:
     options: dict[str, Any] = {"methods": ["weighted-logistic", "balanced-forest"], "seeds": 3, "trials": 4}
     ecrt.compare(X, Y, **options, output=tmp_path / "here")
     kept: dict[Path, tuple[int, int]] = {}
-    with cluster(allowed_failures=10) as found:
-        killer = threading.Thread(target=kill_workers, args=(found, tmp_path / "there", 4, kept))
-        killer.start()
+    killer = threading.Thread(target=kill_workers, args=(patient, tmp_path / "there", 2, kept))
+    killer.start()
+    with dask_cluster(patient.scheduler_address):
         ecrt.compare(X, Y, **options, output=tmp_path / "there")
-        killer.join()
+    killer.join()
     here, there = ((tmp_path / name / "results.json").read_bytes() for name in ("here", "there"))
     assert here == there
     after = trials_of(tmp_path / "there")
@@ -83,26 +107,9 @@ def test_a_lost_worker_costs_one_trial_and_changes_nothing(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_run_that_loses_every_worker_is_an_error_not_a_wait(tmp_path: Path) -> None:
     kept: dict[Path, tuple[int, int]] = {}
-    with cluster(n_workers=2, allowed_failures=0) as found:
+    with cluster(n_workers=1, allowed_failures=0) as found, dask_cluster(found.scheduler_address):
         killer = threading.Thread(target=kill_workers, args=(found, tmp_path, 1, kept))
         killer.start()
         with pytest.raises(InputError, match=r"lost with its worker several times.*ALLOWED_FAILURES"):
             ecrt.compare(X, Y, methods=["balanced-forest"], seeds=2, trials=4, output=tmp_path / "there")
         killer.join()
-
-
-@pytest.mark.slow
-def test_a_selection_on_a_cluster_is_the_same(tmp_path: Path) -> None:
-    y = np.repeat(np.arange(11), [40] * 8 + [6] * 3)
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(len(y), 5)) + rng.normal(size=(11, 5))[y]
-    clf = ECRTClassifier(selection=PseudoMinority(trials=12), head="linear", random_state=0)
-    alone = clf.fit(rows, y).predict_proba(rows)
-    fits = clf.selection_["fits"]
-    with cluster() as found:
-        together = clf.fit(rows, y).predict_proba(rows)
-        with found.get_client() as client:
-            executed = client.run(lambda dask_worker: dask_worker.state.executed_count)
-    np.testing.assert_array_equal(together, alone)
-    assert clf.selection_["fits"] == fits
-    assert min(executed.values()) >= 2

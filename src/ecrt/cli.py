@@ -232,13 +232,13 @@ def demo(output: KeptFolder = Path("ecrt-demo"), jobs: Jobs = None) -> None:
     import joblib
 
     from ecrt.disk import write_bytes
-    from ecrt.report import toy_png, write_comparison_page
+    from ecrt.report import toy_png, write_page
     from ecrt.runs.demo import compare_digits, toy_points
     from ecrt.training import BarProgress
 
     with BarProgress() as progress:
         found = compare_digits(output, jobs=jobs or joblib.cpu_count(), progress=progress)
-    page, picture = write_comparison_page(found, output), output / "sources.png"
+    page, picture = write_page(found, output), output / "sources.png"
     if not picture.exists():
         write_bytes(picture, toy_png(**toy_points()))
     _print_comparison(found)
@@ -306,7 +306,7 @@ def fit(
     """Fit a model on a file; write it, its figures and a report to a folder."""
     from ecrt.checkpoints import forget
     from ecrt.distributed import joined, launched
-    from ecrt.report import write_model_page
+    from ecrt.report import write_page
     from ecrt.runs.config import read_config, read_costs, read_prior
     from ecrt.runs.model_folder import fit_file, open_output, publish_run
     from ecrt.runs.streamed import fit_rows, is_streamed
@@ -351,7 +351,7 @@ def fit(
         if found is not None:
             _print_metrics(found)
             following = "" if interrupted else _next_command(file, output, found, chosen)
-            write_model_page(found, new.path, next_command=following)
+            write_page(found, new.path, next_command=following)
         place = publish_run(new, interrupted=bool(interrupted))
         if checkpoint is not None and not interrupted and not process_number():
             forget(checkpoint)
@@ -436,7 +436,7 @@ def evaluate(
     allow_unreadable: AllowUnreadable = False,
 ) -> None:
     """Measure a model on labelled data it has not seen."""
-    from ecrt.report import write_model_page
+    from ecrt.report import write_page
     from ecrt.runs.model_folder import open_report, publish_run
 
     with nullcontext() if output is None else open_report(output, "metrics.json") as new:
@@ -446,7 +446,7 @@ def evaluate(
         _print_metrics(found)
         if new is not None:
             found.write(new.path)
-            write_model_page(found, new.path)
+            write_page(found, new.path)
             publish_run(new)
             tell(f"Figures: {output / 'report.html' if output else ''}")
 
@@ -487,7 +487,7 @@ def compare(
     import joblib
 
     from ecrt.comparison import compare, dask_cluster
-    from ecrt.report import write_comparison_page
+    from ecrt.report import write_page
     from ecrt.runs.config import read_classes
     from ecrt.training import BarProgress
 
@@ -506,7 +506,7 @@ def compare(
         "fit", file, target=target, method=_recommended(found), ids=ids, drop=[*(drop or []), *aside],
         encoding=encoding, decimal=decimal, na=na, types=types, class_prior="training" if prior == "training" else None,
     )  # fmt: skip
-    tell(f"Report: {write_comparison_page(found, output, next_command=following)}")
+    tell(f"Report: {write_page(found, output, next_command=following)}")
     tell(f"Next: {following}")
 
 
@@ -526,7 +526,7 @@ def diagnose(
     output: NewFolder = Path("ecrt-diagnosis"),
 ) -> None:
     """Find out whether transfer helps on a table, by how much, and why."""
-    from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_diagnosis_page
+    from ecrt.report import diagnosis_table, recommendation_text, rich_table, write_page
     from ecrt.runs import diagnose
     from ecrt.runs.config import read_classes, warn_of_copies
     from ecrt.runs.model_folder import open_report, publish_run
@@ -546,7 +546,8 @@ def diagnose(
             "fit", file, target=target, method="logit-adjusted" if found.recommendation == "do not use" else None,
             ids=ids, drop=[*(drop or []), *aside], encoding=encoding, decimal=decimal, na=na, types=types,
         )  # fmt: skip
-        write_diagnosis_page(found, new.path, next_command=following)
+        found.write(new.path)
+        write_page(found, new.path, next_command=following)
         publish_run(new)
     tell(f"Report: {output / 'report.html'}")
     tell(f"Next: {following}")

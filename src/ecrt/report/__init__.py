@@ -2,9 +2,9 @@
 
 from ecrt.report.comparison import comparison_table, verdict_text
 from ecrt.report.diagnosis import diagnosis_table, recommendation_text
-from ecrt.report.drawing import toy_png
-from ecrt.report.pages import write_comparison_page, write_diagnosis_page, write_model_page
+from ecrt.report.pages import write_page
 from ecrt.report.rendering import rich_table, summary_table
+from ecrt.report.sources import toy_png
 
 __all__ = [
     "comparison_table",
@@ -14,7 +14,5 @@ __all__ = [
     "summary_table",
     "toy_png",
     "verdict_text",
-    "write_comparison_page",
-    "write_diagnosis_page",
-    "write_model_page",
+    "write_page",
 ]

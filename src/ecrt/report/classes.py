@@ -1,7 +1,4 @@
-"""The page of a classifier: how good it is under each prior, where it fails, and what its sources are worth.
-
-Findings are codes with the numbers behind them.
-"""
+"""The page of a classifier: how good it is under each prior, where it fails, and what its sources are worth."""
 
 from __future__ import annotations
 
@@ -12,19 +9,17 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
-from scipy.stats import binom, binomtest
-from scipy.stats import t as student_t
+from scipy.stats import binomtest
 from sklearn.metrics import confusion_matrix
 
-from ecrt.arrays import Array, Labels, Mask
-from ecrt.diagnostics import SourceMap
+from ecrt.arrays import Array, Labels
 from ecrt.metrics import PRIORS, class_scores, confused_pairs, frequency_group, reliability_bins
 from ecrt.report import drawing
 from ecrt.report.drawing import DOTTED, GREY, INK, MINORITY, OTHERS, SMALL, svg
 from ecrt.report.rendering import Plots, column_table, counted, short_label
-from ecrt.report.sources import Bounds, draw_classes
-from ecrt.runs.diagnosis import Answer, Finding, theory_finding
+from ecrt.report.sources import drawn_classes, source_panels
 from ecrt.runs.evaluation import Evaluation
+from ecrt.runs.findings import chance_correlation, source_findings
 from ecrt.training import History
 
 MOST_MATRIX_CLASSES, MOST_NUMBERED = 30, 12
@@ -33,15 +28,7 @@ MOST_MATRIX_CLASSES, MOST_NUMBERED = 30, 12
 MOST_ROWS = 500
 """Classes in a table."""
 
-MOST_RARE_PANELS, MOST_CURVES = 5, 6
-BY_CHANCE = 0.05
-"""How often independent sources are called dependent."""
-
-STRONG, COPIES = 0.3, 0.95
-"""Correlations from which sources depend on each other by more than a blemish, and are copies of each other."""
-
-BLIND = 0.6
-"""Where chance alone reaches such a correlation, few samples say nothing about independence."""
+MOST_CURVES = 6
 
 
 def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
@@ -50,7 +37,7 @@ def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
     tested = np.bincount(y[y >= 0], minlength=len(classes["labels"]))
     of_transfer: dict[str, Any] = {"findings": {}} if "method" in model else {
         "n_shown": len(drawn_classes(evaluation)),
-        "findings": findings(evaluation),
+        "findings": source_findings(classes, model),
         "chance": [chance_correlation(int(n), model["n_sources"]) for n in classes["n_examples"][:MOST_ROWS]],
     }  # fmt: skip
     return (
@@ -68,13 +55,6 @@ def summarise_classes(evaluation: Evaluation) -> dict[str, Any]:
             "views": [_view(evaluation, prior) for prior in PRIORS],
         }
     )
-
-
-def drawn_classes(evaluation: Evaluation) -> Labels:
-    """Classes with synthetic samples that get their own panel: those with the fewest training samples."""
-    drawn = np.unique(evaluation.arrays["synthetic_y"])
-    order = np.argsort(evaluation.arrays["counts"][drawn], kind="stable")
-    return np.sort(drawn[order[:MOST_RARE_PANELS]])
 
 
 def frequency_bands(counts: Labels, most: int = 6) -> Labels:
@@ -124,75 +104,6 @@ def _view(evaluation: Evaluation, prior: str) -> dict[str, Any]:
         "pairs": pairs,
         "overconfidence": float(evaluation.under(prior, "confidence")[known].mean() - (predicted == y)[known].mean()),
     }  # fmt: skip
-
-
-# --- findings ------------------------------------------------------------------------------------------------------
-
-
-def chance_correlation(n_samples: int, n_sources: int) -> float:
-    """What the largest correlation among independent Gaussian sources stays below in 95 of 100 samples.
-
-    >>> round(chance_correlation(100, 2), 3)
-    0.197
-    """
-    pairs = n_sources * (n_sources - 1) / 2
-    if n_samples < 3 or pairs < 1:
-        return 1.0
-    level = 1 - (1 - BY_CHANCE) ** (1 / pairs)
-    t = float(student_t.ppf(1 - level / 2, n_samples - 2))
-    return t / float(np.sqrt(n_samples - 2 + t**2))
-
-
-def findings(evaluation: Evaluation) -> dict[str, Finding]:
-    """All findings, the most telling first."""
-    seen, model = evaluation.arrays["demixed_on"], evaluation.facts
-    found = {"independence-unseen": _independence(evaluation, ~seen)} if (~seen).any() else {}
-    found["independence-seen"] = _independence(evaluation, seen)
-    if (~seen).any():
-        found["likelihood"] = _likelihood(evaluation, seen)
-    error = model["round_trip_error"]
-    back: Answer = "yes" if error <= 1e-3 else "partly" if error <= 0.05 else "no"
-    n_classes = int(seen.sum())
-    return found | {
-        "round-trip": Finding(back, {"error": error}),
-        "theory": theory_finding(
-            model["n_sources"], n_classes, model["enough_classes"], model["smallest_singular_value"]
-        ),
-    }
-
-
-def _independence(evaluation: Evaluation, mask: Mask) -> Finding:
-    classes, n_sources = evaluation.arrays, evaluation.facts["n_sources"]
-    rows = np.flatnonzero(mask & np.isfinite(classes["max_correlation"]))
-    numbers: dict[str, Any] = {"n_sources": n_sources, "n_classes": int(mask.sum()), "measured": len(rows)}
-    if n_sources < 2:
-        return Finding("yes", numbers, because="one source")
-    if len(rows) == 0:
-        return Finding("cannot tell", numbers, because="no samples")
-    value = classes["max_correlation"][rows]
-    chance = np.array([chance_correlation(int(n), n_sources) for n in classes["n_examples"][rows]])
-    beyond, strong = int((value > chance).sum()), int(((value > chance) & (value >= STRONG)).sum())
-    numbers |= {
-        "correlation": float(np.median(value)), "chance": float(np.median(chance)), "beyond": beyond,
-        "copies": bool(np.median(value) > COPIES), "samples": float(np.median(classes["n_examples"][rows])),
-    }  # fmt: skip
-    if binom.sf(beyond - 1, len(rows), BY_CHANCE) >= BY_CHANCE:
-        if np.median(chance) > BLIND:
-            return Finding("cannot tell", numbers, because="few samples")
-        return Finding("yes", numbers)
-    return Finding("partly" if strong <= 0.25 * len(rows) else "no", numbers)
-
-
-def _likelihood(evaluation: Evaluation, seen: Mask) -> Finding:
-    value = evaluation.arrays["log_likelihood"]
-    known = np.isfinite(value)
-    if not (seen & known).any() or not (~seen & known).any():
-        return Finding("cannot tell")
-    here, there = float(np.median(value[seen & known])), float(np.median(value[~seen & known]))
-    gap = (here - there) / evaluation.facts["n_sources"]
-    return Finding(
-        "yes" if gap < 0.5 else "partly" if gap < 2 else "no", {"seen": here, "unseen": there, "lower_by": gap}
-    )
 
 
 # --- figures -------------------------------------------------------------------------------------------------------
@@ -308,54 +219,6 @@ def _reliability(upper: Axes, lower: Axes, evaluation: Evaluation, prior: str) -
     lower.yaxis.set_major_locator(MaxNLocator(2, integer=True))
     lower.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     lower.set(xlabel="confidence: probability of the predicted class", ylabel="rows")
-
-
-def source_panels(evaluation: Evaluation) -> list[str]:
-    """Test rows of all classes, then for some rare classes their test rows and their synthetic samples."""
-    of = evaluation.arrays
-    real, synthetic = (_two_columns(part) for part in (of["real"], of["synthetic"]))
-    bounds = drawing.limits(np.concatenate([real, synthetic]))
-    x, y, *_ = [f"source {column + 1}" for column in of["sources"]] + ["spread at random, no meaning"]
-    panels = [svg(_all_sources, "sources", evaluation, real, bounds, (x, y))]
-    if "map" in of:
-        components = ("first principal component", "second principal component")
-        panels.append(svg(_all_sources, "map", evaluation, of["map"], drawing.limits(of["map"]), components))
-    around: dict[str, Any] = {"low": bounds[0], "high": bounds[1], "xlabel": x, "ylabel": y}
-    for index in drawn_classes(evaluation).tolist():
-        drawn = synthetic[of["synthetic_y"] == index]
-        panels.append(svg(_class_sources, f"sources{index}", evaluation, real, drawn, index, around))
-    return panels
-
-
-def _all_sources(axes: Axes, evaluation: Evaluation, real: Array, bounds: Bounds, names: tuple[str, str]) -> None:
-    of = evaluation.arrays
-    points = SourceMap(real, of["real_y"], real[:0], of["real_y"][:0], names)
-    named = draw_classes(axes, points, of["labels"], of["minority"], of["counts"], bounds, "All classes, test rows")
-    words = "each name stands at the middle of its class" if named else "red: rare classes"
-    axes.text(0.5, -0.23, words, transform=axes.transAxes, ha="center", fontsize=9)
-
-
-def _class_sources(
-    axes: Axes, evaluation: Evaluation, real: Array, drawn: Array, index: int, around: dict[str, Any]
-) -> None:
-    mine = evaluation.arrays["real_y"] == index
-    shown: list[tuple[Array, str, dict[str, Any]]] = [
-        (real[~mine], "other classes", {"s": 6, "color": GREY, "alpha": 0.3, "linewidths": 0}),
-        (drawn, "synthetic", {"s": 12, "color": OTHERS, "alpha": 0.7, "linewidths": 0}),
-        (real[mine], "real, test", {"s": 20, "color": MINORITY, "marker": "x", "linewidths": 1.2}),
-    ]
-    for points, label, style in shown:
-        axes.scatter(points[:, 0], points[:, 1], label=label, rasterized=True, **style)
-    name = short_label(str(evaluation.arrays["labels"][index]), 20)
-    drawing.frame(axes, **around, title=f"{name}: {evaluation.arrays['counts'][index]} in training")
-    drawing.legend_below(axes)
-
-
-def _two_columns(points: Array) -> Array:
-    """One source alone is spread out at random, so that points do not hide each other."""
-    if points.shape[1] == 2:
-        return points
-    return np.column_stack([points[:, 0], np.random.default_rng(0).uniform(size=len(points))])
 
 
 def curve_panels(evaluation: Evaluation) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
+from ecrt.arrays import Array
 from ecrt.diagnostics import Gaussianity, Memorisation, UniqueFeature
 from ecrt.report import drawing
 from ecrt.report.drawing import DOTTED, GREY, MINORITY, OTHERS, PALETTE, svg
@@ -85,20 +86,17 @@ def _memorisation(axes: Axes, result: Memorisation) -> None:
     """Distances from class means of rows seen in training and of others."""
     top = float(np.quantile(np.concatenate([result.seen, result.held_out]), 0.99))
     bins = np.linspace(0, max(top, 1e-9), 40)
-    _outline(axes, result.seen, bins, GREY, "seen by the encoder")
-    _outline(axes, result.held_out, bins, OTHERS, "not seen")
-    axes.set(yticks=[], xlabel="Squared distance from the class mean (seen: mean 1)")
-    drawing.legend_below(axes)
+    groups = ((result.seen, GREY, "seen by the encoder"), (result.held_out, OTHERS, "not seen"))
+    _outlines(axes, groups, bins, "Squared distance from the class mean (seen: mean 1)")
 
 
 def _projections(axes: Axes, result: UniqueFeature) -> None:
     """Rows along the direction in which rare classes vary most, class means taken off."""
     edge = float(np.quantile(np.abs(result.projections), 0.995))
-    bins = np.linspace(-edge, edge, 50)
-    _outline(axes, result.projections[~result.minority], bins, OTHERS, "frequent classes")
-    _outline(axes, result.projections[result.minority], bins, MINORITY, "rare classes")
-    axes.set(yticks=[], xlabel="Deviation from the class mean, sd of frequent classes")
-    drawing.legend_below(axes)
+    rare = result.minority
+    groups = ((~rare, OTHERS, "frequent classes"), (rare, MINORITY, "rare classes"))
+    shown = [(result.projections[mask], colour, label) for mask, colour, label in groups]
+    _outlines(axes, shown, np.linspace(-edge, edge, 50), "Deviation from the class mean, sd of frequent classes")
 
 
 def _chance(axes: Axes, result: UniqueFeature) -> None:
@@ -110,6 +108,9 @@ def _chance(axes: Axes, result: UniqueFeature) -> None:
     drawing.legend_below(axes)
 
 
-def _outline(axes: Axes, values: NDArray[np.float64], bins: NDArray[np.float64], colour: str, label: str) -> None:
-    axes.hist(values, bins=list(bins), density=True, histtype="stepfilled", color=colour, alpha=0.35)
-    axes.hist(values, bins=list(bins), density=True, histtype="step", color=colour, linewidth=1.6, label=label)
+def _outlines(axes: Axes, groups: Sequence[tuple[Array, str, str]], bins: Array, xlabel: str) -> None:
+    for values, colour, label in groups:
+        axes.hist(values, bins=list(bins), density=True, histtype="stepfilled", color=colour, alpha=0.35)
+        axes.hist(values, bins=list(bins), density=True, histtype="step", color=colour, linewidth=1.6, label=label)
+    axes.set(yticks=[], xlabel=xlabel)
+    drawing.legend_below(axes)

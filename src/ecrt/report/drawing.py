@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -118,18 +118,6 @@ def name_lines(axes: Axes, names: Sequence[str], **style: Any) -> list[int]:
     return lines
 
 
-def class_cloud(axes: Axes, points: Array, y: NDArray[np.int64], colours: Mapping[int, str]) -> None:
-    """Points in the colours of their classes."""
-    shown = [colours[label] for label in y.tolist()]
-    axes.scatter(points[:, 0], points[:, 1], s=8, color=shown, alpha=0.7, linewidths=0, rasterized=True)
-
-
-def frame(axes: Axes, low: Array, high: Array, **texts: str) -> None:
-    """Bounds of both axes, and the title and labels of a scatter; a title may be a label of the user's."""
-    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=texts["xlabel"], ylabel=texts["ylabel"])
-    axes.set_title(texts["title"], parse_math=False)
-
-
 def scatter_groups(axes: Axes, x: NDArray[Any], y: Array, groups: Iterable[tuple[Any, str, str]], **style: Any) -> None:
     """Dots of groups, given as a mask, a colour and a name; empty ones are left out."""
     for mask, colour, name in groups:
@@ -203,34 +191,3 @@ def place_labels(
                     parse_math=False, annotation_clip=False, **style,
                 )  # fmt: skip
                 break
-
-
-def toy_png(z: Array, s: Array, y: NDArray[np.int64], *, rare: int, train: Array, synthetic: Array) -> bytes:
-    """Features, recovered sources, and the rare class with its synthetic samples, side by side on white.
-
-    Parameters
-    ----------
-    z, s, y : features, recovered sources and labels of some test rows.
-    rare : the rare class.
-    train, synthetic : sources of its training samples, and of samples drawn from them.
-    """
-    with mpl.rc_context(STYLE | inked("#222222")):
-        figure = Figure(figsize=(11.4, 3.7), layout="constrained", facecolor="white")
-        *clouds, right = figure.subplots(1, 3)
-        shown = ((z, "Features", "z"), (s, "Recovered sources", "s"))
-        for axes, (points, title, symbol) in zip(clouds, shown, strict=True):
-            class_cloud(axes, points, y, dict(enumerate(PALETTE)))
-            for label in np.unique(y).tolist():
-                middle = tuple(np.median(points[y == label], axis=0))
-                axes.annotate(str(label), middle, ha="center", va="center", fontsize=11, **NAME)
-            frame(axes, *limits(points), title=title, xlabel=f"{symbol}₁", ylabel=f"{symbol}₂")
-        test = s[y == rare]
-        right.scatter(*test.T, s=10, color=GREY, alpha=0.6, linewidths=0, label="test, not used")
-        right.scatter(*synthetic.T, s=10, color=OTHERS, alpha=0.75, linewidths=0, label="synthetic")
-        right.scatter(*train.T, s=22, color=MINORITY, marker="x", linewidths=1.3, label="training")
-        bounds = limits(np.concatenate([test, train]))
-        frame(right, *bounds, title="Minority class: real and synthetic", xlabel="s₁", ylabel="s₂")
-        legend_below(right)
-        file = io.BytesIO()
-        figure.savefig(file, format="png", dpi=90, metadata={"Software": None})
-    return file.getvalue()

@@ -16,41 +16,30 @@ from ecrt.report.rendering import Plots, fill
 from ecrt.runs.diagnosis import Diagnosis
 from ecrt.runs.evaluation import Evaluation
 
+Found = Evaluation | Comparison | Diagnosis
 
-def write_model_page(found: Evaluation, folder: str | Path, *, next_command: str = "") -> Path:
-    """Write ``report.html``, and its figures to ``plots``, to a folder; gives the path of the page.
 
-    ``next_command`` is what to type next, here and on the other pages; none is shown if it is empty.
+def write_page(found: Found, folder: str | Path, *, next_command: str = "") -> Path:
+    """Write ``report.html`` to a folder, and figures of a model to ``plots`` beside it; gives the path of the page.
+
+    ``next_command`` is what to type next; none is shown if it is empty.
     """
-    plots = Path(folder) / "plots"
-    plots.mkdir(parents=True, exist_ok=True)
-    path, figures = _write(found, plots.parent, next_command)
-    for old in plots.glob("*.svg"):
-        old.unlink()
-    for name, panels in figures.items():
-        for number, panel in enumerate(panels, start=1):
-            file = plots / (f"{name}-{number}.svg" if len(panels) > 1 else f"{name}.svg")
-            write_text(file, panel + "\n", errors="xmlcharrefreplace")
-    return path
+    text, figures = page_of(found, next_command)
+    page, plots = Path(folder) / "report.html", Path(folder) / "plots"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_text(page, text, errors="xmlcharrefreplace")
+    if isinstance(found, Evaluation):
+        plots.mkdir(exist_ok=True)
+        for old in plots.glob("*.svg"):
+            old.unlink()
+        for name, panels in figures.items():
+            for number, panel in enumerate(panels, start=1):
+                file = plots / (f"{name}-{number}.svg" if len(panels) > 1 else f"{name}.svg")
+                write_text(file, panel + "\n", errors="xmlcharrefreplace")
+    return page
 
 
-def write_comparison_page(found: Comparison, folder: str | Path, *, next_command: str = "") -> Path:
-    """Write ``report.html`` to a folder; gives its path."""
-    return _write(found, Path(folder), next_command)[0]
-
-
-def write_diagnosis_page(found: Diagnosis, folder: str | Path, *, next_command: str = "") -> Path:
-    """Write ``report.html`` and ``diagnosis.json`` to a folder; gives the path of the page."""
-    return _write(found, found.write(folder).parent, next_command)[0]
-
-
-def _write(found: Evaluation | Comparison | Diagnosis, folder: Path, next_command: str) -> tuple[Path, Plots]:
-    text, plots = page_of(found, next_command)
-    write_text(folder / "report.html", text, errors="xmlcharrefreplace")
-    return folder / "report.html", plots
-
-
-def page_of(found: Evaluation | Comparison | Diagnosis, next_command: str = "") -> tuple[str, Plots]:
+def page_of(found: Found, next_command: str = "") -> tuple[str, Plots]:
     """The page of results of any kind, as text, and its figures."""
     summary: dict[str, Any]
     match found:

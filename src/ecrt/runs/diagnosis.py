@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +37,7 @@ from ecrt.errors import InputError, hide_warnings
 from ecrt.estimators import ECRTClassifier, ECRTTransformer
 from ecrt.estimators.inputs import in_pandas
 from ecrt.metrics import LEVEL, nll_per_sample
+from ecrt.runs.findings import Answer, Finding, theory_finding
 from ecrt.selection import PLAIN, PseudoMinority, Selection
 from ecrt.stages import sources_of
 from ecrt.training import BarProgress, Progress
@@ -56,39 +57,7 @@ HEAD_SPLITS = 3
 MOST_ROWS = 8000
 """Rows of frequent classes, all together, that refits and comparisons of heads learn from."""
 
-Answer = Literal["yes", "partly", "no", "cannot tell"]
 Recommendation = Literal["use", "use with care", "do not use"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The answer to one question.
-
-    Attributes
-    ----------
-    answer : in one word.
-    numbers : that it rests on, by name.
-    harmless : whether the answer, even a no, is no cause for worry.
-    because : which case it is, where an answer has several; empty for the usual one.
-    """
-
-    answer: Answer
-    numbers: dict[str, Any] = field(default_factory=dict)
-    harmless: bool = False
-    because: str = ""
-
-
-def theory_finding(n_sources: int, n_classes: int, enough_classes: bool, smallest_singular_value: float) -> Finding:
-    """Whether the conditions of the identification theorem hold: 2 q + 1 classes for q sources, that differ enough."""
-    numbers = {
-        "n_sources": n_sources, "needed": 2 * n_sources + 1, "n_classes": n_classes,
-        "most_sources": (n_classes - 1) // 2, "smallest_singular_value": smallest_singular_value,
-    }  # fmt: skip
-    if not enough_classes:
-        return Finding("no", numbers, harmless=True, because="few classes")
-    if smallest_singular_value > 0:
-        return Finding("yes", numbers)
-    return Finding("no", numbers, harmless=True, because="shared prior")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,11 +1,7 @@
 "use strict";
 document.documentElement.classList.add("js");
 
-function keyOf(row, column) {
-  const cell = row.cells[column];
-  if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
-  return cell.textContent.trim();
-}
+const keyOf = (cell) => (cell.dataset.value === undefined ? cell.textContent.trim() : Number(cell.dataset.value));
 
 function compare(a, b, direction) {
   if (typeof a === "number" && typeof b === "number") {
@@ -28,7 +24,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
       heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
       const rows = [...table.tBodies[0].rows];
-      rows.sort((a, b) => compare(keyOf(a, column), keyOf(b, column), up ? 1 : -1));
+      rows.sort((a, b) => compare(keyOf(a.cells[column]), keyOf(b.cells[column]), up ? 1 : -1));
       table.tBodies[0].append(...rows);
     });
   });
