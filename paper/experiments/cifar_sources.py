@@ -81,8 +81,13 @@ WITH_FLOW, FLOW_SOURCES = "ECRT with a flow", 32
 CHANGED: dict[str, tuple[int, Row]] = {
     "paper, 128 features": (128, ADAM),
     "paper, encoder by SGD": (PAPER_FEATURES, SGD),
+    "paper, SGD, unseen images": (PAPER_FEATURES, SGD),
+    "paper, SGD, mixup, unseen images": (PAPER_FEATURES, SGD | MIXUP),
+    "paper, SGD, mixup, 128 features, unseen images": (128, SGD | MIXUP),
 }
-"""Encoders on the majority that differ from the paper's in one thing: features, and how they are trained."""
+"""Encoders on the majority that differ from the paper's in features, and in how they are trained: the first two in one
+thing, the others in one thing more each. Those with unseen images have runs on these, too."""
+UNSEEN = ", on images that the encoder has not seen"
 LOSSES = {"erm": "cross-entropy", "weighted": "weighted", "focal": "focal", "ldam": "ldam"}
 IN_NETWORK = {name: LOSSES.get(str(options["method"])) for name, options in PAPER_RIVALS.items()}
 """The loss that a rival trains encoder and decoder with; none for those that act on the features of ERM."""
@@ -164,9 +169,10 @@ def _in_paper_network(encoder: str, data: ImageSplit, seed: int, width: int, epo
     if encoder in IN_NETWORK:
         return {"runs": runs}
     runs |= _paper(z, z_test, data, slice(None), seed, epochs)
-    if encoder == "paper":
-        unseen = _paper(z, z_test, data, encoded.unseen, seed, epochs, priors=("per-class",), steps=False)
-        runs |= {f"{name}, on images that the encoder has not seen": run for name, run in unseen.items()}
+    if encoder == "paper" or encoder.endswith("unseen images"):
+        steps = encoder != "paper"
+        unseen = _paper(z, z_test, data, encoded.unseen, seed, epochs, priors=("per-class",), steps=steps)
+        runs |= {name + UNSEEN: run for name, run in unseen.items()}
     return {"runs": runs}
 
 
