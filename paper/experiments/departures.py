@@ -1,4 +1,4 @@
-"""What further departures from the paper are worth, taken back one at a time, in whole fits where that is where they act.
+"""What further departures from the paper are worth, taken back one at a time, most of them in whole fits.
 
 Four parts: learning rates, of flow and MLP, on the data of the ablations; a flow that held-out rows may weigh against
 linear de-mixing; how an encoder of a table is made, on digits of which five have ten rows; and what is done for rare
