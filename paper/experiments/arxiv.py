@@ -218,9 +218,12 @@ def _fitted(method: str, X: NDArray[Any], y: NDArray[Any], seed: int, *, trial: 
     if method in RIVALS:
         parts = parts_of({name: value for name, value in options.items() if name != "epsilon"})
         if method == VAT:
-            parts = {"head": heads.VAT(epsilon=options["epsilon"]).head(parts["head"])}
+            parts |= {
+                "head": heads.VAT(epsilon=options["epsilon"]).head(parts["head"]),
+                "augmentation": NoAugmentation(),
+            }
         rows = ConditionalGAN(**GAN_OPTIONS).rows if method == GAN else None
-        return LabelRival(parts["head"], parts.get("augmentation"), rows, seed).fit(X, y)
+        return LabelRival(parts["head"], parts["augmentation"], rows, seed).fit(X, y)
     return ECRTClassifier(random_state=seed, **COMMON, **parts_of(options)).fit(X, y)
 
 
@@ -235,13 +238,14 @@ def _on_features(method: str, X: NDArray[Any], y: NDArray[Any], seed: int, epoch
     """One of ``ON_ITS_FEATURES``."""
     encoder = _network_rival(NETWORK_ERM, seed, epochs).fit(X, y)
     head: NetworkHead = encoder.get_params()["head"]
-    drawn, rows = Parametric(weight=TUNED[GAN]["weight"], n_synthetic=METHODS[GAN]["n_synthetic"]), None
+    drawn: Augmentation = Parametric(weight=TUNED[GAN]["weight"], n_synthetic=METHODS[GAN]["n_synthetic"])
+    rows: Rows | None = None
     if method.startswith("GAN"):
         rows = paper_gan("arxiv", n_steps=GAN_OPTIONS["n_steps"]).rows
     elif method.startswith("SMOTE"):
         rows = smote_rows
     else:
-        head, drawn = heads.VAT().head(head), None
+        head, drawn = heads.VAT().head(head), NoAugmentation()
     rival = LabelRival(head, drawn, rows, seed, encoder.transform)
     return rival.set_params(ON_ITS_FEATURES[method].get("class_prior", "balanced")).fit(X, y)
 
@@ -269,16 +273,16 @@ class LabelRival:
     Parameters
     ----------
     head : a network, as the rival trains it.
-    augmentation : what its synthetic rows weigh, and how many there are; ``None`` for none.
+    augmentation : what its synthetic rows weigh, and how many there are.
     rows : makes them, from features, a label of each, and the labels that are wanted.
     features : from inputs to features; ``None`` for the inputs themselves.
     """
 
     def __init__(
-        self, head: NetworkHead, augmentation: Augmentation | None, rows: Rows | None, seed: int,
+        self, head: NetworkHead, augmentation: Augmentation, rows: Rows | None, seed: int,
         features: Callable[[Array], Array] | None = None,
     ) -> None:  # fmt: skip
-        self.network, self.augmentation, self.rows, self.seed = head, augmentation or NoAugmentation(), rows, seed
+        self.network, self.augmentation, self.rows, self.seed = head, augmentation, rows, seed
         self.features = features or (lambda X: X.astype(np.float64))
         self.class_prior = "balanced"
 

@@ -331,8 +331,8 @@ def _network_rivals(runs: _PresetRuns) -> Row:
     runs.run("network_vat", plain, replace(usual, head=VAT().head(usual.head)))
     rng, gan = np.random.default_rng([runs.seed, 4]), paper_gan("mnist", n_steps=min(GAN_STEPS, runs.steps))
     session = Session(rng, the_device(), Progress())
-    runs.run("network_gan", plain, usual, runs.doubled(lambda *rows: gan.rows(*rows, session)))
-    runs.run("network_smote", plain, usual, runs.doubled(lambda *rows: between_neighbours(*rows, rng)))
+    runs.run("network_gan", plain, usual, runs.doubled(lambda z, y, wanted: gan.rows(z, y, wanted, session)))
+    runs.run("network_smote", plain, usual, runs.doubled(lambda z, y, wanted: between_neighbours(z, y, wanted, rng)))
     return runs.found
 
 

@@ -274,7 +274,9 @@ def _extreme(what: str, size: int, n_classes: int = 1000, preset: str = "ours") 
     return {"what": what, "preset": preset, "n_classes": n_classes, "n_per_class": size}
 
 
-def _on_extreme(label: str, metric: str, ours: Row | Less, theirs: Row | Less | float, **options: Any) -> Comparison:
+def _on_extreme(
+    label: str, metric: str, ours: Row | Less, theirs: Row | Less | Best | float, **options: Any
+) -> Comparison:
     chosen: Row = {"lower": metric == "nll", "file": EXTREME_SIZES} | options
     return Comparison(label=label, metric=metric, ours=ours, theirs=theirs, **chosen)
 
