@@ -116,12 +116,12 @@ METHODS = {
     "ecrt": "ECRT, the head that held-out rows choose",
     "oracle": "true f and variance, estimated means",
     "bayes": "Bayes, knows everything",
-    "network": "ERM in the paper's network",
-    "network_focal": "FOCAL in the paper's network",
-    "network_ldam": "LDAM in the paper's network",
-    "network_vat": "VAT in the paper's network",
-    "network_gan": "GAN in the paper's network, every class doubled",
-    "network_smote": "SMOTE in the paper's network, every class doubled",
+    "ERM": "ERM in the paper's network",
+    "FOCAL": "FOCAL in the paper's network",
+    "LDAM": "LDAM in the paper's network",
+    "VAT": "VAT in the paper's network",
+    "GAN": "GAN in the paper's network, every class doubled",
+    "SMOTE": "SMOTE in the paper's network, every class doubled",
     "1p_without": "ECRT-1P, paper preset, without augmentation",
     "1p_with": "ECRT-1P, paper preset",
     "mp_without": "ECRT-MP, paper preset, without augmentation",
@@ -300,7 +300,7 @@ class _PresetRuns:
 
 def _paper(runs: _PresetRuns) -> Row:
     """The preset and its network on the features; the steps towards ours where classes have few samples."""
-    runs.run("network", runs.features(), runs.head(runs.settings["mp"] | {"drawn": "none"}))
+    runs.run("ERM", runs.features(), runs.head(runs.settings["mp"] | {"drawn": "none"}))
     for prior, setting in runs.settings.items():
         demixed = runs.flow(prior)
         runs.run(f"{prior}_without", demixed, runs.head(setting | {"drawn": "none"}))
@@ -326,13 +326,13 @@ def _network_rivals(runs: _PresetRuns) -> Row:
     """Rivals in the preset's network on the features; VAT and what the GAN and SMOTE make act on these, too."""
     plain, setting = runs.features(), runs.settings["mp"] | {"drawn": "none"}
     for loss in ("focal", "ldam"):
-        runs.run(f"network_{loss}", plain, runs.head(setting, loss=loss))
+        runs.run(loss.upper(), plain, runs.head(setting, loss=loss))
     usual = runs.head(setting)
-    runs.run("network_vat", plain, replace(usual, head=VAT().head(usual.head)))
+    runs.run("VAT", plain, replace(usual, head=VAT().head(usual.head)))
     rng, gan = np.random.default_rng([runs.seed, 4]), paper_gan("mnist", n_steps=min(GAN_STEPS, runs.steps))
     session = Session(rng, the_device(), Progress())
-    runs.run("network_gan", plain, usual, runs.doubled(lambda z, y, wanted: gan.rows(z, y, wanted, session)))
-    runs.run("network_smote", plain, usual, runs.doubled(lambda z, y, wanted: between_neighbours(z, y, wanted, rng)))
+    runs.run("GAN", plain, usual, runs.doubled(lambda z, y, wanted: gan.rows(z, y, wanted, session)))
+    runs.run("SMOTE", plain, usual, runs.doubled(lambda z, y, wanted: between_neighbours(z, y, wanted, rng)))
     return runs.found
 
 

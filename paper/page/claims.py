@@ -377,7 +377,7 @@ ON_EXTREME = (
         "The paper's preset and its network on the features, top-1 and NLL, by samples of a class",
         tuple(
             _on_extreme(f"{prior.upper()}, {metric}, {size}", metric, _preset(f"{prior}_with", size),
-                        _preset("network", size), file=EXTREME_PRESET)
+                        _preset("ERM", size), file=EXTREME_PRESET)
             for prior in ("1p", "mp") for metric in ("top1", "nll") for size in extreme.SIZES
         ),
     ),

@@ -67,8 +67,8 @@ REAL: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] =
             "All rows: fixed minority images, the official test set, three seeds. The supplement's table of data sets "
             "prints 500 images for minority classes, too, which would be no imbalance.",
             "Preset, and rivals in the paper's network: the supplement's networks and weights, trained by Adam, on "
-            "features of 32 columns. Rows with 128 features, an encoder by SGD, no flow, or images that the encoder "
-            "has not seen change this one thing.",
+            "features of 32 columns. Rows with 128 features, an encoder by SGD, mixup, no flow, or images that the "
+            "encoder has not seen change what they name, and nothing else.",
             EQUAL,
             "Ours: ResNet-18 with a linear head on 512 features, SGD with a cosine, 60 epochs, crops and mirror "
             "images. GAN, VAT and SMOTE act on the features of an encoder that has not seen a fifth of the images.",
