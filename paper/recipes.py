@@ -21,6 +21,7 @@ from paper.experiments import (
     cifar100,
     cifar_sources,
     default,
+    departures,
     diagnose,
     extreme,
     inaturalist,
@@ -107,6 +108,7 @@ RECIPES: dict[str, Recipe] = {
         cells=ablations.departure_cells,
         run_cell=ablations.run_departure,
     ),
+    "departures": _of(departures, "What further departures are worth: rates, choice of a flow, encoders, numbers."),
     "inversion": _of(inversion, "What the inverse of a flow costs, and where it fails."),
     "mnist": _of(mnist, "The table and the figures on MNIST."),
     "mnist-preset": _of(

@@ -270,6 +270,37 @@ def test_an_mlp_sees_other_synthetic_sources_at_every_step_and_the_same_under_th
     assert len(np.unique(rows, axis=0)) > (0.95 * len(rows) if augmentation == "parametric" else 300)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="steps are recorded on a GPU alone")
+@pytest.mark.parametrize("preset", [False, True])
+def test_steps_recorded_on_a_gpu_draw_anew_too_and_the_same_under_the_same_seed(table, monkeypatch, preset):
+    X, y = table
+    clf = ECRTClassifier(demixing="linear", head=MLPHead(epochs=20, batch_size=64), augmentation="parametric")
+    if preset:
+        clf = ECRTClassifier.paper("mnist").set_params(encoder__epochs=3, demixing__epochs=3)
+        clf.set_params(head__epochs=20, head__batch_size=64)
+    clf.set_params(random_state=0, device="cuda")
+    draw, kept = Parametric.draw, torch.zeros(100_000, device="cuda")
+    place = torch.zeros(1, dtype=torch.int64, device="cuda")
+
+    def spy(self, sources, y_b, generator):
+        drawn = draw(self, sources, y_b, generator)
+        if drawn.is_cuda:  # on the device alone, so that it is recorded and replayed with the step
+            kept.index_copy_(0, place, drawn[0, :1].float())
+            place.add_(1)
+        return drawn
+
+    monkeypatch.setattr(Parametric, "draw", spy)
+    found = []
+    for _ in range(2):
+        place.zero_()
+        found.append((clf.fit(X, y).predict_proba(X), kept[: int(place)].cpu().numpy().copy()))
+    (probabilities, first), (again, second) = found
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(probabilities, again)
+    assert len(first) > 60
+    assert len(np.unique(first)) > 0.95 * len(first)
+
+
 def test_donors_are_drawn_anew_too(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 3))

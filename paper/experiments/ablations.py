@@ -25,7 +25,7 @@ from paper.statistics import difference, figure, observations, table, values
 
 __all__ = [
     "AS_IN_EQUATION_1", "BASE", "FLOWS", "HEADS", "cells", "departure_cells", "naive_cells", "run_cell",
-    "run_departure", "summarise",
+    "run_departure", "small_flow", "small_head", "small_problem", "summarise",
 ]  # fmt: skip
 
 Row = dict[str, Any]
@@ -97,11 +97,11 @@ def naive_cells(smoke: bool) -> Iterable[Row]:
 
 def run_cell(*, data: str, variant: str, seed: int, draw: int, n: int, n_classes: int, epochs: int) -> Row:
     """Accuracy of a network on the sources that one flow gives, for all variants of the head that share it."""
-    train, test, roles = _toy(draw, n) if data == "toy" else _extreme(draw, n_classes)
+    train, test, roles = small_problem(data, draw, n, n_classes)
     sample = split(train.z, train.y, seed)
     naive = FLOWS[DRIFTING[-1]] | {"critic": "label-network"}
     demixed = find_sources(
-        sample, roles, _flow(data, epochs, naive if variant == AS_IN_EQUATION_1 else FLOWS[variant]), seed
+        sample, roles, small_flow(data, epochs, naive if variant == AS_IN_EQUATION_1 else FLOWS[variant]), seed
     )
     runs = {}
     for name in (BASE, *HEADS) if variant == BASE and seed == draw else (BASE,):
@@ -109,7 +109,7 @@ def run_cell(*, data: str, variant: str, seed: int, draw: int, n: int, n_classes
             continue
         everyone = replace(roles, augmented=np.ones_like(roles.augmented))
         augmented = everyone if name == "majority augmented too" else roles
-        predictor = Predictor(_head(epochs), HEADS.get(name, Parametric()))
+        predictor = Predictor(small_head(epochs), HEADS.get(name, Parametric()))
         log_proba = balanced_log_proba(demixed, sample, augmented, predictor, test.z, seed)
         runs[variant if name == BASE else name] = score(log_proba, test.y, roles.counts)
     return {"mcc": mean_correlation_coefficient(test.s, demixed.sources(test.z)), "runs": runs}
@@ -124,24 +124,31 @@ def departure_cells(smoke: bool) -> Iterable[Row]:
 
 def run_departure(*, data: str, variant: str, seed: int, draw: int, n: int, n_classes: int, epochs: int) -> Row:
     """Accuracy on the sources of one such flow; on those of the base also with heads that are more like the paper's."""
-    train, test, roles = _toy(draw, n) if data == "toy" else _extreme(draw, n_classes)
+    train, test, roles = small_problem(data, draw, n, n_classes)
     sample = split(train.z, train.y, seed)
-    demixed = find_sources(sample, roles, _flow(data, epochs, PAPER_FLOWS[variant]), seed)
+    demixed = find_sources(sample, roles, small_flow(data, epochs, PAPER_FLOWS[variant]), seed)
     runs = {}
     for name, part in PAPER_HEADS.items() if variant == BASE else [(variant, PAPER_HEADS[BASE])]:
-        predictor = Predictor(part, Parametric()) if isinstance(part, Head) else Predictor(_head(epochs), part)
+        predictor = Predictor(part, Parametric()) if isinstance(part, Head) else Predictor(small_head(epochs), part)
         log_proba = balanced_log_proba(demixed, sample, roles, predictor, test.z, seed)
         runs[name] = score(log_proba, test.y, roles.counts)
     return {"mcc": mean_correlation_coefficient(test.s, demixed.sources(test.z)), "runs": runs}
 
 
-def _flow(data: str, epochs: int, options: Row) -> Flow:
+def small_flow(data: str, epochs: int, options: Row) -> Flow:
+    """The base's flow; ``options`` in place of its own."""
     chosen: Row = {"n_restarts": 2, "critic_width": 64} | options
     return Flow(epochs=epochs, batch_size=256 if data == "toy" else 64, **chosen)
 
 
-def _head(epochs: int) -> MLPHead:
+def small_head(epochs: int) -> MLPHead:
+    """The base's head."""
     return MLPHead(hidden=(64, 64), dropout=0.0, epochs=epochs, batch_size=256)
+
+
+def small_problem(data: str, draw: int, n: int, n_classes: int) -> tuple[SyntheticData, SyntheticData, ClassRoles]:
+    """Training and test rows of the toy or of the extreme data, and the roles of classes."""
+    return _toy(draw, n) if data == "toy" else _extreme(draw, n_classes)
 
 
 def _toy(draw: int, n: int) -> tuple[SyntheticData, SyntheticData, ClassRoles]:

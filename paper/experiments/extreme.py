@@ -1,9 +1,11 @@
 """Extreme classification (supplement D): 1,000 classes, a handful of samples each, with rivals and limits added.
 
 Classes are equal, so importance weights and logit adjustment change nothing and their rows are that of ERM. Of Table
-1's methods GAN and SMOTE are left out: with 1,000 classes as large as each other there is nothing to fill up.
+1's methods GAN and SMOTE are left out: with 1,000 classes as large as each other there is nothing to fill up. In the
+paper's network they are there, and double every class.
 
-Recipes of their own have the paper's preset, and the steps from there to ours. The supplement gives this data no
+Recipes of their own have the paper's preset, Eq. 3 as it stands in place of Algorithm 1's reading, the steps from there
+to ours, and rivals in the preset's network. The supplement gives this data no
 network and no weights, and does not say which prior and which augmentation it has; what it tunes, it tunes by the loss
 on held-out rows. So does a recipe here, on a draw of its own (``results/extreme-tuning.json``), and ``TUNED`` is what
 it chose, for one prior (1P) and for many (MP) by the number of samples. Another recipe fits ``ECRTClassifier`` with
@@ -13,11 +15,12 @@ more restarts on five samples a class.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
@@ -26,6 +29,8 @@ from ecrt.data.imbalance import GaussianSources, SyntheticData
 from ecrt.data.minority import ClassRoles
 from ecrt.diagnostics import mean_correlation_coefficient
 from ecrt.estimators import ECRTClassifier
+from ecrt.estimators.base import Session
+from ecrt.randomness import seeded
 from ecrt.rivals import VAT, Rival
 from ecrt.stages import (
     AUGMENTATION,
@@ -38,7 +43,10 @@ from ecrt.stages import (
     NoDemixing,
     Parametric,
     Permutation,
+    Synthetic,
 )
+from ecrt.stages.choosing import Draw
+from ecrt.training import Progress
 from paper.data.synthetic import extreme_sources
 from paper.experiments.one_flow import (
     Predictor,
@@ -49,8 +57,9 @@ from paper.experiments.one_flow import (
     predicted,
     score,
     split,
+    the_device,
 )
-from paper.experiments.preset import STEPS, paper_flow, paper_head
+from paper.experiments.preset import EQUATION_3, STEPS, between_neighbours, paper_flow, paper_gan, paper_head
 from paper.statistics import groups, observations, table
 
 __all__ = [
@@ -70,11 +79,17 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
 SIZES = (5, 10, 20, 50, 75, 100, 150)
 DRAWS = (6, 7, 8, 9, 10)
 """Draws that nobody looked at while settings were made."""
 STEPPED = (5,)
-"""Samples of a class with which the steps from the preset to ours are taken."""
+"""Samples of a class with which the steps to ours are taken on the preset's own flows; others have flows for them."""
+FURTHER, NETWORK_RIVALS = "Eq. 3, and steps", "rivals"
+"""Parts of the preset's recipe."""
+GAN_STEPS = 5000
+"""Steps of the GAN, which has 1,000 classes to learn."""
 METRICS = ("top1", "top5", "nll")
 TUNED: dict[int, dict[str, Row]] = {
     5: {
@@ -101,11 +116,17 @@ METHODS = {
     "ecrt": "ECRT, the head that held-out rows choose",
     "oracle": "true f and variance, estimated means",
     "bayes": "Bayes, knows everything",
-    "network": "ERM in the paper's network",
+    "ERM": "ERM in the paper's network",
+    "FOCAL": "FOCAL in the paper's network",
+    "LDAM": "LDAM in the paper's network",
+    "VAT": "VAT in the paper's network",
+    "GAN": "GAN in the paper's network, every class doubled",
+    "SMOTE": "SMOTE in the paper's network, every class doubled",
     "1p_without": "ECRT-1P, paper preset, without augmentation",
     "1p_with": "ECRT-1P, paper preset",
     "mp_without": "ECRT-MP, paper preset, without augmentation",
     "mp_with": "ECRT-MP, paper preset",
+    **{f"{prior}_equation": f"ECRT-{prior.upper()}, paper preset{EQUATION_3}" for prior in ("1p", "mp")},
     **{f"step {place}": f"ECRT-MP, paper preset{step}" for place, step in enumerate(STEPS, start=1)},
 }
 RIVALS: dict[str, Row] = {
@@ -131,21 +152,25 @@ def cells(smoke: bool) -> Iterable[Row]:
 
 
 def preset_cells(smoke: bool) -> Iterable[Row]:
-    """The paper's preset on three draws of each size."""
+    """The paper's preset on three draws of each size, with Eq. 3 as it stands, and rivals in its network."""
     size: Row = {"n_classes": 20, "steps": 15} if smoke else {"n_classes": 1000, "steps": 7500}
     for n in (5,) if smoke else SIZES:
         for draw in (1,) if smoke else DRAWS[:3]:
-            yield {"preset": "paper", "draw": draw, "n_per_class": n, **size}
+            cell = {"preset": "paper", "draw": draw, "n_per_class": n, **size}
+            yield cell
+            yield from ({**cell, "part": part} for part in (FURTHER, NETWORK_RIVALS))
 
 
-def run_cell(*, preset: str, draw: int, n_classes: int, n_per_class: int, steps: int) -> Row:
+def run_cell(*, preset: str, draw: int, n_classes: int, n_per_class: int, steps: int, part: str = "") -> Row:
     """Every method on one draw; sizes of a draw share means and test points."""
     truth = extreme_sources(n_classes, np.random.default_rng(draw))
     test = truth.draw([20] * n_classes, np.random.default_rng([draw, 0]))
     data = truth.draw([n_per_class] * n_classes, np.random.default_rng([draw, n_per_class]))
     roles = assign_roles(np.bincount(data.y), np.arange(n_classes), minority="all", demix_on="all", encode_on="all")
     sample = split(data.z, data.y, draw)
-    found = _paper(sample, test, roles, draw, steps) if preset == "paper" else _ours(sample, test, roles, draw, steps)
+    if preset == "paper":
+        return PARTS[part](_PresetRuns(sample, test, roles, draw, steps))
+    found = _ours(sample, test, roles, draw, steps)
     if preset == "ours":
         qda = QuadraticDiscriminantAnalysis(tol=1e-12).fit(data.z, data.y)
         found["qda"] = score(np.asarray(qda.predict_log_proba(test.z)), test.y, roles.counts)
@@ -208,54 +233,110 @@ def _flow_of(prior: Any, n_rows: int, steps: int, setting: Row, **options: Any) 
     return paper_flow("mnist", prior, patience=training["epochs"], **training, **options)
 
 
-def _head_of(setting: Row, n_rows: int, steps: int, **options: Any) -> Predictor:
+def _head_of(setting: Row, n_rows: int, steps: int, weighting: Any = "added", **options: Any) -> Predictor:
     """A decoder on the sources, and what is drawn for it: ``"none"`` for nothing."""
     training = _training(n_rows, round(steps * setting["head_steps"]), 256, most=2000, learning_rate=4e-3)
     predictor = paper_head("mnist", hidden=tuple(setting["hidden"]), **training, **options)
-    return replace(predictor, augmentation=_drawn(setting["drawn"], setting.get("weight", 0.0)))
+    return replace(predictor, augmentation=_drawn(setting["drawn"], setting.get("weight", 0.0), weighting))
 
 
-def _drawn(kind: str, weight: float) -> Augmentation:
-    """One of the paper's augmentations, added to the rows with this weight for each class (Algorithm 1)."""
+def _drawn(kind: str, weight: float, weighting: Any = "added") -> Augmentation:
+    """One of the paper's augmentations, with this weight for each class."""
     if kind == "none":
         return NoAugmentation()
     if kind == "permutation":
-        return Permutation(weight=weight, weighting="added")
+        return Permutation(weight=weight, weighting=weighting)
     source: Any = "samples" if kind == "moments" else "prior"
-    return Parametric(source=source, pseudo_samples=0.0, weight=weight, weighting="added")
+    return Parametric(source=source, pseudo_samples=0.0, weight=weight, weighting=weighting)
 
 
-def _paper(sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, steps: int) -> Row:
-    """The preset under the settings that held-out rows of other draws chose, and its network on the features.
+class _PresetRuns:
+    """Runs of the preset on one draw, under the settings that held-out rows of another draw chose."""
 
-    The steps towards ours are taken where classes have few samples.
-    """
-    n, size = len(sample.train_rows), int(roles.counts[0])
-    settings = tuned_for(size)
-    found: Row = {"mcc": {}}
+    def __init__(self, sample: Sample, test: SyntheticData, roles: ClassRoles, seed: int, steps: int) -> None:
+        self.sample, self.test, self.roles, self.seed, self.steps = sample, test, roles, seed, steps
+        self.n, self.size = len(sample.train_rows), int(roles.counts[0])
+        self.settings = tuned_for(self.size)
+        self.found: Row = {"mcc": {}}
 
-    def flow(name: str, prior: Any, setting: Row, **options: Any) -> DemixResult:
-        demixed = find_sources(sample, roles, _flow_of(prior, n, steps, setting, **options), seed)
-        found["mcc"][name] = mean_correlation_coefficient(test.s, demixed.sources(test.z))
+    def features(self) -> DemixResult:
+        """No flow: the features as they are."""
+        return find_sources(self.sample, self.roles, NoDemixing(), self.seed)
+
+    def flow(self, name: str, **options: Any) -> DemixResult:
+        """The preset's flow, with one prior or with many; its match with the true sources is kept under a name."""
+        prior = "shared" if name == "1p" else "per-class"
+        config = _flow_of(prior, self.n, self.steps, self.settings["1p" if name == "1p" else "mp"], **options)
+        demixed = find_sources(self.sample, self.roles, config, self.seed)
+        self.found["mcc"][name] = mean_correlation_coefficient(self.test.s, demixed.sources(self.test.z))
         return demixed
 
-    def run(name: str, demixed: DemixResult, setting: Row) -> None:
-        predictor = _head_of(setting, n, steps)
-        log_proba = balanced_log_proba(demixed, sample, roles, predictor, test.z, seed)
-        found[name] = score(log_proba, test.y, roles.counts)
+    def head(self, setting: Row, **options: Any) -> Predictor:
+        """The preset's decoder, and what is drawn for it."""
+        return _head_of(setting, self.n, self.steps, **options)
 
-    for name, prior in (("1p", "shared"), ("mp", "per-class")):
-        setting = settings[name]
-        if name == "mp":
-            run("network", find_sources(sample, roles, NoDemixing(), seed), setting | {"drawn": "none"})
-        demixed = flow(name, prior, setting)
-        run(f"{name}_without", demixed, setting | {"drawn": "none"})
-        run(f"{name}_with", demixed, setting)
-    if size in STEPPED:
-        found["step 1"] = found["mp_with"]  # classes are equal
-        run("step 2", replace(demixed, weighted=True), setting)
-        run("step 3", flow("step 3", prior, setting, linear_first=True, signal_weights=True), setting)
-    return found
+    def doubled(self, rows: Callable[[Array, Labels, Labels], Array]) -> Draw:
+        """As many synthetic rows of every class as it has, made from features and their classes, for given classes."""
+
+        def draw(part: DemixResult, learned: Labels) -> Synthetic:
+            y = self.sample.y[learned]
+            with seeded(self.seed):
+                return Synthetic(rows(part.learned[learned], y, y), y, same_weight=True)
+
+        return Draw(lambda part, learn: lambda learned: draw(part, learned))
+
+    def run(self, name: str, demixed: DemixResult, predictor: Predictor, draw: Draw | None = None) -> None:
+        """Figures of a decoder on the sources."""
+        choice = choose(demixed, self.sample, self.roles, predictor, self.seed, draw)
+        log_proba = predicted(demixed, choice, self.test.z, self.seed)
+        self.found[name] = score(log_proba, self.test.y, self.roles.counts)
+
+    def take_steps(self, demixed: DemixResult) -> None:
+        """Signal weights on the sources of MP, and then linear de-mixing first."""
+        predictor = self.head(self.settings["mp"])
+        self.run("step 2", replace(demixed, weighted=True), predictor)
+        self.run("step 3", self.flow("step 3", linear_first=True, signal_weights=True), predictor)
+
+
+def _paper(runs: _PresetRuns) -> Row:
+    """The preset and its network on the features; the steps towards ours where classes have few samples."""
+    runs.run("ERM", runs.features(), runs.head(runs.settings["mp"] | {"drawn": "none"}))
+    for prior, setting in runs.settings.items():
+        demixed = runs.flow(prior)
+        runs.run(f"{prior}_without", demixed, runs.head(setting | {"drawn": "none"}))
+        runs.run(f"{prior}_with", demixed, runs.head(setting))
+    if runs.size in STEPPED:
+        runs.found["step 1"] = runs.found["mp_with"]  # classes are equal
+        runs.take_steps(demixed)
+    return runs.found
+
+
+def _further(runs: _PresetRuns) -> Row:
+    """Eq. 3 as it stands in place of Algorithm 1's reading; the steps towards ours at the other sizes."""
+    for prior, setting in runs.settings.items():
+        demixed = runs.flow(prior)
+        runs.run(f"{prior}_equation", demixed, runs.head(setting, weighting="replaced"))
+    if runs.size not in STEPPED:
+        runs.run("step 1", demixed, runs.head(setting))  # classes are equal
+        runs.take_steps(demixed)
+    return runs.found
+
+
+def _network_rivals(runs: _PresetRuns) -> Row:
+    """Rivals in the preset's network on the features; VAT and what the GAN and SMOTE make act on these, too."""
+    plain, setting = runs.features(), runs.settings["mp"] | {"drawn": "none"}
+    for loss in ("focal", "ldam"):
+        runs.run(loss.upper(), plain, runs.head(setting, loss=loss))
+    usual = runs.head(setting)
+    runs.run("VAT", plain, replace(usual, head=VAT().head(usual.head)))
+    rng, gan = np.random.default_rng([runs.seed, 4]), paper_gan("mnist", n_steps=min(GAN_STEPS, runs.steps))
+    session = Session(rng, the_device(), Progress())
+    runs.run("GAN", plain, usual, runs.doubled(lambda z, y, wanted: gan.rows(z, y, wanted, session)))
+    runs.run("SMOTE", plain, usual, runs.doubled(lambda z, y, wanted: between_neighbours(z, y, wanted, rng)))
+    return runs.found
+
+
+PARTS = {"": _paper, FURTHER: _further, NETWORK_RIVALS: _network_rivals}
 
 
 def _network(

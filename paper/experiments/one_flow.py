@@ -23,7 +23,7 @@ from ecrt.stages import (
     demix,
     head_outputs,
 )
-from ecrt.stages.choosing import try_heads
+from ecrt.stages.choosing import Draw, try_heads
 
 __all__ = [
     "Predictor",
@@ -78,15 +78,17 @@ def find_sources(sample: Sample, roles: ClassRoles, config: Demixing, seed: int)
         )  # fmt: skip
 
 
-def choose(demixed: DemixResult, sample: Sample, roles: ClassRoles, config: Predictor, seed: int) -> HeadChoice:
-    """Stages 3 and 4 on those sources, as far as the choice on held-out rows."""
+def choose(
+    demixed: DemixResult, sample: Sample, roles: ClassRoles, config: Predictor, seed: int, draw: Draw | None = None
+) -> HeadChoice:
+    """Stages 3 and 4 on those sources, as far as the choice on held-out rows; ``draw`` for other synthetic sources."""
     with seeded(seed):
         target = ClassTarget(
             sample.y, roles, config.augmentation, np.random.default_rng([seed, 3]), the_device()
         )  # fmt: skip
         (choice,) = try_heads(
             target, replace(demixed, learned=demixed.sources(sample.z)), [config.head],
-            train_rows=sample.train_rows, held_out_rows=sample.held_out_rows,
+            train_rows=sample.train_rows, held_out_rows=sample.held_out_rows, draw=draw,
         )  # fmt: skip
         return choice
 

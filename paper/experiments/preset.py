@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 from sklearn.base import clone
+from sklearn.neighbors import NearestNeighbors
 
 from ecrt.data import ClassRoles
 from ecrt.errors import ECRTWarning
@@ -19,8 +20,9 @@ from ecrt.stages import Augmentation, Flow, MLPHead, NoAugmentation, NoDemixing,
 from paper.experiments.one_flow import Predictor, Sample, balanced_log_proba, find_sources
 
 __all__ = [
-    "PAPER_EPOCHS", "PAPER_PRIORS", "PAPER_RIVALS", "PAPER_STEPS", "STEPS", "Oracle", "fit_paper",
-    "fit_paper_rival", "own_log_proba", "paper_flow", "paper_head", "preset_runs",
+    "EQUATION_3", "IN_NETWORK", "PAPER_EPOCHS", "PAPER_PRIORS", "PAPER_READINGS", "PAPER_RIVALS", "PAPER_STEPS",
+    "STEPS", "Oracle", "between_neighbours", "fit_paper", "fit_paper_rival", "own_log_proba", "paper_flow", "paper_gan",
+    "paper_head", "preset_runs",
 ]  # fmt: skip
 
 Row = dict[str, Any]
@@ -30,6 +32,10 @@ Prior = Literal["shared", "per-class"]
 
 PAPER_EPOCHS = 20
 PAPER_PRIORS: dict[str, Prior] = {"ECRT-1P, paper preset": "shared", "ECRT-MP, paper preset": "per-class"}
+
+EQUATION_3 = ", Eq. 3 as it stands"
+PAPER_READINGS = {f"{name}{EQUATION_3}": name for name in PAPER_PRIORS}
+"""The preset with Eq. 3 in place of Algorithm 1's reading of it."""
 
 STEPS: dict[str, Row] = {
     " + logit adjustment": {"head__loss": "logit-adjusted", "class_prior": "balanced"},
@@ -87,7 +93,7 @@ def fit_paper(
     method: str, data: str, X: Array, y: Labels, *, minority: int, seed: int, device: str = "auto",
     epochs: int = PAPER_EPOCHS, **options: Any,
 ) -> ECRTClassifier:  # fmt: skip
-    """One of ``PAPER_PRIORS`` or of ``PAPER_STEPS``, under the supplement's settings for a data set.
+    """One of ``PAPER_PRIORS``, ``PAPER_READINGS`` or ``PAPER_STEPS``, under the supplement's settings for a data set.
 
     Parameters
     ----------
@@ -96,16 +102,40 @@ def fit_paper(
     epochs : of encoder, flow and head at most.
     options : further ones of the classifier.
     """
-    prior, n_steps = PAPER_PRIORS.get(method, "per-class"), PAPER_STEPS.get(method, 0)
+    prior, n_steps = PAPER_PRIORS.get(PAPER_READINGS.get(method, method), "per-class"), PAPER_STEPS.get(method, 0)
     clf = ECRTClassifier.paper(
         data, source_prior=prior, minority=minority, random_state=seed, device=device, **options
     )  # fmt: skip
     clf.set_params(**{f"{part}__epochs": epochs for part in ("encoder", "demixing", "head")})
     for step in list(STEPS.values())[:n_steps]:
         clf.set_params(**step)
+    if method in PAPER_READINGS:
+        clf.set_params(augmentation__weighting="replaced")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ECRTWarning)
         return clf.fit(X, y)
+
+
+def paper_gan(data: str, **options: Any) -> ConditionalGAN:
+    """The GAN of the supplement's tables; ``options`` in place of its own."""
+    gan: ConditionalGAN = clone(PAPER_RIVALS[f"GAN{IN_NETWORK}"]["method"])
+    return gan.set_params(n_noise=GAN_NOISE[data], **options)
+
+
+def between_neighbours(z: Array, y: Labels, wanted: Labels, rng: np.random.Generator, k_neighbors: int = 5) -> Array:
+    """SMOTE's points between a row and a neighbour of its class, for each of the classes ``wanted``.
+
+    A class of fewer rows uses the neighbours that it has, and a single row is repeated.
+    """
+    drawn = np.empty((len(wanted), z.shape[1]))
+    for label in np.unique(wanted):
+        mine, places = z[y == label], np.flatnonzero(wanted == label)
+        one, share = rng.integers(len(mine), size=len(places)), rng.random((len(places), 1))
+        k = min(k_neighbors, len(mine) - 1)
+        near = NearestNeighbors(n_neighbors=k + 1).fit(mine).kneighbors(mine, return_distance=False)
+        other = near[one, rng.integers(min(k, 1), k + 1, size=len(places))]
+        drawn[places] = mine[one] + share * (mine[other] - mine[one])
+    return drawn
 
 
 def fit_paper_rival(

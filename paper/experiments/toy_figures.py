@@ -31,6 +31,7 @@ from paper.experiments.one_flow import (
     split,
 )
 from paper.experiments.preset import (
+    EQUATION_3,
     PAPER_RIVALS,
     STEPS,
     fit_paper_rival,
@@ -59,7 +60,6 @@ Array = NDArray[np.float64]
 N_CLASSES = 7
 PAPER_EFFICIENCY, READINGS = "efficiency, paper preset", "readings of Eq. 3, and steps"
 NETWORK, MANY_PRIORS, PLAIN = "ERM in the paper's network", "ECRT-MP, paper preset", ", without augmentation"
-EQUATION_3 = ", Eq. 3 as it stands"
 LONGER, LONGER_PRESET = (f"{name}, ten times the epochs" for name in (NETWORK, "ECRT-1P, paper preset"))
 PRESETS: dict[str, Any] = {"ECRT-1P, paper preset": "shared", MANY_PRIORS: "per-class"}
 """Priors of the preset; MP comes last."""

@@ -19,7 +19,15 @@ from ecrt.stages import LinearHead, MLPHead, NoDemixing, Permutation
 from ecrt.training import TrainingConfig
 from paper.experiments import diagnose, extreme, regression, table_one, toy
 from paper.experiments.arxiv import METHODS, TUNED
-from paper.experiments.preset import PAPER_RIVALS, STEPS, Oracle, fit_paper, fit_paper_rival
+from paper.experiments.preset import (
+    EQUATION_3,
+    PAPER_RIVALS,
+    STEPS,
+    Oracle,
+    between_neighbours,
+    fit_paper,
+    fit_paper_rival,
+)
 from paper.experiments.regression_rivals import RIVALS
 from paper.experiments.regression_rivals import fit_rival as fit_regression_rival
 from paper.experiments.table_one import fit_rival
@@ -143,6 +151,36 @@ def test_the_papers_preset_takes_classes_and_labels(several):
     assert clf.minority_classes_.tolist() == [2]
     assert clf.transform(X).shape == (300, 2)
     assert clf.decision_function(X).shape == (300, 3)
+
+
+@pytest.mark.parametrize("prior", ["1P", "MP"])
+def test_the_preset_can_read_equation_3_as_it_stands(prior):
+    X, y = make_classification(
+        300, n_features=6, n_informative=5, n_redundant=0, n_classes=3, weights=[0.5, 0.4], random_state=0
+    )
+    name = f"ECRT-{prior}, paper preset"
+    readings = [
+        fit_paper(method, "mnist", X, y, minority=60, seed=0, device="cpu", epochs=1)
+        for method in (name, name + EQUATION_3)
+    ]
+    assert [clf.parts_["augmentation"].weighting for clf in readings] == ["added", "replaced"]
+    assert len({clf.get_params()["demixing__source_prior"] for clf in readings}) == 1
+
+
+def test_smote_points_lie_between_a_row_and_a_near_one_of_its_class():
+    rng = np.random.default_rng(0)
+    z, y = rng.normal(size=(41, 3)), np.repeat([0, 1, 2], [30, 10, 1])
+    wanted = np.tile([2, 1, 0], 40)
+    drawn = between_neighbours(z, y, wanted, rng, k_neighbors=2)
+    np.testing.assert_array_equal(drawn[wanted == 2], np.repeat(z[y == 2], 40, axis=0))
+    for point, label in zip(drawn[wanted < 2], wanted[wanted < 2], strict=True):
+        mine = z[y == label]
+        near = np.argsort(((mine[:, None] - mine) ** 2).sum(axis=2), axis=1)[:, 1:3]
+        ends = [(one, mine[other]) for one, others in zip(mine, near, strict=True) for other in others]
+        assert min(
+            np.linalg.norm(point - a) + np.linalg.norm(point - b) - np.linalg.norm(a - b) for a, b in ends
+        ) == pytest.approx(0, abs=1e-9)
+    assert len(np.unique(drawn[wanted == 0], axis=0)) == 40
 
 
 @pytest.mark.parametrize("encoded", [True, False])

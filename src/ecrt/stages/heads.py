@@ -835,13 +835,14 @@ class MLPFitter:
         if self.shift_m is None or isinstance(head, SharedOutMLP):
             return None
         written, n = SoftmaxGradients(head, self.shift_m), len(sample.y)
+        draws = self.dropout > 0 or sample.draw is not None  # in parts it would draw other numbers
 
         def gradients(rows: Tensor) -> float:
             written.clear()
             own = mine(rows)
             return sum(
                 written.add(sample.inputs(part), sample.y[part], sample.weight[part] * (n / len(rows))).item()
-                for part in ((own,) if self.dropout else in_two(own))
+                for part in ((own,) if draws else in_two(own))
             )
 
         return gradients
