@@ -379,6 +379,8 @@ def test_weights_that_cannot_repeat_rows_are_refused(rows, weight, message):
         ECRTSampler().fit_resample(X, y, sample_weight=np.full(len(y), weight))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         ECRTSampler().fit_resample(X, y[:-1], sample_weight=np.ones(len(y) - 1))
+    with pytest.raises(ValueError, match="got None"):
+        ECRTSampler().fit_resample(X, None, sample_weight=np.ones(len(y)))
 
 
 # --- in use ------------------------------------------------------------------------------------------------------

@@ -137,19 +137,21 @@ class ECRTSampler(FitBase, BaseOverSampler):
         sample_weight : how often each row occurs, whole numbers. The result has a row that often, so that what is
             fitted to it needs no weights.
         """
-        if sample_weight is None:
+        if sample_weight is None or X is None or y is None:
             X_more, y_more = super().fit_resample(in_pandas(X), plain_labels(in_pandas(y)))
             return _like(X, X_more), _like(y, y_more)
         X, y = in_numpy(X), in_numpy(y)
         check_consistent_length(in_pandas(X), y)
         place = places_as_often(in_numpy(sample_weight), len(in_pandas(y)), "ECRTSampler")
-        rows = X.tocsr() if sparse.issparse(X) else X  # of which rows can be taken
-        X_more, y_more = self.fit_resample(_safe_indexing(rows, place), _safe_indexing(y, place))
+        is_sparse = sparse.issparse(X)  # not every format lets rows be taken
+        X_more, y_more = self.fit_resample(
+            _safe_indexing(X.tocsr() if is_sparse else X, place), _safe_indexing(y, place)
+        )
         found: Any = vars(self)
         named = {id(rows): place[rows] for rows in found["synthetic_"]}  # one array may stand for many rows
         found["synthetic_"] = [named[id(rows)] for rows in found["synthetic_"]]
         found["sample_indices_"] = place[found["sample_indices_"]]
-        return X_more.asformat(X.format) if sparse.issparse(X) else X_more, y_more
+        return X_more.asformat(X.format) if is_sparse else X_more, y_more
 
     def _check_X_y(self, X: Any, y: Any) -> tuple[Any, NDArray[Any], bool]:  # noqa: N802
         """X as cells to be filled in, y, and whether it came as an indicator of classes."""
