@@ -125,6 +125,15 @@ def test_it_can_be_copied_and_stored(rows):
     assert torch.equal(drawn[0], augmenter(x[:4], y[:4])[0])
 
 
+def test_synthetic_rows_of_a_class_with_copies_are_no_copies(rows):
+    x, y = rows
+    often = torch.where(y == 40, 10, 1)
+    augmenter = ECRTAugmenter(augmentation="pairs", n_synthetic=100, minority=[40])
+    drawn, _, _ = augmenter.fit(x.repeat_interleave(often, 0), y.repeat_interleave(often))(x[:0], y[:0])
+    assert len(np.unique(drawn.numpy().round(4), axis=0)) > 90
+    assert (torch.cdist(drawn, x[y == 40]).amin(1) > 1e-3).float().mean() > 0.9
+
+
 def test_a_class_without_synthetic_rows_is_named(rows):
     x, y = rows
     augmenter = ECRTAugmenter(augmentation=lambda sources, n, rng: np.full((n, 3), 1e4)).fit(x, y)

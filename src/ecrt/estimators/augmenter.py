@@ -20,6 +20,7 @@ from ecrt.estimators.synthesis import (
     DEMIXING,
     ROUNDS,
     ClassRows,
+    different_rows,
     find_mechanism,
     idle_options,
     roles_of,
@@ -117,11 +118,14 @@ class ECRTAugmenter(nn.Module):
         self._share = np.bincount(indices) / len(indices)
         roles = roles_of(indices, self._classes, self.demixing, self.minority)
         rng = np.random.default_rng(self.random_state)
+        once, times = different_rows(z, indices)
+        z, y = z[once], indices[once]
+        times = None if times is None else times[once]
         with seeded(self.random_state), one_thread(), torch.enable_grad():
             session = Session(rng, features.device, Progress())
-            mechanism, _ = find_mechanism(z, indices, self.demixing, roles, VALIDATION_FRACTION, session)
+            mechanism, _ = find_mechanism(z, y, self.demixing, roles, VALIDATION_FRACTION, session, times)
             augmentation = self.augmentation or usual_augmentation(roles)
-            rows = rows_of_classes(mechanism, z, indices, roles.augmented, augmentation, roles.demixed_on)
+            rows = rows_of_classes(mechanism, z, y, roles.augmented, augmentation, roles.demixed_on, times=times)
         self._synthetic_share = augmentation.weight
         self._pools = {label: Pool(mine, rng) for label, mine in rows.items()}
         return self

@@ -36,6 +36,7 @@ from ecrt.estimators.synthesis import (
     DEMIXING,
     ROUNDS,
     ClassRows,
+    different_rows,
     find_mechanism,
     idle_options,
     roles_of,
@@ -181,7 +182,7 @@ class ECRTSampler(FitBase, BaseOverSampler):
         drawn = []
         lower = "Ask for fewer rows: give sampling_strategy a dict of labels and the number of rows of each."
         ask("Synthetic rows, a table", lower, copies=4, rows=sum(wanted.values()), columns=cells.z.shape[1])
-        once, times = cells.different(labels)
+        once, times = different_rows(cells.codes, labels)
         mine = None if times is None else times[once]
         with self._session() as session:
             mechanism, made_by = find_mechanism(
@@ -275,20 +276,6 @@ class Cells:
             )
             return pd.factorize(column)[0].astype(np.int64)
         return np.unique(self.z[:, self.slots[place]], axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-
-    def different(self, labels: Labels) -> tuple[Labels, Array | None]:
-        """Rows of which none is like another of its class, and how often each of all occurs, ``None`` for once.
-
-        A row is learned from once, with what it counts for: a copy must not judge what was learned from another, nor
-        be the nearest row to draw towards.
-        """
-        every = np.column_stack([self.codes, labels])
-        first, times = np.unique(row_hashes(every), return_index=True, return_counts=True)[1:]
-        if len(first) == len(labels):
-            return np.arange(len(labels)), None
-        each = np.zeros(len(labels))
-        each[first] = times
-        return np.sort(first), each
 
     def vote(self, near: Labels) -> Labels:
         """The row whose cell is taken over, for each column: that of most of the rows near by, or -1 for none."""
