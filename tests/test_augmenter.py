@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ecrt import ECRTAugmenter, Flow, Parametric
-from ecrt.errors import InputError
+from ecrt.errors import ECRTWarning, InputError
 
 COUNTS = [60, 50, 40, 6, 4]
 pytestmark = pytest.mark.filterwarnings("ignore::ecrt.errors.ECRTWarning")
@@ -125,6 +125,24 @@ def test_it_can_be_copied_and_stored(rows):
     assert torch.equal(drawn[0], augmenter(x[:4], y[:4])[0])
 
 
+def test_synthetic_rows_of_a_class_with_copies_are_no_copies(rows):
+    x, y = rows
+    often = torch.where(y == 40, 10, 1)
+    augmenter = ECRTAugmenter(augmentation="pairs", n_synthetic=100, minority=[40])
+    drawn, _, _ = augmenter.fit(x.repeat_interleave(often, 0), y.repeat_interleave(often))(x[:0], y[:0])
+    assert len(np.unique(drawn.numpy().round(4), axis=0)) > 90
+    assert (torch.cdist(drawn, x[y == 40]).amin(1) > 1e-3).float().mean() > 0.9
+
+
+def test_a_class_without_synthetic_rows_is_named(rows):
+    x, y = rows
+    augmenter = ECRTAugmenter(augmentation=lambda sources, n, rng: np.full((n, 3), 1e4)).fit(x, y)
+    with pytest.warns(ECRTWarning, match="Class 30 gets no synthetic rows"):
+        more, _, weights = augmenter(x, y)
+    assert len(more) == len(x)
+    assert weights.sum() == pytest.approx(1)
+
+
 def test_mistakes_are_said(rows):
     x, y = rows
     augmenter = ECRTAugmenter()
@@ -132,6 +150,8 @@ def test_mistakes_are_said(rows):
         augmenter(x, y)
     with pytest.raises(InputError, match="NaN"):
         augmenter.fit(torch.where(x > 9, torch.nan, x), y)
+    with pytest.raises(InputError, match=r"a value beyond 1e\+100"):
+        augmenter.fit(x.double() * 1e200, y)
     with pytest.raises(InputError, match=r"\(160, 3\) and \(3,\)"):
         augmenter.fit(x, y[:3])
     with pytest.raises(InputError, match="whole numbers"):

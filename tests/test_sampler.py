@@ -210,6 +210,21 @@ def test_numbers_stay_within_their_columns_and_whole(rows):
     assert (X_more[len(y) :, 2] == 0).any()
 
 
+def test_copies_of_one_row_are_no_end_of_a_column():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 2)), np.repeat([0, 1], [250, 50])
+    X[y == 1] *= 2
+    sampler = ECRTSampler(augmentation="parametric", sampling_strategy={1: 500}, random_state=0)
+    for times in (1, 2):
+        new = sampler.fit_resample(X, y, sample_weight=np.full(len(y), times))[0][times * len(y) :]
+        assert (new < X.min(axis=0)).any(axis=0).all()
+        assert (new > X.max(axis=0)).any(axis=0).all()
+    # All rows at the end of a single column are copies, and yet many.
+    X = np.minimum(X[:, :1], 1.5)
+    X_more, _ = sampler.fit_resample(X, y)
+    assert X_more.max() == 1.5
+
+
 # --- tables ------------------------------------------------------------------------------------------------------
 
 
@@ -332,18 +347,19 @@ def test_heavy_rows_are_drawn_from_more_often(rows):
     assert np.mean(sampler.sample_indices_[-200:] == heavy) > 0.6
 
 
-@pytest.mark.parametrize("library", ["list", "pandas", "polars", "pyarrow", "sparse"])
+@pytest.mark.parametrize("library", ["list", "pandas", "polars", "pyarrow", "csc", "coo", "bsr"])
 def test_rows_of_every_kind_are_repeated(rows, library):
     X, y = rows
     times = np.arange(len(y)) % 3
     frame = pd.DataFrame(X, columns=list("abc"))
-    other = X.tolist() if library == "list" else sparse.csc_array(X) if library == "sparse" else frame
+    is_sparse = library in ("csc", "coo", "bsr")
+    other = X.tolist() if library == "list" else sparse.csr_matrix(X).asformat(library) if is_sparse else frame
     if library in ("polars", "pyarrow"):
         module = pytest.importorskip(library)
         other = module.from_pandas(frame) if library == "polars" else module.Table.from_pandas(frame)
     X_more, _ = ECRTSampler(random_state=0).fit_resample(other, y, sample_weight=times)
     assert type(X_more) is type(other)
-    plain = X_more.toarray() if library == "sparse" else np.asarray(X_more)
+    plain = X_more.toarray() if is_sparse else np.asarray(X_more)
     plain = plain.T if library == "pyarrow" and plain.shape[0] == 3 else plain
     assert (plain[: times.sum()] == np.repeat(X, times, axis=0)).all()
 
@@ -352,6 +368,7 @@ def test_rows_of_every_kind_are_repeated(rows, library):
     ("weight", "message"),
     [
         (0.5, "ECRTSampler takes whole numbers as sample_weight, since rows are repeated, and one of them is 0.5"),
+        (1 + 1e-7, "one of them is 1.0000001. Round them"),
         (10**6, "252 rows would become 252,000,000, more than the 100,000"),
         (-1, "row 0 has the weight -1"),
     ],
@@ -362,6 +379,8 @@ def test_weights_that_cannot_repeat_rows_are_refused(rows, weight, message):
         ECRTSampler().fit_resample(X, y, sample_weight=np.full(len(y), weight))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         ECRTSampler().fit_resample(X, y[:-1], sample_weight=np.ones(len(y) - 1))
+    with pytest.raises(ValueError, match="got None"):
+        ECRTSampler().fit_resample(X, None, sample_weight=np.ones(len(y)))
 
 
 # --- in use ------------------------------------------------------------------------------------------------------

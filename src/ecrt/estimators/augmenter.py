@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecrt.data.minority import MinorityRule
-from ecrt.errors import InputError
+from ecrt.data.tables import LARGEST
+from ecrt.errors import InputError, warn_user
 from ecrt.estimators.base import Session
 from ecrt.estimators.inputs import check_class_counts
 from ecrt.estimators.synthesis import (
@@ -19,6 +20,7 @@ from ecrt.estimators.synthesis import (
     DEMIXING,
     ROUNDS,
     ClassRows,
+    different_rows,
     find_mechanism,
     idle_options,
     roles_of,
@@ -109,18 +111,21 @@ class ECRTAugmenter(nn.Module):
         self._pools = None
         z, y = self._checked(features, labels)
         self._n_features = z.shape[1]
-        if not np.isfinite(z).all():
-            raise InputError("features hold NaN or infinity.")
+        if not (np.abs(z) <= LARGEST).all():
+            raise InputError(f"features hold NaN, infinity or a value beyond {LARGEST:g}.")
         self._classes, indices = np.unique(y, return_inverse=True)
         check_class_counts(self._classes, indices)
         self._share = np.bincount(indices) / len(indices)
         roles = roles_of(indices, self._classes, self.demixing, self.minority)
         rng = np.random.default_rng(self.random_state)
+        once, times = different_rows(z, indices)
+        z, y = z[once], indices[once]
+        times = None if times is None else times[once]
         with seeded(self.random_state), one_thread(), torch.enable_grad():
             session = Session(rng, features.device, Progress())
-            mechanism, _ = find_mechanism(z, indices, self.demixing, roles, VALIDATION_FRACTION, session)
+            mechanism, _ = find_mechanism(z, y, self.demixing, roles, VALIDATION_FRACTION, session, times)
             augmentation = self.augmentation or usual_augmentation(roles)
-            rows = rows_of_classes(mechanism, z, indices, roles.augmented, augmentation, roles.demixed_on)
+            rows = rows_of_classes(mechanism, z, y, roles.augmented, augmentation, roles.demixed_on, times=times)
         self._synthetic_share = augmentation.weight
         self._pools = {label: Pool(mine, rng) for label, mine in rows.items()}
         return self
@@ -156,6 +161,11 @@ class ECRTAugmenter(nn.Module):
                 more_y.append(np.full(len(drawn), label))
                 share = self._synthetic_share * mass[label] * self._share[label]
                 more_weights.append(np.full(len(drawn), share / len(drawn)))
+            else:
+                warn_user(
+                    f"Class {self._classes[label]} gets no synthetic rows: all that were drawn were too far from its "
+                    "rows, or could not be brought back."
+                )
         added = torch.from_numpy(self._classes[np.concatenate(more_y)]).to(labels)
         return (
             torch.cat([features, torch.from_numpy(np.concatenate(more)).to(features)]),

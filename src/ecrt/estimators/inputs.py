@@ -436,8 +436,8 @@ def whole_weights(weight: Array, most: float, who: str) -> NDArray[np.int64]:
     if copies is None:
         part = weight[np.abs(weight - np.rint(weight)).argmax()]
         raise InputError(
-            f"{who} takes whole numbers as sample_weight, since rows are repeated, and one of them is {part:g}. Round "
-            "them, or leave sample_weight out."
+            f"{who} takes whole numbers as sample_weight, since rows are repeated, and one of them is {part:.10g}. "
+            "Round them, or leave sample_weight out."
         )
     if copies.sum() > most:
         raise InputError(

@@ -36,6 +36,7 @@ from ecrt.estimators.synthesis import (
     DEMIXING,
     ROUNDS,
     ClassRows,
+    different_rows,
     find_mechanism,
     idle_options,
     roles_of,
@@ -95,7 +96,8 @@ class ECRTSampler(FitBase, BaseOverSampler):
     sample_indices_ : for every row of the result its place in X; for a synthetic one that of the row which it was moved
         from, or of one of its class: what else you know of rows, such as their groups, can be looked up by it.
     synthetic_ : for every synthetic row, in the order in which they follow the real ones, the places in X of the rows
-        that it came from. With ``"parametric"`` and ``"borrowed"`` these are all rows of its class.
+        that it came from; of rows that are alike, one. With ``"parametric"`` and ``"borrowed"`` these are all rows of
+        its class.
     refused_ : labels, and the share of rows drawn that were left out.
     demixing_, augmentation_ : the kinds of them, ``"linear"`` and ``"pairs"`` for example.
     demixed_on_ : labels that de-mixing learned from.
@@ -136,18 +138,21 @@ class ECRTSampler(FitBase, BaseOverSampler):
         sample_weight : how often each row occurs, whole numbers. The result has a row that often, so that what is
             fitted to it needs no weights.
         """
-        if sample_weight is None:
+        if sample_weight is None or X is None or y is None:
             X_more, y_more = super().fit_resample(in_pandas(X), plain_labels(in_pandas(y)))
             return _like(X, X_more), _like(y, y_more)
         X, y = in_numpy(X), in_numpy(y)
         check_consistent_length(in_pandas(X), y)
         place = places_as_often(in_numpy(sample_weight), len(in_pandas(y)), "ECRTSampler")
-        X_more, y_more = self.fit_resample(_safe_indexing(X, place), _safe_indexing(y, place))
+        is_sparse = sparse.issparse(X)  # not every format lets rows be taken
+        X_more, y_more = self.fit_resample(
+            _safe_indexing(X.tocsr() if is_sparse else X, place), _safe_indexing(y, place)
+        )
         found: Any = vars(self)
         named = {id(rows): place[rows] for rows in found["synthetic_"]}  # one array may stand for many rows
         found["synthetic_"] = [named[id(rows)] for rows in found["synthetic_"]]
         found["sample_indices_"] = place[found["sample_indices_"]]
-        return X_more, y_more
+        return X_more.asformat(X.format) if is_sparse else X_more, y_more
 
     def _check_X_y(self, X: Any, y: Any) -> tuple[Any, NDArray[Any], bool]:  # noqa: N802
         """X as cells to be filled in, y, and whether it came as an indicator of classes."""
@@ -177,7 +182,7 @@ class ECRTSampler(FitBase, BaseOverSampler):
         drawn = []
         lower = "Ask for fewer rows: give sampling_strategy a dict of labels and the number of rows of each."
         ask("Synthetic rows, a table", lower, copies=4, rows=sum(wanted.values()), columns=cells.z.shape[1])
-        once, times = cells.different(labels)
+        once, times = different_rows(cells.codes, labels)
         mine = None if times is None else times[once]
         with self._session() as session:
             mechanism, made_by = find_mechanism(
@@ -249,13 +254,18 @@ class Cells:
         self.first = np.array(first, dtype=np.int64)
         values = z[:, self.first]
         self.whole = (values == np.round(values)).all(axis=0)
-        self.low, self.high = self._edge(values), -self._edge(-values)
         self.codes = np.column_stack([self._codes(place) for place in range(len(self.columns))])
+        rows, times = np.unique(row_hashes(self.codes), return_index=True, return_counts=True)[1:]
+        self.low, self.high = self._edge(values[rows], times), -self._edge(-values[rows], times)
 
-    def _edge(self, values: Array) -> Array:
-        """Below what no new number may be: what several rows share as the least value, and zero where none is less."""
+    def _edge(self, values: Array, times: Labels) -> Array:
+        """Below what no new number may be: what several rows share as the least value, and zero where none is less.
+
+        The copies of one row share it if no other row occurs as often: in a table of one column they are many rows.
+        """
         least = values.min(axis=0)
-        edge = (values == least).sum(axis=0) > 1
+        here, often = values == least, times[:, None]
+        edge = (here.sum(axis=0) > 1) | ((here * often).max(axis=0) > (~here * often).max(axis=0))
         return np.where(edge | self.whole, least, np.where(least >= 0, 0.0, -np.inf))
 
     def _codes(self, place: int) -> Labels:
@@ -266,20 +276,6 @@ class Cells:
             )
             return pd.factorize(column)[0].astype(np.int64)
         return np.unique(self.z[:, self.slots[place]], axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-
-    def different(self, labels: Labels) -> tuple[Labels, Array | None]:
-        """Rows of which none is like another of its class, and how often each of all occurs, ``None`` for once.
-
-        A row is learned from once, with what it counts for: a copy must not judge what was learned from another, nor
-        be the nearest row to draw towards.
-        """
-        every = np.column_stack([self.codes, labels])
-        first, times = np.unique(row_hashes(every), return_index=True, return_counts=True)[1:]
-        if len(first) == len(labels):
-            return np.arange(len(labels)), None
-        each = np.zeros(len(labels))
-        each[first] = times
-        return np.sort(first), each
 
     def vote(self, near: Labels) -> Labels:
         """The row whose cell is taken over, for each column: that of most of the rows near by, or -1 for none."""

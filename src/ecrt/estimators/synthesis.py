@@ -16,6 +16,7 @@ from ecrt.arrays import Array, Labels, Mask
 from ecrt.augmentation import MOST_ROWS, NEIGHBOURS, ClassSources
 from ecrt.data import ClassRoles, assign_roles, stratified_holdout
 from ecrt.data.minority import MinorityRule
+from ecrt.data.tables import row_hashes
 from ecrt.errors import InputError
 from ecrt.estimators.base import FLOW_ROWS, FLOW_SOURCES, Session
 from ecrt.flows import ClassPrior, class_moments
@@ -86,6 +87,21 @@ def roles_of(y: Labels, classes: NDArray[Any], demixing: Demixing | None, minori
 def usual_augmentation(roles: ClassRoles) -> Augmentation:
     """A kernel where other classes have taught the sources; where that could not be, rows stay between near ones."""
     return Pairs() if roles.demixed_on.all() else Kernel()
+
+
+def different_rows(values: Array | Labels, labels: Labels) -> tuple[Labels, Array | None]:
+    """Rows of which none is like another of its class, and how often each of all occurs, ``None`` for once.
+
+    A row is learned from once, with what it counts for: a copy must not judge what was learned from another, nor be the
+    nearest row to draw towards.
+    """
+    hashes = row_hashes(np.column_stack([values, labels]))
+    first, times = np.unique(hashes, return_index=True, return_counts=True)[1:]
+    if len(first) == len(labels):
+        return np.arange(len(labels)), None
+    each = np.zeros(len(labels))
+    each[first] = times
+    return np.sort(first), each
 
 
 def find_mechanism(
