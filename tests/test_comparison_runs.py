@@ -189,7 +189,11 @@ class Odd(GaussianNB):
 
 @pytest.mark.parametrize(
     ("answer", "told"),
-    [(None, "RuntimeError: it called sys.exit('no licence')"), (np.nan, "NaN, infinite or below 0 for 1 of")],
+    [
+        (None, "RuntimeError: it called sys.exit('no licence')"),
+        (np.nan, "NaN, below 0 or not of sum 1 for 1 of"),
+        (0.5, "NaN, below 0 or not of sum 1 for 1 of"),
+    ],
 )
 def test_what_no_method_may_do_is_said_of_the_method(
     answer: Any, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

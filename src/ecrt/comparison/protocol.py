@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
 
 from ecrt.checkpoints import digest_of
 from ecrt.comparison.methods import METHODS, Asked, Method, choose_methods
@@ -331,9 +332,9 @@ def _fit_predict(
         raise RuntimeError(f"it called sys.exit({end.code!r})") from end
     if log_proba.shape != (len(test), len(classes)):
         raise ValueError(f"its probabilities have the shape {log_proba.shape}, not ({len(test)}, {len(classes)})")
-    bad = (np.isnan(log_proba) | np.isposinf(log_proba)).any(axis=1)
+    bad = ~(np.abs(logsumexp(log_proba, axis=1)) < 0.01)  # also where one is NaN
     if bad.any():
-        raise ValueError(f"its probabilities are NaN, infinite or below 0 for {bad.sum()} of {len(test)} rows")
+        raise ValueError(f"its probabilities are NaN, below 0 or not of sum 1 for {bad.sum()} of {len(test)} rows")
     balanced = shift_prior(log_proba, class_prior_of(method.prior, counts), class_prior_of("balanced", counts))
     place = np.searchsorted(classes, y[test])
     known = classes[np.minimum(place, len(classes) - 1)] == y[test]
