@@ -95,7 +95,8 @@ def test_two_processes_train_as_one(shared, alone, name):
 
 @pytest.mark.slow
 def test_every_process_has_the_same_result(shared):
-    first, second = ({name: found for name, found in one.items() if name != "drawn by each"} for one in shared)
+    own = ("drawn by each", "normalised")
+    first, second = ({name: found for name, found in one.items() if name not in own} for one in shared)
     assert first == second
 
 
@@ -118,6 +119,13 @@ def test_moments_of_all_processes_are_those_of_all_rows(shared):
         scale = np.abs(value.astype(float)).max()
         np.testing.assert_allclose(shared[0]["moments"][name], value, rtol=0, atol=1e-9 * scale, err_msg=name)
     np.testing.assert_allclose(shared[0]["moments"]["mean_md"], whole.mean_md, rtol=2e-16, atol=0)
+
+
+@pytest.mark.slow
+def test_batches_far_from_zero_are_normalised_as_a_whole(shared):
+    for place, whole in enumerate(jobs.normalised(range(9))):
+        rows = shared[0]["normalised"][place] + shared[1]["normalised"][place]
+        np.testing.assert_allclose(rows, whole.numpy(), rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow
