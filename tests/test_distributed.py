@@ -5,6 +5,7 @@ import os
 import runpy
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import distributed_jobs as jobs
 from ecrt import distributed, load
 from ecrt.cli import app
 from ecrt.distributed import Span
-from ecrt.errors import InputError, LostProcessError
+from ecrt.errors import InputError, LostProcessError, StoppedError
 from ecrt.moments import Moments
 
 JOBS = Path(jobs.__file__)
@@ -182,6 +183,19 @@ def test_a_fit_that_another_process_was_told_to_end_says_so_and_how_it_goes_on(t
     found = CliRunner().invoke(app, words)
     assert found.exit_code == 143
     assert "the fit was interrupted. The same command goes on from kept." in " ".join(found.stderr.split())
+
+
+def test_a_fit_that_another_process_was_told_to_end_before_anything_was_finished_says_so(tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise StoppedError("encoder")
+
+    monkeypatch.setattr("ecrt.runs.model_folder.fit_file", stopped)
+    monkeypatch.setattr(distributed, "launched", lambda: True)
+    monkeypatch.setattr(distributed, "joined", nullcontext)
+    monkeypatch.setenv("RANK", "0")
+    found = CliRunner().invoke(app, ["fit", "table.csv", "--target", "y", "--output", str(tmp_path / "new")])
+    assert found.exit_code == 143
+    assert "Interrupted: encoder: stopped before anything was finished. Nothing is saved." in found.stderr
 
 
 @pytest.mark.parametrize(
