@@ -5,6 +5,7 @@ import os
 import runpy
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import distributed_jobs as jobs
 from ecrt import distributed, load
 from ecrt.cli import app
 from ecrt.distributed import Span
-from ecrt.errors import InputError, LostProcessError
+from ecrt.errors import InputError, LostProcessError, StoppedError
 from ecrt.moments import Moments
 
 JOBS = Path(jobs.__file__)
@@ -95,7 +96,8 @@ def test_two_processes_train_as_one(shared, alone, name):
 
 @pytest.mark.slow
 def test_every_process_has_the_same_result(shared):
-    first, second = ({name: found for name, found in one.items() if name != "drawn by each"} for one in shared)
+    own = ("drawn by each", "normalised")
+    first, second = ({name: found for name, found in one.items() if name not in own} for one in shared)
     assert first == second
 
 
@@ -118,6 +120,13 @@ def test_moments_of_all_processes_are_those_of_all_rows(shared):
         scale = np.abs(value.astype(float)).max()
         np.testing.assert_allclose(shared[0]["moments"][name], value, rtol=0, atol=1e-9 * scale, err_msg=name)
     np.testing.assert_allclose(shared[0]["moments"]["mean_md"], whole.mean_md, rtol=2e-16, atol=0)
+
+
+@pytest.mark.slow
+def test_batches_far_from_zero_are_normalised_as_a_whole(shared):
+    for place, whole in enumerate(jobs.normalised(range(9))):
+        rows = shared[0]["normalised"][place] + shared[1]["normalised"][place]
+        np.testing.assert_allclose(rows, whole.numpy(), rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -174,6 +183,19 @@ def test_a_fit_that_another_process_was_told_to_end_says_so_and_how_it_goes_on(t
     found = CliRunner().invoke(app, words)
     assert found.exit_code == 143
     assert "the fit was interrupted. The same command goes on from kept." in " ".join(found.stderr.split())
+
+
+def test_a_fit_that_another_process_was_told_to_end_before_anything_was_finished_says_so(tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise StoppedError("encoder")
+
+    monkeypatch.setattr("ecrt.runs.model_folder.fit_file", stopped)
+    monkeypatch.setattr(distributed, "launched", lambda: True)
+    monkeypatch.setattr(distributed, "joined", nullcontext)
+    monkeypatch.setenv("RANK", "0")
+    found = CliRunner().invoke(app, ["fit", "table.csv", "--target", "y", "--output", str(tmp_path / "new")])
+    assert found.exit_code == 143
+    assert "Interrupted: encoder: stopped before anything was finished. Nothing is saved." in found.stderr
 
 
 @pytest.mark.parametrize(

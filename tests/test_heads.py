@@ -53,6 +53,35 @@ def test_written_gradients_are_those_of_autograd(n_classes, hidden, dropout):
             torch.testing.assert_close(parameter.grad, gradient)
 
 
+@pytest.mark.parametrize("n", [2, 3, 5, 60])
+def test_a_batch_in_two_halves_has_the_gradients_of_the_whole(n):
+    s_nd, y_n, weight_n = rows(3, n=n)
+    with seeded(0):
+        head = make_head(3, 3, (8,)).double()
+    loss = (cross_entropy(head(s_nd) + shift(3), y_n) * weight_n).sum()
+    loss.backward()
+    expected = [parameter.grad.clone() for parameter in head.parameters()]
+    written = SoftmaxGradients(head, shift(3))
+    for _ in range(2):
+        assert written.of_batch(s_nd, y_n, weight_n) == pytest.approx(loss.item())
+        torch.testing.assert_close([parameter.grad for parameter in head.parameters()], expected)
+
+
+def test_synthetic_rows_of_a_batch_are_drawn_at_once():
+    s_nd, y_n, weight_n = rows(3)
+    drawn: list[int] = []
+
+    def draw(chosen: Tensor) -> Tensor:
+        drawn.append(len(chosen))
+        return s_nd[chosen]
+
+    sample = HeadSample(s_nd, y_n, weight_n, torch.ones(60, dtype=torch.bool), draw=draw)
+    training = TrainingConfig(epochs=2, batch_size=20, learning_rate=0.01)
+    generator = torch_generator(np.random.default_rng(0))
+    MLPFitter(3, lambda: plain_risk(cross_entropy), (8,), 0.0, training, generator, shift_m=shift(3)).fit(sample, 2)
+    assert drawn == [20] * 6
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("n_classes", [2, 20])
 def test_written_gradients_of_networks_side_by_side_are_those_of_autograd(n_classes, dropout):

@@ -344,10 +344,10 @@ def fit(
                 warn(f"Stopped. The same command goes on from {checkpoint}.")
                 raise typer.Exit(143) from None
             except StoppedError as error:
-                if not stop.signal:
+                if not stop.signal and not launched():
                     raise
                 warn(f"Interrupted: {error} Nothing is saved.")
-                raise typer.Exit(128 + stop.signal) from None
+                raise typer.Exit(128 + (stop.signal or signal.SIGTERM)) from None  # as below
         if found is not None:
             _print_metrics(found)
             following = "" if interrupted else _next_command(file, output, found, chosen)

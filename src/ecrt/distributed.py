@@ -323,11 +323,12 @@ def rolled(values: Tensor) -> Tensor:
     part = part_of(len(values))
     if part is None:
         return values.roll(1, 0)
-    group = _group.get()
-    last = values.new_zeros(1 if group is None else group.size, *values.shape[1:])
-    here = 0 if group is None else group.rank
-    last[here] = values[-1]
-    return torch.cat([_add_up(last)[here - 1][None], values[:-1]])
+    return torch.cat([_of_each(values[-1])[rank() - 1][None], values[:-1]])
+
+
+def _of_each(values: Tensor) -> Tensor:
+    """What each process has, in their order."""
+    return _placed(values[None], Span(rank(), rank() + 1, processes()))
 
 
 def own_rows(n_rows: int) -> slice:
@@ -393,31 +394,32 @@ def _normalised(layer: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
     if not layer.training or (part is None and not (is_input and len(x) > 1)):
         return type(layer).forward(layer, x)
     rows = len(x) if part is None else part.total
-    count = rows * x[0, 0].numel()
+    kind = torch.promote_types(x.dtype, torch.float32)
     if is_input:
-        moments = torch.stack([_moments(some) * (len(some) / rows) for some in in_two(x)]).sum(0)
-        mean, squares = (moments if part is None else summed(moments)).unbind()
-        variance = squares - mean**2
-        _keep_moments(layer, mean, variance, count)
-        kind = torch.promote_types(x.dtype, torch.float32)
-        return nn.functional.batch_norm(x, mean.to(kind), variance.to(kind), layer.weight, layer.bias, eps=layer.eps)
-    axes = [0, *range(2, x.ndim)]
-    shape = (1, -1, *(1 for _ in axes[1:]))
-    # Near its mean, so that squares lose no digits; known to all, so that one sum is enough
-    near = x.new_zeros(x.shape[1]) if layer.running_mean is None else layer.running_mean.clone().to(x)
-    centred = x - near.view(shape)
-    away, squares = (summed(torch.stack([centred.sum(axes), (centred**2).sum(axes)])) / count).unbind()
-    variance = squares - away**2
-    centred = centred - away.view(shape)
-    _keep_moments(layer, near + away, variance, count)
-    standard = centred * torch.rsqrt(variance + layer.eps).view(shape)
-    return standard * layer.weight.view(shape) + layer.bias.view(shape) if layer.affine else standard
+        moments = [torch.stack(torch.batch_norm_update_stats(some, None, None, 0.0)) for some in in_two(x)]
+    else:
+        moments = [_moments(x.to(kind))]
+    each_k2c = torch.stack(moments) if part is None else _of_each(moments[0])
+    means_kc, variances_kc = (each_k2c.double() if is_input else each_k2c).unbind(1)
+    shares = [Span.of_process(number, len(means_kc), rows).share for number in range(len(means_kc))]
+    share_k1 = means_kc.new_tensor(shares)[:, None]
+    mean_c = (share_k1 * means_kc).sum(0)
+    # Not the mean square less the squared mean: far from zero that has no digits left, and may be negative
+    variance_c = (share_k1 * (variances_kc + (means_kc - mean_c) ** 2)).sum(0)
+    _keep_moments(layer, mean_c, variance_c, rows * x[0, 0].numel())
+    if is_input:
+        mean_c, variance_c = mean_c.to(kind), variance_c.to(kind)
+        return nn.functional.batch_norm(x, mean_c, variance_c, layer.weight, layer.bias, eps=layer.eps)
+    shape = (1, -1, *(1 for _ in x.shape[2:]))
+    standard = (x - mean_c.view(shape)) * torch.rsqrt(variance_c + layer.eps).view(shape)
+    return (standard * layer.weight.view(shape) + layer.bias.view(shape) if layer.affine else standard).to(x.dtype)
 
 
 def _moments(x: Tensor) -> Tensor:
-    """Means of values and of their squares."""
-    mean, variance = (one.double() for one in torch.batch_norm_update_stats(x, None, None, 0.0))
-    return torch.stack([mean, variance + mean**2])
+    """Means and variances of channels, with a gradient."""
+    axes = [0, *range(2, x.ndim)]
+    mean = x.mean(axes, keepdim=True)
+    return torch.stack([mean.flatten(), ((x - mean) ** 2).mean(axes)])
 
 
 def _keep_moments(layer: nn.modules.batchnorm._BatchNorm, mean: Tensor, variance: Tensor, count: int) -> None:

@@ -550,6 +550,13 @@ class SoftmaxGradients:
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient
 
+    def of_batch(self, s: Tensor, y: Tensor, weight: Tensor, *, whole: bool = False) -> float:
+        """The loss of a batch, or of the part of this process, and none but its gradients."""
+        self.clear()
+        whole = whole or any(isinstance(layer, Dropout) for layer in self.layers)
+        parts = ((one,) if whole else in_two(one) for one in (s, y, weight))
+        return torch.stack([self.add(*part) for part in zip(*parts, strict=True)]).sum().item()
+
     @torch.no_grad()
     def add(self, s: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """The loss of some rows; its gradients are added up."""
@@ -835,15 +842,12 @@ class MLPFitter:
         if self.shift_m is None or isinstance(head, SharedOutMLP):
             return None
         written, n = SoftmaxGradients(head, self.shift_m), len(sample.y)
-        draws = self.dropout > 0 or sample.draw is not None  # in parts it would draw other numbers
+        whole = sample.draw is not None  # what is drawn is other for two processes in any case
 
         def gradients(rows: Tensor) -> float:
-            written.clear()
             own = mine(rows)
-            return sum(
-                written.add(sample.inputs(part), sample.y[part], sample.weight[part] * (n / len(rows))).item()
-                for part in ((own,) if draws else in_two(own))
-            )
+            weight = sample.weight[own] * (n / len(rows))
+            return written.of_batch(sample.inputs(own), sample.y[own], weight, whole=whole)
 
         return gradients
 

@@ -431,8 +431,7 @@ class SteppedHead(StreamedHead):
 
     def _gradients(self, batch: HeadSample) -> float:
         assert self.written is not None
-        self.written.clear()
-        return self.written.add(*map(mine, (batch.s, batch.y, batch.weight))).item()
+        return self.written.of_batch(*map(mine, (batch.s, batch.y, batch.weight)))
 
     def add(self, s: Tensor, y: Tensor) -> None:
         """A step for each batch of these rows, in random order; what is left waits for the next ones."""
