@@ -184,8 +184,8 @@ def curves() -> dict[str, Any]:
 
 def by_ranks(folder: Path) -> dict[str, Any]:
     """Curves, and what else the tests ask of two processes."""
-    answers: dict[str, Any] = {"resumed": stopped_once(folder, None), "whole": stopped_once(folder / "whole", None)}
-    answers["curves"] = curves()
+    answers: dict[str, Any] = {"curves": curves()}
+    answers |= {"resumed": stopped_once(folder, None), "whole": stopped_once(folder / "whole", None)}
     answers["terminated"] = terminated_once(folder / "terminated")
     answers["shared out"] = sorted(SHARED_OUT)
     with distributed.joined():
