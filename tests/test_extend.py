@@ -365,3 +365,8 @@ def test_what_a_rule_makes_of_class_counts_is_looked_at(rows, rule, told):
 def test_a_loss_may_ask_how_far_training_is(rows, head):
     rule = LossRule(bind=lambda counts: lambda logits, y, done: cross_entropy(logits, y))
     assert fitted(rows, "none", head(loss=rule, epochs=20)).score(*rows) > 0.4
+
+
+def test_a_rule_of_no_functions_is_named():
+    with pytest.raises(InputError, match="LossRule: bind must be a function of class counts; got 3"):
+        LossRule(bind=3)
