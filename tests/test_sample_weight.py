@@ -299,6 +299,7 @@ class TestErrors:
             (np.r_[1.0, 1.0, np.nan, np.ones(57)], "row 2 has the weight nan"),
             (np.zeros(60), "Every sample weight is zero"),
             (np.ones(59), "shape .59,.; a number for each of the 60 rows"),
+            (np.ones((60, 1)), r"a number for each of the 60 rows is needed\.$"),
             (["a"] * 60, "sample_weight: "),
         ],
     )

@@ -403,11 +403,14 @@ def checked_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
     except (TypeError, ValueError) as error:
         raise InputError(f"sample_weight: {error}") from error
     if weight.shape != (n_rows,):
-        raise InputError(
-            f"sample_weight has the shape {weight.shape}; a number for each of the {n_rows} rows is needed. If a "
-            "sampler of a pipeline has made these rows: only ECRTSampler can take the weights, in place of this step. "
-            "Use its set_fit_resample_request(sample_weight=True), and set_fit_request(sample_weight=False) here."
-        )
+        told = f"sample_weight has the shape {weight.shape}; a number for each of the {n_rows} rows is needed."
+        if weight.ndim == 1:
+            told += (
+                " If a sampler of a pipeline has made these rows: only ECRTSampler can take the weights, in place of "
+                "this step. Use its set_fit_resample_request(sample_weight=True), and "
+                "set_fit_request(sample_weight=False) here."
+            )
+        raise InputError(told)
     wrong = ~(np.isfinite(weight) & (weight >= 0))
     if wrong.any():
         raise InputError(
